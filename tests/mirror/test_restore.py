@@ -15,7 +15,7 @@ from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import STATUS
 from brimful.recipe import load
-from brimful.training.admission import admit, is_husk, status_of
+from brimful.training.admission import admit, holds_no_work, status_of
 
 Run = Any
 
@@ -327,5 +327,5 @@ def test_the_identity_survives_a_lost_status_file_of_the_mirror(run: Run) -> Non
 
     assert ": step 2, " in _bring_back(run)[-1]
     assert run.run_id == run_id
-    assert not is_husk(run.folder)
+    assert not holds_no_work(run.folder)
     assert load(str(run.folder / "recipe.yaml")) == run.recipe

@@ -13,7 +13,7 @@ from brimful.training.admission import (
     admit,
     claim,
     describe,
-    is_husk,
+    holds_no_work,
     refuse_other_recipe,
     run_id_of,
     status_of,
@@ -165,15 +165,15 @@ def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(
 
 
 def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Path) -> None:
-    assert is_husk(tmp_path / "none")
+    assert holds_no_work(tmp_path / "none")
     folder = tmp_path / "run"
     folder.mkdir()
     for name in (Lease.FILE_NAME, "recipe.yaml", ".plan.json.12.tmp"):
         (folder / name).write_text("")
-        assert is_husk(folder)
+        assert holds_no_work(folder)
     (folder / "run.json").write_text("{}")
-    assert not is_husk(folder)
-    assert not is_husk(folder / "run.json")
+    assert not holds_no_work(folder)
+    assert not holds_no_work(folder / "run.json")
 
 
 def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(tiny: Tiny) -> None:

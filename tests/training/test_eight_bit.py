@@ -13,7 +13,7 @@ from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
 from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.optim import (
-    Guard,
+    StepGuard,
     build_optimizer,
     guarded_update,
     load_named_states,
@@ -36,7 +36,7 @@ def _model() -> nn.Sequential:
 
 def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, numbers: range) -> None:
     """Guarded updates towards a fixed function; the batch of a step follows from its number."""
-    guard = Guard.fresh(FP32, CPU)
+    guard = StepGuard.fresh(FP32, CPU)
     for number in numbers:
         inputs = torch.randn(32, 64, generator=torch.Generator().manual_seed(number))
         model.zero_grad()

@@ -9,7 +9,7 @@ from torch import nn
 from brimful.base.errors import CheckpointError
 from brimful.recipe import OptimizerRecipe
 from brimful.training.optim import (
-    Guard,
+    StepGuard,
     build_optimizer,
     guarded_update,
     learning_rate_at,
@@ -70,12 +70,12 @@ def test_weight_decay_acts_on_matrices_only() -> None:
 
 def _one_update(
     *, variant: str = "fused", factor: float, clip_norm: float | None, steps: int = 3
-) -> tuple[nn.Linear, Guard, torch.Tensor]:
+) -> tuple[nn.Linear, StepGuard, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Linear(4, 4)
     optimizer, guard = (
         build_optimizer(model, _settings(learning_rate=0.01), variant=variant),
-        Guard.fresh(FP32, CPU),
+        StepGuard.fresh(FP32, CPU),
     )
     norm = torch.zeros(())
     for step in range(steps):
@@ -170,7 +170,7 @@ def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_dou
     None
 ):
     fp16 = Precision("fp16")
-    guard = Guard.fresh(fp16, CPU)
+    guard = StepGuard.fresh(fp16, CPU)
     guard.note(torch.tensor(True), torch.tensor(math.inf), fp16)
     assert (guard.loss_scale, guard.bad_in_a_row, guard.skipped) == (FP16_INITIAL_SCALE / 2, 0, 1)
     for _ in range(2000):
@@ -181,7 +181,10 @@ def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_dou
 def test_fp16_skips_a_finite_norm_a_thousand_times_its_average() -> None:
     fp16 = Precision("fp16")
     model = nn.Linear(2, 2)
-    optimizer, guard = build_optimizer(model, _settings(), variant="fused"), Guard.fresh(fp16, CPU)
+    optimizer, guard = (
+        build_optimizer(model, _settings(), variant="fused"),
+        StepGuard.fresh(fp16, CPU),
+    )
     guard.loss_scale = torch.tensor(1.0)
     weights = [model.weight.detach().clone()]
     for size in (1.0, 1e5):
@@ -232,7 +235,7 @@ def test_gradients_that_carry_a_factor_make_the_update_of_those_that_do_not(vari
         model = nn.Linear(4, 4)
         optimizer, guard = (
             build_optimizer(model, _settings(learning_rate=0.01), variant=variant),
-            Guard.fresh(FP32, CPU),
+            StepGuard.fresh(FP32, CPU),
         )
         loss = model(torch.ones(2, 4)).square().sum()
         (loss * carried).backward()

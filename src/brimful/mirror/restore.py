@@ -21,7 +21,7 @@ from brimful.mirror.points import RUN_FILES, MirroredRun, RecoveryPoint
 from brimful.mirror.sources import FINISHED, folder_of_step, local_steps
 from brimful.recipe import Recipe, load_text
 from brimful.training.admission import (
-    is_husk,
+    holds_no_work,
     refuse_other_recipe,
     run_id_of,
     status_of,
@@ -212,20 +212,22 @@ class _Restorer:
         here = status_of(self._run_folder)
         if here is not None:
             _refuse_another_run(self._mirrored, self._run_folder, state)
-        elif not is_husk(self._run_folder):
+        elif not holds_no_work(self._run_folder):
             return  # no run folder; `admit` refuses it
-        if here == "finished":
-            if state.is_finished:
-                FinishedRun(self._mirrored, self._run_folder).mend(self._say)
-            return
-        last = -1 if here is None else _newest_sound(self._run_folder)
+        if here != "finished":
+            self._bring_back_newer(state, is_new_here=here is None)
+        elif state.is_finished:
+            FinishedRun(self._mirrored, self._run_folder).mend(self._say)
+
+    def _bring_back_newer(self, state: MirroredState, *, is_new_here: bool) -> None:
+        last = _newest_sound(self._run_folder)
         newer = [step for step in state.steps if step > last]
-        is_wanted = state.is_finished and (newer or here is None)
+        is_wanted = state.is_finished and (newer or is_new_here)
         if is_wanted and self._attempt("the finished run", self._finished):
             return
         if any(self._attempt(f"step {step}", partial(self._point, step)) for step in newer):
             return
-        if newer and here is None and state.called_durable:
+        if newer and is_new_here and state.called_durable:
             problems = "\n".join(f"  - {problem}" for problem in self._problems)
             raise RunFolderError(
                 f"no recovery point in {self._mirrored.folder} can be trusted:\n{problems}\n"
@@ -342,7 +344,7 @@ class _Restorer:
         moved = folder.with_name(f"{folder.name}.behind-{_stamp()}")
         with Lease.acquire(folder):  # refuses a run that is being written
             pass
-        has_work = not is_husk(folder)
+        has_work = not holds_no_work(folder)
         os.rename(folder, moved)
         if has_work:
             self._say(f"the run here is older than the one in the mirror; it was moved to {moved}")

@@ -16,7 +16,7 @@ from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import (
-    Guard,
+    StepGuard,
     build_optimizer,
     guarded_update,
     load_named_states,
@@ -112,7 +112,7 @@ def take_step(
         Precision(options.precision),
         sequences_of(reduced),
     )
-    guard, before = Guard.fresh(precision, device), _copies(model)
+    guard, before = StepGuard.fresh(precision, device), _copies(model)
     done = False
     while not done:
         scale, skipped = (

@@ -25,7 +25,7 @@ from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import LossSum, Method, Network, hidden_states_of
-from brimful.training.optim import Guard, guarded_update
+from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
 
@@ -192,7 +192,7 @@ def repeat_steps(
     """
     method = _announced(watcher, loss_sum)
     precision = _precision_of(spec)
-    guard = Guard.fresh(precision, CPU)
+    guard = StepGuard.fresh(precision, CPU)
     trainable = _trainable(network.model)
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:

@@ -1,5 +1,5 @@
-"""Whether a recipe may write into a run folder: a new run, the continuation of the same one, or a
-refusal that says why.
+"""Whether a recipe may write into a run folder: as a new run, as the continuation of the same one,
+or not at all, with the reason.
 """
 
 import shutil
@@ -23,12 +23,14 @@ from brimful.recipe import Recipe, differences, load
 Status = Literal["running", "stopped", "finished"]
 
 FREE = ("name", "description", "evaluation.", "checkpoint.", "sample.", "plan.", "run.")
-"""Fields that leave the trajectory as it is, up to rounding; they may change between sessions."""
+"""Fields that do not change the training trajectory beyond rounding; they may change between
+sessions.
+"""
 DECLARABLE = ("optimizer.", "batch.", "training.", "seed")
-"""Fields that change the trajectory from here on; they change only when the user says so."""
+"""Fields that change the trajectory from here on; they may change only with --accept-change."""
 
 _BEFORE_THE_START = (Lease.FILE_NAME, "recipe.yaml")
-"""What a session that died while starting may leave."""
+"""Files that a session which was killed while starting may leave."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ class Admission:
     """A run folder that may be written.
 
     Attributes:
-        continues: There is earlier work in it.
-        finished: That work reached its end.
+        continues: Whether there is earlier work in it.
+        finished: Whether that work reached its end.
         changed: `key: old -> new` for every field that changes with this session.
-        moved_aside: Where earlier work went that `--fresh` replaces.
+        moved_aside: Where earlier work is moved that `--fresh` replaces.
     """
 
     folder: Path
@@ -50,7 +52,7 @@ class Admission:
 
 
 def status_of(folder: Path) -> Status | None:
-    """What run.json says of a run folder; None where there is none."""
+    """Return the status in run.json; None if there is no such file."""
     path = folder / "run.json"
     if not path.exists():
         return None
@@ -65,16 +67,18 @@ def status_of(folder: Path) -> Status | None:
 
 
 def run_id_of(folder: Path) -> str | None:
-    """The random number by which a run is known wherever it lies; None where run.json has none, or
-    there is none.
+    """Return the random number that identifies a run wherever its folder lies; None if there is no
+    run.json or no number in it.
     """
     path = folder / "run.json"
-    run_id: str | None = read_json(path).get("id") if path.exists() else None
+    if not path.exists():
+        return None
+    run_id: str | None = read_json(path).get("id")
     return run_id
 
 
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
-    """Write run.json; the run keeps its number, or gets one."""
+    """Write run.json. The run keeps its number; a new one gets a random number."""
     run_id = run_id_of(folder) or uuid.uuid4().hex
     write_json_atomically(
         folder / "run.json",
@@ -83,7 +87,7 @@ def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
 
 
 def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = ()) -> Admission:
-    """Decide, without changing earlier work.
+    """Decide whether a recipe may write into a folder. Nothing is changed yet.
 
     Args:
         fresh: Start over; unfinished work is moved aside, finished work is never replaced.
@@ -118,8 +122,8 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
 
 
 def claim(admission: Admission) -> Lease:
-    """Make the folder and become its one writer; earlier work is moved aside first where `--fresh`
-    asked.
+    """Create the folder and become its only writer. With `--fresh` earlier work is moved aside
+    first.
 
     Raises:
         RunFolderError: another process writes it, or it cannot be made or written.
@@ -152,8 +156,8 @@ def _unwritable(folder: Path, error: OSError) -> RunFolderError:
     )
 
 
-def is_husk(folder: Path) -> bool:
-    """Whether nothing is in a folder that is worth keeping: there is none, or a session died in it
+def holds_no_work(folder: Path) -> bool:
+    """Return whether a folder holds no work: it does not exist, or a session was killed in it
     while starting.
     """
     if not folder.exists():
@@ -166,7 +170,7 @@ def is_husk(folder: Path) -> bool:
 def _status_or_refuse(folder: Path) -> Status | None:
     try:
         status = status_of(folder)
-        has_content = folder.is_dir() and not is_husk(folder)
+        has_content = folder.is_dir() and not holds_no_work(folder)
     except OSError as error:
         raise RunFolderError(
             f"{folder} cannot be read: {error}. Choose another place with run.folder=PATH."
@@ -186,14 +190,14 @@ def _status_or_refuse(folder: Path) -> Status | None:
 def refuse_other_recipe(
     where: str, stored: Recipe, recipe: Recipe, accept: Sequence[str], *, otherwise: str
 ) -> None:
-    """As `admit`, for a run that lies somewhere else.
+    """Check the recipe of a run that lies somewhere else, as `admit` does.
 
     Args:
-        where: Names it in errors.
-        otherwise: What to do in place of continuing it, as a clause.
+        where: Names the run in errors.
+        otherwise: The alternative to continuing it, as a clause.
 
     Raises:
-        RunFolderError: it is of another recipe, or of other values that are not declared in
+        RunFolderError: the run has another recipe, or other values that are not declared in
             `accept`.
     """
     _refuse_undeclared(where, differences(stored, recipe), accept, otherwise=otherwise)
@@ -202,10 +206,8 @@ def refuse_other_recipe(
 def _refuse_undeclared(
     where: str, changes: dict[str, tuple[object, object]], accept: Sequence[str], *, otherwise: str
 ) -> None:
-    told = {key: f"  - {key}: {old} -> {new}" for key, (old, new) in changes.items()}
-    foreign = [
-        told[key] for key in changes if not _is_in(key, FREE) and not _is_in(key, DECLARABLE)
-    ]
+    lines = {key: f"  - {key}: {old} -> {new}" for key, (old, new) in changes.items()}
+    foreign = [lines[key] for key in changes if not _is_in(key, (*FREE, *DECLARABLE))]
     if foreign:
         raise RunFolderError(
             f"{where} was made by another recipe. What differs:\n"
@@ -219,7 +221,7 @@ def _refuse_undeclared(
     if undeclared:
         raise RunFolderError(
             f"{where} was started with other values:\n"
-            + "\n".join(told[key] for key in undeclared)
+            + "\n".join(lines[key] for key in undeclared)
             + "\nTo continue with the new ones say so:"
             f" {' '.join(f'--accept-change {key}' for key in undeclared)}; otherwise put the old"
             " ones back."
@@ -231,7 +233,7 @@ def _is_in(key: str, groups: Sequence[str]) -> bool:
 
 
 def _is_accepted(key: str, accept: Sequence[str]) -> bool:
-    return any(key == word or key.startswith(f"{word}.") for word in accept)
+    return any(key == declared or key.startswith(f"{declared}.") for declared in accept)
 
 
 def _free_name(folder: Path) -> Path:

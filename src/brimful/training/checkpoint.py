@@ -1,8 +1,8 @@
-"""Checkpoints that are whole or absent.
+"""Checkpoints that are complete or absent.
 
-Written aside, hashed while streaming, fsynced, listed in a manifest, committed by one rename; read
-back before an older one goes. Loading goes from newest to oldest and puts a damaged one in
-quarantine; nothing is ever resumed with a piece missing.
+A checkpoint is written under a temporary name, hashed while streaming, fsynced, listed in a
+manifest and committed by one rename. It is read back before an older one is removed. Loading goes
+from newest to oldest and puts a damaged one in quarantine; nothing is resumed with a file missing.
 """
 
 import json
@@ -31,12 +31,12 @@ DISK_RESERVE_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything a run needs to go on as if it had never stopped.
+    """Everything a run needs to continue bit for bit.
 
     Attributes:
         step: Optimizer updates done.
         tensors: Tensors by file: `model`, `optimizer`, `random`.
-        state: JSON value of the rest (data cursor, guard, schedule, best score).
+        state: The rest as JSON (data cursor, guard, schedule, best score).
         identity: Fingerprints that a resumed run must share (data, tokenizer, objective).
     """
 
@@ -48,7 +48,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A trusted snapshot and what happened on the way to it."""
+    """A verified snapshot, and the newer checkpoints that were damaged."""
 
     snapshot: Snapshot
     quarantined: tuple[str, ...]
@@ -82,8 +82,8 @@ class CheckpointStore:
         return self.folder / f"step-{step:08d}"
 
     def save(self, snapshot: Snapshot, *, protect_step: int | None = None) -> int:
-        """Commit a snapshot, verify it, remove what rotation no longer keeps; returns its size in
-        bytes.
+        """Commit a snapshot, verify it, and remove the checkpoints that are no longer kept; return
+        its size in bytes.
 
         Raises:
             CheckpointError: no space or not writable; every older checkpoint is intact.
@@ -105,12 +105,9 @@ class CheckpointStore:
             fsync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
-            last = max(self.steps(), default=None)
-            kept = (
-                "no checkpoint exists yet"
-                if last is None
-                else f"the checkpoint of step {last} is intact"
-            )
+            kept = "no checkpoint exists yet"
+            if steps := self.steps():
+                kept = f"the checkpoint of step {steps[-1]} is intact"
             raise CheckpointError(
                 f"checkpoint of step {snapshot.step} could not be written to {self.folder}:"
                 f" {error}; {kept}. Free space or fix the permissions and run the same command to"
@@ -121,7 +118,7 @@ class CheckpointStore:
         return num_bytes
 
     def load_newest(self) -> Loaded | None:
-        """The newest checkpoint that verifies, or None when there has never been one.
+        """Load the newest checkpoint that verifies; return None if there has never been one.
 
         Raises:
             CheckpointError: there were checkpoints and none can be trusted.
@@ -159,7 +156,7 @@ class CheckpointStore:
             )
 
     def _restore_replaced(self) -> None:
-        """Undo a replacement that was cut off between its two renames."""
+        """Undo a replacement that was interrupted between its two renames."""
         if self.folder.is_dir():
             for entry in self.folder.glob("step-*.replaced-*"):
                 final = entry.with_name(entry.name.partition(".")[0])
@@ -204,8 +201,8 @@ def _save_json(path: Path, value: object) -> dict[str, str | int]:
 
 
 def note_hashes(folder: Path) -> None:
-    """Write size and SHA-256 of every file of a folder that is no checkpoint into its
-    MANIFEST.json, by which it can be read back.
+    """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
+    MANIFEST.json, so that it can be verified later.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
@@ -213,7 +210,7 @@ def note_hashes(folder: Path) -> None:
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """Read a checkpoint back against its manifest; returns the manifest.
+    """Read a checkpoint back and compare it with its manifest; return the manifest.
 
     Raises:
         CheckpointError: a file is missing, of another size, or differs in any bit; the manifest is
@@ -267,8 +264,8 @@ def load(folder: Path) -> Snapshot:
 
 
 def differences(left: Snapshot, right: Snapshot) -> list[str]:
-    """What is not equal to the last bit between two snapshots: tensors by `file/name`, and state
-    fields.
+    """Return what is not equal bit for bit in two snapshots: tensors as `file/name`, and fields of
+    the state.
     """
     odd = []
     for file in TENSOR_FILES:

@@ -1,4 +1,4 @@
-"""The end of a session, after which nothing of this machine is left: what still fits before it."""
+"""The end of a session, after which the machine is gone, and what still fits before it."""
 
 import time
 from collections.abc import Callable
@@ -9,19 +9,19 @@ import psutil
 from brimful.base.units import format_duration
 
 RESERVE_S = 20.0
-"""Kept free before the end: machines are taken away a little early, and a disk may be slow just
+"""Time kept free before the end: machines are taken away a little early, and a disk may be slow
 then (assumption).
 """
 MOST_RESERVE_SHARE = 0.1
-"""Of a short session: no more than this share of it is kept free."""
+"""Largest share of a short session that is kept free."""
 SAVE_SPREAD = 2.0
 """Factor on the time of the last checkpoint: the next one may take longer (assumption)."""
 MOST_COPY_SHARE = 0.25
-"""Of the session, at most, that is kept free for the copy in the mirror: a slow mirror shortens a
-session, it does not take it.
+"""Largest share of the session that is kept free for the copy in the mirror, so that a slow mirror
+shortens a session but does not use it up.
 """
 WORK_SPREAD = 1.25
-"""The same on the time of the last step or evaluation (assumption)."""
+"""Factor on the time of the last step or evaluation (assumption)."""
 
 Clock = Callable[[], float]
 
@@ -42,7 +42,7 @@ class Deadline:
 
     @classmethod
     def of_process(cls, session_s: float) -> "Deadline":
-        """So long after the start of this process, in which a notebook's session is known, too."""
+        """Return a deadline that counts from the start of this process."""
         running_s = time.time() - psutil.Process().create_time()
         return cls(time.monotonic() - running_s + session_s, session_s)
 
@@ -52,31 +52,25 @@ class Deadline:
         return self.at_s - self.clock()
 
     def leaves_room(self, *, work_s: float, save_s: float, copy_s: float = 0.0) -> bool:
-        """Whether work, a checkpoint after it, and its copy in the mirror end in time."""
+        """Return whether work, a checkpoint after it, and its copy in the mirror end in time."""
         reserve_s = min(RESERVE_S, MOST_RESERVE_SHARE * self.session_s)
-        return (
-            self.left_s
-            >= WORK_SPREAD * work_s
-            + SAVE_SPREAD * save_s
-            + self.kept_for_copy_s(copy_s)
-            + reserve_s
-        )
+        needed_s = WORK_SPREAD * work_s + SAVE_SPREAD * save_s
+        return self.left_s >= needed_s + self.kept_for_copy_s(copy_s) + reserve_s
 
     def kept_for_copy_s(self, copy_s: float) -> float:
-        """Of the time that a copy takes, what is kept free for it."""
+        """Return how much of the time that a copy takes is kept free for it."""
         return min(copy_s, MOST_COPY_SHARE * self.session_s)
 
     def describe(self, copy_s: float = 0.0) -> str:
-        """When it ends, for people, and how much of it the copy in the mirror is given where that
-        is worth a word.
+        """Return when the session ends, and the time kept for the copy in the mirror if that is
+        long.
         """
         ends = time.strftime("%H:%M", time.localtime(time.time() + self.left_s))
-        copy = (
-            f", of which the copy in the mirror is given {format_duration(kept_s)}"
-            if (kept_s := self.kept_for_copy_s(copy_s)) > RESERVE_S
-            else ""
-        )
-        return (
+        message = (
             f"this session of {format_duration(self.session_s)} ends at {ends}, in"
-            f" {format_duration(max(0.0, self.left_s))}{copy}"
+            f" {format_duration(max(0.0, self.left_s))}"
         )
+        kept_s = self.kept_for_copy_s(copy_s)
+        if kept_s > RESERVE_S:
+            message += f", of which the copy in the mirror is given {format_duration(kept_s)}"
+        return message

@@ -19,15 +19,17 @@ from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import OptimizerRecipe
 
 PAGED = "paged_8bit"
-"""The variant whose large states live in memory that the driver moves."""
+"""The variant whose large states lie in unified memory, which the driver moves between host and
+device.
+"""
 KINDS = {variant: (kind, devices) for kind, (variant, devices) in EIGHT_BIT_VARIANTS.items()}
-"""Variants of the update that are made here: the recipe's `optimizer.kind`, and the types of
-devices that have kernels for it.
+"""The variants made here -> the recipe's `optimizer.kind`, and the device types that have kernels
+for it.
 """
 
 
 def require(variant: str, device_type: str) -> None:
-    """Make sure that a variant can run.
+    """Raise if a variant cannot run.
 
     Args:
         variant: 8bit or paged_8bit.
@@ -53,10 +55,10 @@ def require(variant: str, device_type: str) -> None:
 def build(
     groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str
 ) -> torch.optim.Optimizer:
-    """AdamW in 8 bits over groups of parameters that all live on one device.
+    """Return AdamW in 8 bits over groups of parameters that all lie on one device.
 
-    States are made before the first update writes anything, so that an update for which they do not
-    fit can be repeated.
+    States are allocated before the first update writes anything, so that an update that runs out of
+    memory there can be repeated.
 
     Raises:
         DeviceError, RequestError: as `require`.
@@ -90,11 +92,11 @@ def is_eight_bit(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def load_states(optimizer: Any, states: Mapping[nn.Parameter, Mapping[str, Tensor]]) -> None:
-    """Put stored states into the optimizer's own tensors, which may be paged; a parameter without
-    stored ones loses its own.
+    """Copy stored states into the optimizer's own tensors, which may be paged. Parameters without
+    stored states lose theirs.
 
     Raises:
-        CheckpointError: they are not those of this version of bitsandbytes.
+        CheckpointError: the states were written by another version of bitsandbytes.
     """
     for group_index, group in enumerate(optimizer.param_groups):
         for index, parameter in enumerate(group["params"]):

@@ -1,6 +1,4 @@
-"""How fast batches are made: how long steps waited for theirs, and what other numbers of threads
-would have made of it, measured.
-"""
+"""How long steps waited for their batches, and how fast other numbers of threads make them."""
 
 import itertools
 import time
@@ -12,53 +10,49 @@ from typing import Any
 from brimful.training.loop import Sequences
 
 WAITED_SHARE = 0.05
-"""Of the step time: below it nothing is measured."""
-LONGEST_LOOK_S = 2.0
-"""For all numbers of threads together; and never longer than the run waited."""
+"""Share of the step time; if steps waited less than this, nothing is measured."""
+LONGEST_MEASUREMENT_S = 2.0
+"""For all numbers of threads together; never longer than the run itself waited."""
 WORKERS_TRIED = (1, 2, 4)
 MOST_BATCHES = 200
 BATCHES_PER_WORKER = 2
-"""The least that says something of a number of threads."""
+"""The fewest timed batches per thread from which a rate is reported."""
 
 
 def waited(records: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
-    """(seconds that steps waited for batches, seconds that they took), over the `step` records that
-    tell both.
+    """Return (seconds that steps waited for batches, seconds that they took), summed over the
+    `step` records that hold both.
     """
-    told = [
-        record
-        for record in records
-        if record.get("kind") == "step" and record.get("loader_wait_s") is not None
-    ]
-    return sum(record["loader_wait_s"] for record in told), sum(
-        record["step_time_s"] for record in told
-    )
+    waited_s = took_s = 0.0
+    for record in records:
+        if record.get("kind") == "step" and record.get("loader_wait_s") is not None:
+            waited_s += record["loader_wait_s"]
+            took_s += record["step_time_s"]
+    return waited_s, took_s
 
 
 def measure_loader(
     records: Iterable[Mapping[str, Any]], sequences: Sequences, count: int, next_sample: int
 ) -> dict[str, Any] | None:
-    """The `loader` record of a session that has ended; None where its steps did not wait, or no
-    longer than looking would take.
+    """Return the `loader` record of a session that has ended; None if its steps hardly waited, or
+    not long enough for a measurement.
 
     Args:
-        records: Of the session.
+        records: The session's records.
         count: Sequences of a batch.
-        next_sample: The first one that the session did not use.
+        next_sample: The first sequence that the session did not use.
     """
     waited_s, stepping_s = waited(records)
     if waited_s <= WAITED_SHARE * stepping_s:
         return None
     started_s = time.perf_counter()
-    found = seconds_per_batch(sequences, count, next_sample, min(LONGEST_LOOK_S, waited_s))
-    if not found:
+    timings = seconds_per_batch(sequences, count, next_sample, min(LONGEST_MEASUREMENT_S, waited_s))
+    if not timings:
         return None
-    each = {str(workers): seconds for workers, (seconds, _) in found.items()}
-    numbers = {str(workers): number for workers, (_, number) in found.items()}
     return {
         "kind": "loader",
-        "seconds_per_batch": each,
-        "batches": numbers,
+        "seconds_per_batch": {str(workers): seconds for workers, (seconds, _) in timings.items()},
+        "batches": {str(workers): number for workers, (_, number) in timings.items()},
         "seconds": time.perf_counter() - started_s,
     }
 
@@ -66,41 +60,41 @@ def measure_loader(
 def seconds_per_batch(
     sequences: Sequences, count: int, next_sample: int, within_s: float
 ) -> dict[int, tuple[float, int]]:
-    """Threads -> (seconds from one batch to the next, batches timed); numbers of threads for which
-    there is no time are left out.
+    """Return threads -> (seconds from one batch to the next, batches timed). Numbers of threads for
+    which no time is left are omitted.
 
     Args:
-        within_s: About how long it may take in all; batches that are in the making then are waited
-            for.
+        within_s: About how long it may take in all; batches that have begun then are waited for.
     """
-    until_s, found = time.perf_counter() + within_s, dict[int, tuple[float, int]]()
+    until_s = time.perf_counter() + within_s
+    timings: dict[int, tuple[float, int]] = {}
     starts = itertools.count(next_sample, count)
-    for place, workers in enumerate(WORKERS_TRIED):
-        share_s = (until_s - time.perf_counter()) / (len(WORKERS_TRIED) - place)
-        timed = _timed(sequences, count, starts, workers, share_s) if share_s > 0 else None
-        if timed is not None:
-            found[workers] = timed
-    return found
+    for index, workers in enumerate(WORKERS_TRIED):
+        share_s = (until_s - time.perf_counter()) / (len(WORKERS_TRIED) - index)
+        if share_s > 0 and (timed := _timed(sequences, count, starts, workers, share_s)):
+            timings[workers] = timed
+    return timings
 
 
 def _timed(
     sequences: Sequences, count: int, starts: Iterator[int], workers: int, within_s: float
 ) -> tuple[float, int] | None:
-    """As many batches in the making as there are threads, as in the loop; the first of each thread
-    are not timed. None where time was too short.
+    """Make batches ahead with so many threads, as the loop does, and time them. The first batch of
+    each thread is not timed. Return None if the time was too short.
     """
     executor = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="batches")
     try:
         until_s = time.perf_counter() + within_s
         made = deque(executor.submit(sequences.batch, next(starts), count) for _ in range(workers))
-        taken, before_s, now_s = -workers, 0.0, 0.0
+        taken, started_s, now_s = -workers, 0.0, 0.0
         while now_s < until_s and taken < MOST_BATCHES:
             made.popleft().result()
             made.append(executor.submit(sequences.batch, next(starts), count))
             taken, now_s = taken + 1, time.perf_counter()
-            before_s = now_s if taken == 0 else before_s
-        return (
-            ((now_s - before_s) / taken, taken) if taken >= BATCHES_PER_WORKER * workers else None
-        )
+            if taken == 0:
+                started_s = now_s
+        if taken < BATCHES_PER_WORKER * workers:
+            return None
+        return (now_s - started_s) / taken, taken
     finally:
         executor.shutdown(cancel_futures=True)

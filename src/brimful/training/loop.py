@@ -1,4 +1,4 @@
-"""THE training loop. Every method, device and recipe runs through `train`; brimful's one backward
+"""The training loop. Every method, device and recipe runs through `train`; brimful's only backward
 pass is here.
 """
 
@@ -26,8 +26,8 @@ from brimful.training.recovery import all_or_nothing, halved, random_states, rew
 from brimful.training.state import Progress
 
 LOOK_FOR_DIVERGENCE_EVERY = 25
-"""Steps between looks at the guard; by step number, never by the clock, so that a run repeats
-itself.
+"""Steps between two checks of the guard: a number of steps, not a time, so that a run is
+reproducible.
 """
 BAD_STEPS_BEFORE_ROLLBACK = 5
 ROLLBACKS_BEFORE_STOP = 2
@@ -41,24 +41,24 @@ class Sequences(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What the loop works with; nothing in it is the loop's own.
+    """Everything the loop works with.
 
     Attributes:
         micro_batches: Sequences of each forward and backward pass of one optimizer step; they add
-            up to the effective batch. Where they run out of memory they are halved, for the rest of
-            the run.
+            up to the effective batch. If they run out of memory they are halved for the rest of the
+            run.
         save: Writes a checkpoint of the current progress.
         restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and
             returns its progress.
         evaluate: Scores the model on validation and returns the record's values.
-        meter: Sees every step and tells listeners, late.
-        should_stop: True once a signal asked to stop or the session ends; asked at step boundaries,
-            before an evaluation that is due there.
+        meter: Records every step and informs listeners, with a delay.
+        should_stop: True once a signal asked to stop or the session ends; called at step
+            boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
-        remember: Told the `out_of_memory` record whenever the micro-batches get smaller.
-        before_step: Told the number of each update before it is made, perhaps more than once; a
-            pure function of it.
-        penalty: Added to the mean loss of an update, by its number.
+        remember: Called with the `out_of_memory` record whenever the micro-batches get smaller.
+        before_step: Called with the number of each update before it is computed, perhaps more than
+            once; a pure function of that number.
+        penalty: Number of an update -> what is added to its mean loss.
     """
 
     recipe: Recipe
@@ -106,9 +106,8 @@ def train(parts: Parts, progress: Progress) -> Progress:
                 _evaluate(parts, progress)
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
-                if (
-                    _is_over(parts, progress) or not progress.guard.bad_in_a_row
-                ):  # a rollback goes back to before the trouble
+                # No checkpoint after bad steps: a rollback has to return to before them.
+                if _is_over(parts, progress) or not progress.guard.bad_in_a_row:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
@@ -129,34 +128,32 @@ def _is_over(parts: Parts, progress: Progress) -> bool:
 
 
 def is_exhausted(progress: Progress, recipe: Recipe) -> bool:
-    """Whether as many evaluations in a row as the recipe has patience for brought no better
-    score.
+    """Return whether early stopping applies: evaluation.patience evaluations in a row were no
+    better.
     """
-    return (
-        recipe.evaluation.patience is not None
-        and progress.evaluations_since_best >= recipe.evaluation.patience
-    )
+    patience = recipe.evaluation.patience
+    return patience is not None and progress.evaluations_since_best >= patience
 
 
 def _step(
     parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """One optimizer update over the effective batch, repeated with smaller micro-batches where
-    memory runs out; returns those that fitted.
+    """Make one optimizer update over the effective batch, repeated with smaller micro-batches if
+    memory runs out; return the micro-batches that fitted.
 
-    A repetition begins with the sequences, weights, guard and generators of the first try. Its
-    gradient is the same sum over the same tokens, in another order; dropout draws other masks, as
-    they depend on the micro-batches. The host never waits for the device here.
+    A repetition begins with the sequences, weights, guard and random generators of the first try.
+    Its gradient is the same sum over the same tokens, in another order; dropout draws other masks,
+    because they depend on the micro-batches. The host never waits for the device here.
     """
     generators = random_states(parts.device)
     while isinstance(
-        done := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory
+        result := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory
     ):
         _drop_gradients(parts)
         give_back_memory(parts.device)
         rewind(generators, parts.device)
-        micro_batches = _smaller(parts, progress, micro_batches, done)
-    loss, grad_norm = done
+        micro_batches = _smaller(parts, progress, micro_batches, result)
+    loss, grad_norm = result
     progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
     parts.meter.note_step(
         progress,
@@ -170,44 +167,38 @@ def _step(
 def _update(
     parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Gradients and the update, or an error before anything of the run's state has changed; returns
-    loss and gradient norm.
+    """Compute the gradients and make the update, or raise before the run's state has changed;
+    return loss and gradient norm.
     """
     _drop_gradients(parts)
     parts.before_step(progress.step)
     divisor = batch.loss_divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
     pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    added = (
-        None
-        if parts.penalty is None
-        else partial(_penalty_sum, parts.penalty, progress.step, divisor)
+    added = None
+    if parts.penalty is not None:
+        added = partial(_penalty_sum, parts.penalty, progress.step, divisor)
+    loss_sum = accumulate_gradients(
+        parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
     )
-    loss = (
-        accumulate_gradients(
-            parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
-        )
-        / divisor
-    )
+    loss = loss_sum / divisor
+    learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
-        group["lr"] = learning_rate_at(
-            progress.step, parts.total_steps, parts.recipe.optimizer
-        ) * group.get("lr_factor", 1.0)
+        group["lr"] = learning_rate * group.get("lr_factor", 1.0)
     with all_or_nothing(parts.optimizer):
-        clip_norm, carried = parts.recipe.optimizer.clip_norm, scale * divisor
         grad_norm = guarded_update(
             parts.optimizer,
             progress.guard,
             parts.precision,
             loss=loss,
-            clip_norm=clip_norm,
-            carried=carried,
+            clip_norm=parts.recipe.optimizer.clip_norm,
+            carried=scale * divisor,
         )
     return loss, grad_norm
 
 
 def _penalty_sum(penalty: Callable[[int], Tensor], step: int, divisor: float) -> Tensor:
-    """The penalty beside a loss that is still summed over the targets."""
+    """Return the penalty on the scale of a loss that is still summed over the targets."""
     return penalty(step) * divisor
 
 
@@ -219,19 +210,17 @@ def _drop_gradients(parts: Parts) -> None:
 def _smaller(
     parts: Parts, progress: Progress, micro_batches: tuple[int, ...], failure: OutOfMemory
 ) -> tuple[int, ...]:
-    """Half the micro-batches, recorded and remembered.
+    """Return halved micro-batches; record and remember them.
 
     Raises:
-        TrainingStopped: there is one sequence in each already. A checkpoint of the last whole step
-            is written.
+        TrainingStopped: each holds one sequence already. A checkpoint of the last complete step is
+            written.
     """
-    place = (
-        "optimizer update"
-        if "guarded_update" in failure.functions
-        else "backward pass"
-        if "backward" in failure.functions
-        else "forward pass"
-    )
+    place = "forward pass"
+    if "guarded_update" in failure.functions:
+        place = "optimizer update"
+    elif "backward" in failure.functions:
+        place = "backward pass"
     where, step = f"{place}{failure}", progress.step + 1
     if max(micro_batches) > 1:
         smaller = halved(micro_batches)
@@ -250,8 +239,8 @@ def _smaller(
 
 
 def _keep(parts: Parts, progress: Progress) -> None:
-    """A checkpoint before the run ends, unless its last steps went wrong: a rollback goes back to
-    before the trouble.
+    """Write a checkpoint before the run ends, unless its last steps were bad: a rollback has to
+    return to before them.
     """
     if progress.step > 0 and not progress.guard.bad_in_a_row:
         parts.meter.flush()
@@ -268,15 +257,15 @@ def accumulate_gradients(
     *,
     added: Callable[[], Tensor] | None = None,
 ) -> Tensor:
-    """Forward and backward pass of every micro-batch of one optimizer step.
+    """Run forward and backward pass of every micro-batch of one optimizer step.
 
     Args:
         scale: 0-dim factor on every micro-batch's loss before its backward pass.
-        added: Something else whose gradient counts, once: a penalty on the weights. Called last,
-            when no activations are held any more.
+        added: Returns another loss whose gradient is added once: a penalty on the weights. Called
+            last, when no activations are held any more.
 
     Returns:
-        The summed loss in nats, unscaled, without what is added.
+        The summed loss in nats, unscaled, without `added`.
     """
     loss_sum = torch.zeros((), dtype=torch.float32, device=device)
     for micro in micro_batches:
@@ -294,9 +283,9 @@ def _backward(scaled: Tensor) -> None:
 
 
 def evaluation_is_due(every: int, total_steps: int, progress: Progress) -> bool:
-    """Whether the model is to be scored before the next step."""
-    at_a_mark = progress.step % every == 0 or progress.step >= total_steps
-    return progress.step > 0 and at_a_mark and progress.evaluated_step < progress.step
+    """Return whether the model is evaluated before the next step."""
+    is_scheduled = progress.step % every == 0 or progress.step >= total_steps
+    return progress.step > 0 and is_scheduled and progress.evaluated_step < progress.step
 
 
 def _evaluate(parts: Parts, progress: Progress) -> None:
@@ -326,17 +315,20 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
 
 
 def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch") -> Progress:
-    """After several bad steps in a row: back to the last checkpoint, past the sequences that led
-    here; after that, stop.
+    """After several bad steps in a row go back to the last checkpoint and leave out the sequences
+    that led to them.
+
+    Raises:
+        TrainingStopped: that was done ROLLBACKS_BEFORE_STOP times already.
     """
     parts.meter.flush()
     bad_steps = int(progress.guard.bad_in_a_row.item())
     if bad_steps < BAD_STEPS_BEFORE_ROLLBACK:
         return progress
-    told = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
+    reason = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
     if progress.rollbacks >= ROLLBACKS_BEFORE_STOP:
         raise TrainingStopped(
-            f"{told}, also after {progress.rollbacks} rollbacks that left out the sequences before"
+            f"{reason}, also after {progress.rollbacks} rollbacks that left out the sequences before"
             " them. The last good checkpoint is kept. Likely causes: learning rate"
             f" {parts.recipe.optimizer.learning_rate:g} too high for this model, precision"
             f" {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses"
@@ -346,7 +338,7 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
     restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
     parts.meter.note_event(
         restored,
-        f"{told}: rolled back to step {restored.step}, leaving out {progress.step - restored.step}"
+        f"{reason}: rolled back to step {restored.step}, leaving out {progress.step - restored.step}"
         " steps' sequences",
     )
     batches.restart(restored)
@@ -354,16 +346,13 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
 
 
 class _Prefetch:
-    """The next optimizer steps' batches, made by as many threads while the current one computes;
-    without threads, when they are asked for.
+    """The batches of the next optimizer steps, made by `loader_workers` threads while the current
+    step computes; without threads, made when they are asked for.
     """
 
     def __init__(self, parts: Parts, progress: Progress) -> None:
-        self._sequences, self._count, self._ahead = (
-            parts.sequences,
-            parts.recipe.effective_batch,
-            parts.loader_workers,
-        )
+        self._sequences, self._count = parts.sequences, parts.recipe.effective_batch
+        self._ahead = parts.loader_workers
         self._executor = ThreadPoolExecutor(
             max_workers=max(1, self._ahead), thread_name_prefix="batches"
         )

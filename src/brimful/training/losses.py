@@ -20,7 +20,7 @@ def linear_cross_entropy(
     chunk_tokens: int,
     softcap: float | None = None,
 ) -> Tensor:
-    """Summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
+    """Return the summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
 
     Works chunk by chunk and forms the gradients of both inputs in the forward pass, so at most
     `chunk_tokens` x V logits exist at any time and nothing is recomputed (the idea of Liger
@@ -28,7 +28,7 @@ def linear_cross_entropy(
     means, so that the caller divides by the optimizer step's target tokens).
 
     Args:
-        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's where that is on;
+        hidden_BTD: Hidden states. Products run in this dtype, or in autocast's if that is on;
             softmax runs in fp32.
         weight_VD: Head weights, any float dtype; their gradient has this dtype.
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
@@ -54,7 +54,7 @@ def token_losses(
     chunk_tokens: int,
     softcap: float | None = None,
 ) -> Tensor:
-    """Cross-entropy of every position by itself, without gradients: losses_BT in fp32 nats, 0 where
+    """Return the cross-entropy of each position, without gradients: losses_BT in fp32 nats, 0 where
     ignored.
     """
     with torch.no_grad(), torch.autocast(hidden_BTD.device.type, enabled=False):
@@ -73,11 +73,13 @@ def token_losses(
 
 def _logits(hidden_CD: Tensor, weight_VD: Tensor, softcap: float | None) -> Tensor:
     logits_CV = (hidden_CD @ weight_VD.T).float()
-    return logits_CV if softcap is None else logits_CV.div_(softcap).tanh_().mul_(softcap)
+    if softcap is None:
+        return logits_CV
+    return logits_CV.div_(softcap).tanh_().mul_(softcap)
 
 
 def _chunk_losses(logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses (0 where ignored) and log-sum-exp of each position."""
+    """Return the losses (0 where ignored) and the log-sum-exp of each position."""
     lse_C = torch.logsumexp(logits_CV, dim=-1)
     picked_C = logits_CV.gather(1, targets_C.clamp(min=0)[:, None])[:, 0]
     return (lse_C - picked_C).masked_fill_(targets_C == IGNORED, 0.0), lse_C
@@ -127,7 +129,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def _grad_logits(
     logits_CV: Tensor, lse_C: Tensor, targets_C: Tensor, softcap: float | None
 ) -> Tensor:
-    """d loss / d (logits before capping), in place of `logits_CV`."""
+    """Return d loss / d (logits before capping), written over `logits_CV`."""
     slope_CV = None if softcap is None else 1 - (logits_CV / softcap).square()
     grad_CV = logits_CV.sub_(lse_C[:, None]).exp_()
     grad_CV.scatter_add_(1, targets_C.clamp(min=0)[:, None], torch.full_like(lse_C, -1.0)[:, None])

@@ -1,5 +1,5 @@
-"""Out of memory on any device: recognised, left behind without a trace of the failed work, and its
-cache given back.
+"""Out of memory on any device: recognising it, freeing what the failed work held, and giving back
+the device's cache.
 """
 
 import errno
@@ -16,7 +16,7 @@ from brimful.base.errors import BrimfulError
 
 Result = TypeVar("Result")
 
-_SAYINGS = (
+_MESSAGES = (
     "out of memory",
     "allocate memory",
     "not enough memory",
@@ -25,8 +25,8 @@ _SAYINGS = (
     "allocation_failed",
     "invalid buffer size",
 )
-"""What a RuntimeError says, in small letters, where its type says nothing: MPS ("MPS backend out of
-memory", and "Invalid buffer size" for one buffer above what Metal allows), torch's CPU allocator
+"""Parts of messages, in lower case, of errors that are plain RuntimeErrors: MPS ("MPS backend out
+of memory", and "Invalid buffer size" for one buffer above what Metal allows), torch's CPU allocator
 ("can't allocate memory", on Windows "not enough memory"), C++ (std::bad_alloc), the CUDA driver
 ("CUDA driver error: out of memory"), cuBLAS, cuDNN and their HIP twins (..._STATUS_ALLOC_FAILED).
 """
@@ -34,30 +34,32 @@ memory", and "Invalid buffer size" for one buffer above what Metal allows), torc
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Where memory ran out: names of the functions that were running, and the size asked for ("2.00
-    GiB") where the error says it.
+    """Where memory ran out: the names of the functions that were running, and the size of the
+    allocation ("2.00 GiB") if the error has it.
     """
 
     functions: frozenset[str]
     asked_for: str | None
 
     def __str__(self) -> str:
-        return f" (tried to allocate {self.asked_for})" if self.asked_for else ""
+        if self.asked_for is None:
+            return ""
+        return f" (tried to allocate {self.asked_for})"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or one that it wraps, says that memory ran out on CUDA, ROCm, MPS or the
-    host; by type first.
+    """Return whether an error, or one that it wraps, means that memory ran out on CUDA, ROCm, MPS
+    or the host; by type first.
 
-    torch.compile wraps what happens while it compiles. An error of brimful's own is an answer
-    already, whatever it was raised from.
+    torch.compile wraps errors raised while it compiles. Errors of brimful's own are never out of
+    memory, whatever they were raised from.
     """
     return not isinstance(error, BrimfulError) and any(map(_says_out_of_memory, _chain(error)))
 
 
 def attempt(act: Callable[[], Result]) -> Result | OutOfMemory:
-    """`act()`, or where memory ran out in it. What the failed call held can be freed then: its
-    frames are emptied, its error is gone.
+    """Return `act()`, or where memory ran out in it. The frames of the failed call are cleared and
+    its error is dropped, so that what they held can be freed.
     """
     try:
         return act()
@@ -85,13 +87,13 @@ def _says_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(
-        saying in str(error).lower() for saying in _SAYINGS
+        message in str(error).lower() for message in _MESSAGES
     )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it wraps: its cause, its unsuppressed context, and torch.compile's
-    `inner_exception`.
+    """Yield the error and those that it wraps: its cause, its unsuppressed context, and
+    torch.compile's `inner_exception`.
     """
     seen: list[BaseException] = []
     waiting = [error]
@@ -101,11 +103,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             continue
         seen.append(link)
         yield link
-        inner = (
-            link.__cause__,
-            None if link.__suppress_context__ else link.__context__,
-            getattr(link, "inner_exception", None),
-        )
+        inner = [link.__cause__, getattr(link, "inner_exception", None)]
+        if not link.__suppress_context__:
+            inner.append(link.__context__)
         waiting += [wrapped for wrapped in inner if isinstance(wrapped, BaseException)]
 
 
@@ -115,12 +115,6 @@ def _describe(error: BaseException) -> OutOfMemory:
         for link in _chain(error)
         for frame, _ in traceback.walk_tb(link.__traceback__)
     )
-    asked = next(
-        (
-            found[1]
-            for link in _chain(error)
-            if (found := re.search(r"ried to allocate ([\d.]+ \w+)", str(link)))
-        ),
-        None,
-    )
-    return OutOfMemory(functions, asked)
+    messages = "\n".join(str(link) for link in _chain(error))
+    size = re.search(r"ried to allocate ([\d.]+ \w+)", messages)
+    return OutOfMemory(functions, size and size[1])

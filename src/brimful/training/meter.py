@@ -1,7 +1,8 @@
-"""Records of a run: collected on the device, read late, written to the journal and told to
-listeners.
+"""Records of a run: collected on the device, read later in one transfer, written to the journal and
+passed to listeners.
 """
 
+import math
 import resource
 import sys
 import time
@@ -23,27 +24,26 @@ MOST_STEP_RECORDS = 5000
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Peak so far: reserved by CUDA's caching allocator, driver memory on MPS, resident set of the
-    process on CPU.
+    """Return the peak so far: reserved by CUDA's caching allocator, driver memory on MPS, resident
+    set of the process on CPU.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     if device.type == "mps":
         return torch.mps.driver_allocated_memory()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    unit_bytes = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
 
 
 class Meter:
     """Keeps losses and norms on the device until `flush`, so that no step waits for a number.
 
     Args:
-        tokens_per_step: Tokens that a step reads on average, where its targets are only a part of
-            them.
+        tokens_per_step: Tokens that a step reads on average, if only a part of them are targets.
 
     Attributes:
-        step_time_s: Mean of the steps that were read last; None before.
-        evaluation_s: What the last evaluation took; None before.
+        step_time_s: Mean step time at the last flush; None before the first.
+        evaluation_s: Duration of the last evaluation; None before the first.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Meter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While the host waits for a batch."""
+        """Around waiting for a batch: its time is counted."""
         started_s = time.perf_counter()
         yield
         self._waited_s += time.perf_counter() - started_s
@@ -82,9 +82,8 @@ class Meter:
             "tokens": progress.target_tokens,
         }
         guard = progress.guard
-        self._pending.append(
-            (plain, torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped]))
-        )
+        values = torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped])
+        self._pending.append((plain, values))
 
     def flush_if_due(self) -> None:
         """Flush when a second or many steps have passed."""
@@ -95,61 +94,59 @@ class Meter:
             self.flush()
 
     def flush(self) -> None:
-        """Read what is pending in one transfer and write it."""
+        """Read the pending values in one transfer and write the records of their steps."""
         if not self._pending:
             return
         rows = torch.stack([values for _, values in self._pending]).tolist()
         now_s = time.perf_counter()
         self.step_time_s = step_time_s = (now_s - self._last_flush_s) / len(rows)
         loader_wait_s, self._waited_s = self._waited_s / len(rows), 0.0
-        tokens = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
-        tokens_per_step = self._tokens_per_step or (
-            tokens / (len(rows) - 1) if len(rows) > 1 else None
-        )
-        tokens_per_second = None if tokens_per_step is None else tokens_per_step / step_time_s
-        memory_bytes = peak_memory_bytes(self._device)
-        for (plain, _), (loss, grad_norm, loss_scale, skipped) in zip(
-            self._pending, rows, strict=True
-        ):
-            if (
-                plain["step"] % self._record_every == 0
-                or skipped != self._skipped
-                or not _is_finite(loss, grad_norm)
-            ):
+        shared = {
+            "step_time_s": step_time_s,
+            "loader_wait_s": loader_wait_s,
+            "tokens_per_second": self._tokens_per_second(step_time_s),
+            "memory_bytes": peak_memory_bytes(self._device),
+        }
+        for (plain, _), row in zip(self._pending, rows, strict=True):
+            loss, grad_norm, loss_scale, skipped = row
+            is_good = skipped == self._skipped and math.isfinite(loss) and math.isfinite(grad_norm)
+            if not is_good or plain["step"] % self._record_every == 0:
                 values = {
                     "loss": loss,
                     "grad_norm": grad_norm,
                     "skipped": int(skipped),
                     "loss_scale": loss_scale,
                 }
-                timing = {
-                    "step_time_s": step_time_s,
-                    "loader_wait_s": loader_wait_s,
-                    "tokens_per_second": tokens_per_second,
-                }
-                self._tell(
-                    {**plain, **values, **timing, "memory_bytes": memory_bytes, "time": time.time()}
-                )
+                self._write({**plain, **values, **shared, "time": time.time()})
             self._skipped = int(skipped)
         self._pending.clear()
         self._last_flush_s = now_s
 
+    def _tokens_per_second(self, step_time_s: float) -> float | None:
+        """Return the rate over the pending steps; None if their number of tokens is unknown."""
+        if self._tokens_per_step:
+            return self._tokens_per_step / step_time_s
+        if len(self._pending) == 1:
+            return None
+        tokens: int = self._pending[-1][0]["tokens"] - self._pending[0][0]["tokens"]
+        return tokens / (len(self._pending) - 1) / step_time_s
+
     def note_evaluation(self, progress: Progress, score: Mapping[str, Any], *, best: bool) -> None:
-        self._tell({"kind": "evaluation", "step": progress.step, **score, "best": best})
+        self._write({"kind": "evaluation", "step": progress.step, **score, "best": best})
         now_s = time.perf_counter()
         self.evaluation_s, self._last_flush_s = now_s - self._last_flush_s, now_s
 
     def note_checkpoint(self, step: int, num_bytes: int, seconds: float) -> None:
-        self._tell({"kind": "checkpoint", "step": step, "bytes": num_bytes, "seconds": seconds})
+        self._write({"kind": "checkpoint", "step": step, "bytes": num_bytes, "seconds": seconds})
         self._last_flush_s = time.perf_counter()
 
     def note_event(self, progress: Progress, message: str) -> None:
-        self._tell({"kind": "event", "step": progress.step, "message": message})
+        self._write({"kind": "event", "step": progress.step, "message": message})
 
     def note_out_of_memory(
         self, step: int, phase: str, larger: Sequence[int], smaller: Sequence[int], *, where: str
     ) -> dict[str, Any]:
-        """Memory ran out and the work is repeated in smaller pieces; returns the record.
+        """Record that memory ran out and the work is repeated in smaller pieces; return the record.
 
         Args:
             step: The optimizer step that is repeated, or the one that was evaluated.
@@ -165,19 +162,15 @@ class Meter:
             "to": list(smaller),
             "where": where,
         }
-        self._tell(record)
+        self._write(record)
         return record
 
     def note(self, record: dict[str, Any]) -> None:
-        """A record of another kind, as it is."""
-        self._tell(record)
+        """Write a record of any other kind."""
+        self._write(record)
         self._last_flush_s = time.perf_counter()
 
-    def _tell(self, record: dict[str, Any]) -> None:
+    def _write(self, record: dict[str, Any]) -> None:
         self._journal.append(record)
         for listener in self._listeners:
             listener(record)
-
-
-def _is_finite(*values: float) -> bool:
-    return all(abs(value) < float("inf") for value in values)

@@ -1,4 +1,4 @@
-"""What a training method is: a value the loop applies without knowing its name."""
+"""A training method: a value that the loop applies without knowing its name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from brimful.training.losses import linear_cross_entropy
 from brimful.training.memory_errors import is_out_of_memory
 
 HiddenStates = Callable[[MicroBatch], Tensor]
-"""A micro-batch -> hidden states after the final norm (B, T, D)."""
+"""Micro-batch -> hidden states after the final norm (B, T, D)."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,13 @@ class Network:
         return softcap
 
     def before_head(self, hidden_ND: Tensor) -> Tensor:
-        """What an encoder puts between its body and the weights of its head; hidden states as they
-        are for models without such layers.
+        """Apply the layers that an encoder has between its body and the weights of its head; models
+        without such layers return the hidden states as they are.
         """
-        layers = getattr(self.model, "head", None)
-        return hidden_ND if layers is None else layers(hidden_ND)
+        layers: Callable[[Tensor], Tensor] | None = getattr(self.model, "head", None)
+        if layers is None:
+            return hidden_ND
+        return layers(hidden_ND)
 
 
 LossSum = Callable[[Network, MicroBatch], Tensor]
@@ -64,7 +66,7 @@ class Method:
         loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so
             accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
-        configured: The loss as a recipe's options want it; None: it has none.
+        configured: Recipe -> the loss with the options in it; None: the method has no options.
     """
 
     loss_sum: LossSum
@@ -72,12 +74,14 @@ class Method:
     configured: Callable[[Recipe], LossSum] | None = None
 
     def with_options(self, recipe: Recipe) -> "Method":
-        """The method as the recipe wants it."""
-        return self if self.configured is None else replace(self, loss_sum=self.configured(recipe))
+        """Return the method with the recipe's options."""
+        if self.configured is None:
+            return self
+        return replace(self, loss_sum=self.configured(recipe))
 
 
 def find_method(name: str) -> Method:
-    """The `METHOD` of `brimful/training/methods/{name}.py`.
+    """Return the `METHOD` of `brimful/training/methods/{name}.py`.
 
     Raises:
         BrimfulError: no such file.
@@ -87,12 +91,14 @@ def find_method(name: str) -> Method:
 
 
 def next_token_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-    """Cross-entropy of every target token; no logits are made at positions that have none."""
+    """Return the summed cross-entropy of the target tokens; positions without a target get no
+    logits.
+    """
     return linear_head_loss_sum(network, micro, network.hidden_states(micro))
 
 
 def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor) -> Tensor:
-    """`next_token_loss_sum` from hidden states."""
+    """Return `next_token_loss_sum` from hidden states."""
     targets_BT = micro.targets_BT
     if micro.scored_N is not None:
         hidden_BTD, targets_BT = (
@@ -109,7 +115,7 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
 
 
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
-    """The body of a language model as a plain function, without KV cache."""
+    """Return the body of a language model as a plain function, without KV cache."""
     body = model.base_model
     options = {"use_cache": False} if model.can_generate() else {}
 
@@ -123,13 +129,13 @@ def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
 def compiled(
     model: PreTrainedModel, *, shape: tuple[int, int], say: Callable[[str], None]
 ) -> HiddenStates:
-    """The body with every block compiled, for training batches of one shape (B, T) or for packed
-    rows, whatever their length.
+    """Return the body with every block compiled, for training batches of one shape (B, T) or for
+    packed rows of any length.
 
     Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of
     growing with the depth, at the same speed (docs/log.md). The graph of packed rows leaves their
-    length open: no slower on a CPU, and rows need no padding. Evaluation and odd shapes run
-    eagerly; when the compiler fails, `say` is told once and training goes on without it.
+    length open: no slower on a CPU, and rows need no padding. Evaluation and other shapes run
+    eagerly. If the compiler fails, `say` is called once and training goes on without it.
     """
     plain = hidden_states_of(model)
     is_compiled = failed = False
@@ -166,8 +172,8 @@ def compiled(
 
 
 def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
-    """Empty examples make up the number, so that how many examples a row holds is not another open
-    size of the graph.
+    """Fill the lengths of packed examples up with zeros, so that the number of examples in a row is
+    not another dynamic size of the graph.
     """
     if micro.lengths_E is None:
         return micro
@@ -176,5 +182,5 @@ def _with_as_many_lengths_as_positions(micro: MicroBatch) -> MicroBatch:
 
 
 def blocks_of(model: PreTrainedModel) -> nn.ModuleList:
-    """The transformer blocks."""
+    """Return the transformer blocks."""
     return named_blocks_of(model)[1]

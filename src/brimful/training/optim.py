@@ -1,5 +1,5 @@
-"""The optimizer update: AdamW, its schedule, clipping, and the guard that skips a bad step on the
-device.
+"""The optimizer update: AdamW, its schedule, clipping, and the guard that skips bad steps without
+waiting for the device.
 """
 
 import math
@@ -17,32 +17,32 @@ from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
 
 
 def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) -> float:
-    """Learning rate of update `step` (0-based): linear warm-up from peak/W, so never 0, then the
-    recipe's schedule to its minimum.
+    """Return the learning rate of update `step` (0-based): linear warm-up over W updates from
+    peak / W, so never 0, then the recipe's schedule to its minimum.
     """
     peak, low = optimizer.learning_rate, optimizer.resolved_min_learning_rate
-    warmup_steps = (
-        round(optimizer.warmup * total_steps) if optimizer.warmup < 1 else int(optimizer.warmup)
-    )
+    warmup_steps = int(optimizer.warmup)
+    if optimizer.warmup < 1:
+        warmup_steps = round(optimizer.warmup * total_steps)
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if optimizer.schedule == "constant":
         return peak
     progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
-    share = (
-        1 - progress if optimizer.schedule == "linear" else (1 + math.cos(math.pi * progress)) / 2
-    )
-    return low + (peak - low) * share
+    if optimizer.schedule == "linear":
+        return low + (peak - low) * (1 - progress)
+    return low + (peak - low) * ((1 + math.cos(math.pi * progress)) / 2)
 
 
 def build_optimizer(
     model: nn.Module, settings: OptimizerRecipe, *, variant: str
 ) -> torch.optim.Optimizer:
-    """AdamW over the trainable parameters; weight decay on those with two or more dimensions only.
+    """Return AdamW over the trainable parameters, with weight decay only on those of two or more
+    dimensions.
 
     Args:
-        variant: The plan's: fused, foreach or for_loop are torch's, with states in fp32; 8bit and
-            paged_8bit bitsandbytes', for the other kinds.
+        variant: The plan's optimizer. fused, foreach and for_loop are torch's, with states in fp32;
+            8bit and paged_8bit are bitsandbytes'.
 
     Raises:
         DeviceError: the device has no kernels for this variant.
@@ -59,21 +59,24 @@ def build_optimizer(
     ]
     if variant in eight_bit.KINDS:
         return eight_bit.build(groups, settings, variant=variant)
-    betas, kernels = (
-        (settings.beta1, settings.beta2),
-        {"fused": variant == "fused", "foreach": variant == "foreach"},
-    )
     return torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, **kernels
+        groups,
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+        fused=variant == "fused",
+        foreach=variant == "foreach",
     )
 
 
 def _by_learning_rate(
     model: nn.Module, layer_decay: float
 ) -> list[tuple[float, list[nn.Parameter]]]:
-    """Trainable parameters by the factor on their learning rate: `layer_decay` for each block
-    further from the output (Howard and Ruder 2018, section 3.2, with a decay of 1 / 2.6);
-    embeddings lie behind the first block.
+    """Return the trainable parameters by the factor on their learning rate.
+
+    The factor is `layer_decay` to the power of the number of blocks between a parameter and the
+    output; embeddings are one further than the first block (Howard and Ruder 2018, section 3.2,
+    with a decay of 1 / 2.6).
     """
     trainable = [
         (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
@@ -92,15 +95,15 @@ def _by_learning_rate(
 
 
 @dataclass
-class Guard:
-    """Counters that live on the device, so that watching them never waits for it.
+class StepGuard:
+    """Counters of bad steps, kept on the device so that updating them never waits for it.
 
     Attributes:
         loss_scale: Factor on the loss before the backward pass; 1 except for fp16.
         good_steps: Steps since the scale last moved.
         skipped: Steps skipped so far.
-        bad_in_a_row: Skipped steps since the last good one, not counting fp16 overflows that a
-            lower scale may mend.
+        bad_in_a_row: Skipped steps since the last good one, without fp16 overflows that a lower
+            loss scale may avoid.
         norm_average: Running average of the gradient norm over good steps; 0 before the first.
     """
 
@@ -111,28 +114,29 @@ class Guard:
     norm_average: Tensor
 
     @classmethod
-    def fresh(cls, precision: Precision, device: torch.device) -> "Guard":
-        scale, *zeros = (
-            torch.tensor(value, dtype=torch.float32, device=device)
-            for value in (precision.initial_loss_scale, 0.0, 0.0, 0.0, 0.0)
-        )
-        return cls(scale, *zeros)
+    def fresh(cls, precision: Precision, device: torch.device) -> "StepGuard":
+        return cls.from_list([precision.initial_loss_scale, 0.0, 0.0, 0.0, 0.0], device)
+
+    @classmethod
+    def from_list(cls, values: list[float], device: torch.device) -> "StepGuard":
+        return cls(*(torch.tensor(value, dtype=torch.float32, device=device) for value in values))
 
     def to_list(self) -> list[float]:
-        """Values for a checkpoint; waits for the device."""
+        """Return the values for a checkpoint; waits for the device."""
         return torch.stack(
             [self.loss_scale, self.good_steps, self.skipped, self.bad_in_a_row, self.norm_average]
         ).tolist()
 
-    @classmethod
-    def from_list(cls, values: list[float], device: torch.device) -> "Guard":
-        return cls(*(torch.tensor(value, dtype=torch.float32, device=device) for value in values))
-
     def note(self, bad: Tensor, norm: Tensor, precision: Precision) -> None:
-        """Update every counter from this step's verdict (0-dim bool) and unscaled gradient norm."""
+        """Update every counter.
+
+        Args:
+            bad: Whether this step was skipped, 0-dim bool.
+            norm: Unscaled gradient norm, 0-dim.
+        """
         self.skipped += bad
-        mendable = self.loss_scale > 1
-        self.bad_in_a_row = torch.where(bad, self.bad_in_a_row + (~mendable).float(), 0.0)
+        can_lower_scale = self.loss_scale > 1
+        self.bad_in_a_row = torch.where(bad, self.bad_in_a_row + (~can_lower_scale).float(), 0.0)
         average = torch.where(self.norm_average == 0, norm, 0.95 * self.norm_average + 0.05 * norm)
         self.norm_average = torch.where(bad, self.norm_average, average)
         if precision.scales_loss:
@@ -144,34 +148,34 @@ class Guard:
 
 
 def loss_factor(loss_scale: Tensor, divisor: float) -> Tensor:
-    """Factor on a loss that is summed over the targets of a step before its backward pass: near
-    loss scale / divisor, and a power of two.
+    """Return the factor on a summed loss before its backward pass: loss scale / divisor, rounded
+    to a power of two.
 
-    16-bit gradients take a power of two without rounding; 1 / divisor itself would scale every
-    gradient of the step by up to 0.4 % too much or too little in bf16. What is left of the division
-    is done in fp32 by `guarded_update`.
+    A power of two scales 16-bit gradients without rounding; 1 / divisor itself would scale every
+    gradient of the step by up to 0.4 % too much or too little in bf16. `guarded_update` does the
+    rest of the division in fp32.
     """
     return loss_scale * 2.0 ** -math.ceil(math.log2(divisor))
 
 
 def guarded_update(
     optimizer: torch.optim.Optimizer,
-    guard: Guard,
+    guard: StepGuard,
     precision: Precision,
     *,
     loss: Tensor,
     clip_norm: float | None,
     carried: Tensor | None = None,
 ) -> Tensor:
-    """Clip, then step unless loss or gradients are not finite; the decision stays on the device.
+    """Clip the gradients, and update unless loss or gradients are not finite; the decision stays on
+    the device.
 
-    Fused AdamW takes the verdict (`found_inf`) and the common divisor of all gradients
-    (`grad_scale`: loss scale times clipping) as tensors, the way torch.amp.GradScaler hands them
-    over, so clipping costs no pass of its own. Unfused variants pay one wait for the device.
+    Fused AdamW takes the decision (`found_inf`) and the common divisor of all gradients
+    (`grad_scale`: loss scale times clipping) as tensors, as torch.amp.GradScaler passes them, so
+    clipping costs no pass of its own. Unfused variants wait once for the device.
 
     Args:
-        carried: What the gradients are multiplied by, loss scale included (0-dim); the loss scale
-            alone where None.
+        carried: Factor in the gradients, loss scale included (0-dim); None: the loss scale alone.
 
     Returns:
         The unscaled gradient norm before clipping, 0-dim fp32.
@@ -183,11 +187,14 @@ def guarded_update(
         if parameter.grad is not None
     ]
     scaled_norm = torch.nn.utils.get_total_norm(gradients).float()
-    carried = guard.loss_scale if carried is None else carried
+    if carried is None:
+        carried = guard.loss_scale
     norm = scaled_norm / carried
     spike = (guard.norm_average > 0) & (norm > precision.norm_spike * guard.norm_average)
     bad = ~(torch.isfinite(norm) & torch.isfinite(loss)) | spike
-    divisor = carried if clip_norm is None else carried * (norm / clip_norm).clamp(min=1.0)
+    divisor = carried
+    if clip_norm is not None:
+        divisor = carried * (norm / clip_norm).clamp(min=1.0)
     if optimizer.defaults.get("fused"):
         optimizer.grad_scale, optimizer.found_inf = divisor, bad.float()  # type: ignore[attr-defined]
         optimizer.step()
@@ -200,28 +207,24 @@ def guarded_update(
 
 
 def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Optimizer states under `parameter name:state name`, the tensors themselves; counts that are
-    no tensors become int64 ones.
+    """Return the optimizer states by `parameter name:state name`: the tensors themselves, not
+    copies. Counts that are Python integers become int64 tensors.
     """
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{names[parameter]}:{key}": _tensor(value)
+        f"{names[parameter]}:{key}": torch.as_tensor(value)
         for parameter, state in optimizer.state.items()
         for key, value in state.items()
     }
 
 
-def _tensor(value: Tensor | int) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.tensor(value)
-
-
 def load_named_states(
     model: nn.Module, optimizer: torch.optim.Optimizer, states: dict[str, Tensor]
 ) -> None:
-    """Inverse of `named_states`, on the parameters' devices; existing states are replaced.
+    """Put `named_states` back, on the parameters' devices; existing states are replaced.
 
     Raises:
-        CheckpointError: the states are those of another `optimizer.kind`.
+        CheckpointError: the states are of another `optimizer.kind`.
     """
     parameters = dict(model.named_parameters())
     by_parameter: dict[nn.Parameter, dict[str, Tensor]] = defaultdict(dict)

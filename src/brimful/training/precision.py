@@ -1,4 +1,4 @@
-"""Arithmetic of a step: autocast type and the loss scale that fp16 needs."""
+"""Precision of a step: the autocast dtype, and the loss scale that fp16 needs."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ FP16_INITIAL_SCALE = 2.0**16
 FP16_GROWTH_INTERVAL = 2000
 """Good steps before the scale doubles, as torch.amp.GradScaler."""
 FP16_NORM_SPIKE = 1000.0
-"""fp16 only: a finite gradient norm this many times its running average is taken for an overflow
-inside the residual stream (reported as unslothai/unsloth-zoo#866: the loss stays finite while the
+"""fp16 only: a finite gradient norm this many times its running average is treated as an overflow
+in the residual stream (reported as unslothai/unsloth-zoo#866: the loss stays finite while the
 backward pass overflows).
 """
 

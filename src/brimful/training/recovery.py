@@ -1,4 +1,4 @@
-"""What a run does when memory runs out: smaller micro-batches for the same sequences, kept for the
+"""Recovery from running out of memory: smaller micro-batches for the same sequences, kept for the
 rest of the run.
 """
 
@@ -27,24 +27,25 @@ DECIDES_MEMORY = (
     "optimizer",
     "loss_chunk",
 )
-"""What of a plan the sizes were found under; under another plan they mean nothing. The same decides
-how a step is rounded.
+"""The choices of a plan that decide which micro-batches fit; sizes found under other choices are
+not used. The same choices decide how a step is rounded.
 """
 
 
 def halved(micro_batches: tuple[int, ...]) -> tuple[int, ...]:
-    """Every micro-batch in two, the larger half first, so that the sequences keep their order: (8,
-    3) -> (4, 4, 2, 1).
+    """Split every micro-batch in two, the larger half first; the sequences keep their order:
+    (8, 3) -> (4, 4, 2, 1).
     """
     return tuple(part for size in micro_batches for part in (size - size // 2, size // 2) if part)
 
 
 @dataclass
 class RememberedSizes:
-    """The micro-batches of a run, smaller than the plan's once memory ran out; kept in its folder.
+    """The micro-batches of a run, smaller than the plan's once memory ran out; stored in its
+    folder.
 
     Attributes:
-        micro_batches: Sequences of each pass, in force now.
+        micro_batches: Sequences of each pass, as they are used now.
         events: The `out_of_memory` records that led to them, oldest first.
     """
 
@@ -55,8 +56,7 @@ class RememberedSizes:
 
     @classmethod
     def of(cls, run_folder: Path, plan: Plan) -> "RememberedSizes":
-        """What an earlier session of the run found out under the same plan, or the plan's own
-        sizes.
+        """Return the sizes that an earlier session found under the same plan, or the plan's own.
 
         Raises:
             RunFolderError: the file is there and cannot be read.
@@ -72,7 +72,7 @@ class RememberedSizes:
         return remembered
 
     def note(self, event: dict[str, Any]) -> None:
-        """From now on the sizes are the event's `to`; durable when this returns."""
+        """Use the sizes in the event's `to` from now on; durable when this returns."""
         self.micro_batches = tuple(event["to"])
         self.events.append(event)
         values = {
@@ -106,16 +106,18 @@ class RememberedSizes:
 
 
 def random_states(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The generators that a step draws from: the host's and the device's. Read without waiting for
-    the device.
+    """Return the states of the generators that a step draws from: the host's and the device's.
+    Does not wait for the device.
     """
     if device.type == "cuda":
         return torch.get_rng_state(), torch.cuda.get_rng_state(device)
-    return torch.get_rng_state(), torch.mps.get_rng_state() if device.type == "mps" else None
+    if device.type == "mps":
+        return torch.get_rng_state(), torch.mps.get_rng_state()
+    return torch.get_rng_state(), None
 
 
 def rewind(states: tuple[Tensor, Tensor | None], device: torch.device) -> None:
-    """Put the generators back to `random_states`."""
+    """Set the generators back to `random_states`."""
     torch.set_rng_state(states[0])
     if states[1] is not None and device.type == "cuda":
         torch.cuda.set_rng_state(states[1], device)
@@ -125,12 +127,12 @@ def rewind(states: tuple[Tensor, Tensor | None], device: torch.device) -> None:
 
 @contextmanager
 def all_or_nothing(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Around an update: when memory runs out before it wrote anything, the states it was making are
-    dropped and it can be repeated.
+    """Around an update: if memory runs out before it wrote anything, drop the new states, so that
+    the update can be repeated.
 
-    Every variant of torch's AdamW counts its `step` states up before it writes anything else of a
-    parameter group, so an unmoved count (of writes into those tensors) means untouched weights.
-    Fused AdamW allocates in the first update only.
+    Every variant of torch's AdamW increments its `step` states before it writes anything else of a
+    parameter group, so if those tensors were not written to, the weights are untouched. Fused AdamW
+    allocates in the first update only.
 
     Raises:
         TrainingStopped: memory ran out after the update began to write; half an update can neither

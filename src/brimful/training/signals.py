@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a request: answered at the next step boundary, with a checkpoint."""
+"""SIGTERM and Ctrl-C as a request to stop at the next step boundary, with a checkpoint."""
 
 import signal
 import threading
@@ -7,8 +7,8 @@ from typing import Self
 
 
 class StopRequest:
-    """While entered, both signals only set `signal_number`; repeated ones change nothing, so a
-    checkpoint is never cut.
+    """While entered, both signals only set `signal_number`. Repeated signals change nothing, so
+    that a checkpoint is never interrupted.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The one value that says where a run is, and how it becomes a checkpoint and comes back."""
+"""Where a run is: one value, which is stored in checkpoints and restored from them."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brimful.base.errors import CheckpointError
 from brimful.model.published import has_adapters
 from brimful.training.checkpoint import Snapshot
-from brimful.training.optim import Guard, load_named_states, named_states
+from brimful.training.optim import StepGuard, load_named_states, named_states
 from brimful.training.precision import Precision
 
 
@@ -21,18 +21,18 @@ class Progress:
 
     Attributes:
         step: Optimizer updates done, skipped ones counted.
-        samples_consumed: Sequences read from the fixed order; the data cursor.
+        samples_consumed: Sequences read in their fixed order; the data cursor.
         target_tokens: Target tokens trained on so far.
         evaluated_step: Last step that was evaluated.
         best_loss, best_step: Best full-validation score so far, None before the first: the loss, or
-            another objective of which less is better.
-        best_tie: The loss there; of equal objectives the one with the lower loss is better.
+            another objective of which lower is better.
+        best_tie: The loss at that step; it decides between equal objectives.
         evaluations_since_best: Evaluations in a row that were no better.
         rollbacks: Rollbacks after non-finite steps.
         guard: Device-side counters and the loss scale.
     """
 
-    guard: Guard
+    guard: StepGuard
     step: int = 0
     samples_consumed: int = 0
     target_tokens: int = 0
@@ -45,7 +45,7 @@ class Progress:
 
     @classmethod
     def fresh(cls, precision: Precision, device: torch.device) -> "Progress":
-        return cls(guard=Guard.fresh(precision, device))
+        return cls(guard=StepGuard.fresh(precision, device))
 
     def advance(self, *, sequences: int, target_tokens: int) -> None:
         self.step += 1
@@ -53,21 +53,28 @@ class Progress:
         self.target_tokens += target_tokens
 
     def skip_to(self, samples_consumed: int, *, rollbacks: int) -> None:
-        """Continue behind the sequences that led to a rollback."""
+        """Continue after the sequences that led to a rollback."""
         self.samples_consumed, self.rollbacks = samples_consumed, rollbacks
         self.guard.bad_in_a_row = torch.zeros_like(self.guard.bad_in_a_row)
 
     def note_score(self, score: float, loss: float) -> bool:
-        """Record a validation loss, or another objective and its loss, at the current step; True
-        when it is the lowest so far. A non-finite one never is.
+        """Record a validation score and its loss at the current step; return whether the score is
+        the lowest so far. A non-finite score never is.
         """
         self.evaluated_step = self.step
-        before = (self.best_loss, self.best_loss if self.best_tie is None else self.best_tie)
-        is_best = math.isfinite(score) and (before[0] is None or (score, loss) < before)
-        if is_best:
+        if math.isfinite(score) and self._is_better(score, loss):
             self.best_loss, self.best_tie, self.best_step = score, loss, self.step
-        self.evaluations_since_best = 0 if is_best else self.evaluations_since_best + 1
-        return is_best
+            self.evaluations_since_best = 0
+            return True
+        self.evaluations_since_best += 1
+        return False
+
+    def _is_better(self, score: float, loss: float) -> bool:
+        if self.best_loss is None:
+            return True
+        # Checkpoints of earlier versions have no tie: their score was the loss.
+        best_tie = self.best_loss if self.best_tie is None else self.best_tie
+        return (score, loss) < (self.best_loss, best_tie)
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in _PLAIN_FIELDS}
@@ -76,7 +83,7 @@ class Progress:
     @classmethod
     def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
         return cls(
-            guard=Guard.from_list(values["guard"], device),
+            guard=StepGuard.from_list(values["guard"], device),
             **{name: values[name] for name in _PLAIN_FIELDS if name in values},
         )
 
@@ -102,8 +109,8 @@ def snapshot_of(
     identity: Mapping[str, str],
     journal_bytes: int,
 ) -> Snapshot:
-    """Everything that continues the run bit for bit: weights, optimizer states, random generators,
-    progress, journal length.
+    """Return everything that continues the run bit for bit: weights, optimizer states, random
+    generators, progress, journal length.
     """
     tensors = {
         "model": _model_tensors(model),
@@ -121,7 +128,7 @@ def snapshot_of(
 def restore(
     snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
 ) -> Progress:
-    """Put model, optimizer and generators into the snapshot's state; returns its progress.
+    """Restore model, optimizer and generators from the snapshot; return its progress.
 
     Raises:
         CheckpointError: the snapshot's tensors are not those of this model.
@@ -153,18 +160,15 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters, tied ones once, and persistent buffers; beside a frozen published base its
-    adapters alone.
+    """Return the parameters (tied ones once) and persistent buffers; of a model with adapters only
+    the adapters, because its base is frozen.
     """
+    parameters = dict(model.named_parameters())
     if has_adapters(model):
-        return {
-            name: parameter.detach()
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
-        }
+        return {name: each.detach() for name, each in parameters.items() if each.requires_grad}
     persistent = model.state_dict().keys()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
-    return {**{name: parameter.detach() for name, parameter in model.named_parameters()}, **buffers}
+    return {name: parameter.detach() for name, parameter in parameters.items()} | buffers
 
 
 def _random_states() -> dict[str, Tensor]:
@@ -181,9 +185,8 @@ def _random_states() -> dict[str, Tensor]:
 def _set_random_states(states: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():
-        for name in (name for name in states if name.startswith("cuda:")):
-            index = int(name.removeprefix("cuda:"))
-            if index < torch.cuda.device_count():
-                torch.cuda.set_rng_state(states[name], index)
+        for index in range(torch.cuda.device_count()):
+            if f"cuda:{index}" in states:
+                torch.cuda.set_rng_state(states[f"cuda:{index}"], index)
     if torch.backends.mps.is_available() and "mps" in states:
         torch.mps.set_rng_state(states["mps"])

@@ -1,9 +1,9 @@
-"""Writing safetensors files tensor by tensor, hashed as they stream. Reading is the safetensors
-library's.
+"""Writing safetensors files tensor by tensor, hashed as they are written. Reading uses the
+safetensors library.
 
 Format: 8 bytes header length, JSON header, raw little-endian data
-(https://github.com/huggingface/safetensors#format). Own writer because the library's needs all
-bytes at once, or writes without a hash.
+(https://github.com/huggingface/safetensors#format). There is an own writer because the library's
+needs all bytes at once, or writes without a hash.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _DTYPES = {
 
 
 class HashedFile:
-    """A new file, its size and SHA-256 known when closed, durable on disk."""
+    """A new file whose size and SHA-256 are known when it is closed, durable on disk."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "xb")  # noqa: SIM115 - closed by finish()
@@ -45,7 +45,7 @@ class HashedFile:
         self.num_bytes += len(data)
 
     def finish(self) -> dict[str, str | int]:
-        """Flush, fsync, close; the manifest's entry of this file."""
+        """Flush, fsync and close the file; return its entry for the manifest."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -56,7 +56,7 @@ class HashedFile:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | int]:
-    """Write a safetensors file; returns its size and SHA-256. One tensor at a time is copied to the
+    """Write a safetensors file; return its size and SHA-256. One tensor at a time is copied to the
     host.
     """
     header: dict[str, object] = {}
@@ -85,12 +85,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, str | i
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, on the host."""
+    """Return all tensors of a safetensors file, on the host."""
     with safe_open(path, framework="pt", device="cpu") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
 
 
 def sha256_of(path: Path) -> str:
-    """Hexadecimal digest of a file's content."""
+    """Return the hexadecimal SHA-256 of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

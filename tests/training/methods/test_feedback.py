@@ -34,7 +34,7 @@ from brimful.training.method import (
 )
 from brimful.training.methods import feedback
 from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix, segments_of
-from brimful.training.optim import Guard, build_optimizer, guarded_update, loss_factor
+from brimful.training.optim import StepGuard, build_optimizer, guarded_update, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
 
@@ -483,7 +483,7 @@ def test_mixed_precision_feeds_the_error_back_in_its_own_type_and_stays_close_to
 ) -> None:
     network, method = _network(built("okadfa")), Feedback(BLOCK, 0)
     exact = _gradients(method, network, micro)
-    guard = Guard.fresh(Precision(precision), CPU)
+    guard = StepGuard.fresh(Precision(precision), CPU)
     scale = loss_factor(guard.loss_scale, 82)
 
     network.model.zero_grad()
@@ -506,7 +506,7 @@ def test_micro_batches_add_up_to_the_whole_batch_and_clipping_sees_the_sum(
 ) -> None:
     def updated(*pieces: MicroBatch) -> tuple[Gradients, Tensor]:
         network, recipe = _network(built("okadfa")), tiny("optimizer.clip_norm=0.01")
-        guard = Guard.fresh(Precision("fp32"), CPU)
+        guard = StepGuard.fresh(Precision("fp32"), CPU)
         optimizer = build_optimizer(network.model, recipe.optimizer, variant="foreach")
         loss = accumulate_gradients(
             network,

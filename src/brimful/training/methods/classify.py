@@ -13,7 +13,7 @@ from brimful.recipe import Recipe
 from brimful.training.method import LossSum, Method, Network
 
 _TINY = 1e-12
-"""A power below 1 of zero has no gradient."""
+"""Keeps the base of the focal factor above 0, where a power below 1 has no gradient."""
 
 
 def _configured(recipe: Recipe) -> LossSum:
@@ -41,7 +41,7 @@ def labels_loss_sum(
     focal_gamma: float = 0.0,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """Weighted sum of the texts' losses.
+    """Return the weighted sum of the texts' losses.
 
     Args:
         logits_BC: fp32.
@@ -51,33 +51,24 @@ def labels_loss_sum(
         weights: Of the shape of the targets.
         focal_gamma: The loss of a target with probability p is multiplied by (1 - p)^gamma (Lin et
             al. 2017, equation 4; its alpha is `weights`).
-        smoothing: So much of a target is spread evenly over all labels (Szegedy et al. 2016,
+        smoothing: Share of a target that is spread evenly over all labels (Szegedy et al. 2016,
             section 7), or over yes and no.
 
     Returns:
         fp32 scalar.
     """
     is_single = targets.ndim == 1
-    losses = (
-        _losses_of_one(logits_BC, targets, smoothing)
-        if is_single
-        else _losses_of_many(logits_BC, targets, smoothing)
-    )
+    if is_single:
+        losses = F.cross_entropy(logits_BC, targets, reduction="none", label_smoothing=smoothing)
+    else:
+        smoothed_BC = targets * (1 - smoothing) + smoothing / 2
+        losses = F.binary_cross_entropy_with_logits(logits_BC, smoothed_BC, reduction="none")
     if focal_gamma:
-        losses = (
-            losses * (-torch.expm1(-losses)).clamp(min=_TINY) ** focal_gamma
-        )  # a target's probability is exp(-loss)
-    losses = losses if weights is None else losses * weights
+        # The probability of a target is exp(-loss).
+        losses = losses * (-torch.expm1(-losses)).clamp(min=_TINY) ** focal_gamma
+    if weights is not None:
+        losses = losses * weights
     return losses.sum() if is_single else losses.sum() / logits_BC.shape[1]
-
-
-def _losses_of_one(logits_BC: Tensor, targets_B: Tensor, smoothing: float) -> Tensor:
-    return F.cross_entropy(logits_BC, targets_B, reduction="none", label_smoothing=smoothing)
-
-
-def _losses_of_many(logits_BC: Tensor, targets_BC: Tensor, smoothing: float) -> Tensor:
-    smoothed_BC = targets_BC * (1 - smoothing) + smoothing / 2
-    return F.binary_cross_entropy_with_logits(logits_BC, smoothed_BC, reduction="none")
 
 
 METHOD = Method(

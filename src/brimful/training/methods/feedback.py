@@ -33,26 +33,24 @@ from brimful.recipe import FeedbackRecipe, Recipe
 from brimful.training.method import Method, Network, linear_head_loss_sum, next_token_loss_sum
 
 _MATRIX_STREAM = 1
-"""Keeps the matrix apart from the weights, which the same seed draws: they must not know of each
-other.
-"""
+"""Makes the matrix independent of the weights, which are drawn from the same seed."""
 _NO_BACKWARD_PASS = -1
-"""What torch says outside of all; its own recomputation tells one pass from another by the same
-number.
+"""Torch's number of the current backward pass when there is none. Activation checkpointing tells
+passes apart by the same number.
 """
 
 
 class Feedback:
     """A `LossSum` whose backward pass feeds the error back. Everything in it is linear in the
-    error, so accumulation and loss scaling stay exact.
+    error, so gradient accumulation and loss scaling stay exact.
 
-    It marks a model's modules by hooks that do nothing outside of its own passes: the model is also
-    evaluated, or trained otherwise.
+    It registers hooks on the model's modules that do nothing outside of its own passes, because the
+    model is also evaluated, or trained by other methods.
 
     Args:
-        rules: Where and through which matrix.
-        seed: Of the matrix, which is a pure function of it and the width: checkpoints need not hold
-            it.
+        rules: Where the error is fed back, and through which matrix.
+        seed: Seed of the matrix. The matrix is a pure function of the seed and the width, so
+            checkpoints need not hold it.
     """
 
     def __init__(self, rules: FeedbackRecipe, seed: int) -> None:
@@ -63,10 +61,10 @@ class Feedback:
         self._backward_pass = _NO_BACKWARD_PASS
 
     def __call__(self, network: Network, micro: MicroBatch) -> Tensor:
-        """Cross-entropy of every target token, in nats.
+        """Return the summed cross-entropy of the target tokens, in nats.
 
         Raises:
-            BrimfulError: the network was not cut everywhere, so that the error would be
+            BrimfulError: the network was not cut behind every segment, so that the error would be
                 backpropagated.
         """
         if not torch.is_grad_enabled():
@@ -77,16 +75,14 @@ class Feedback:
         _check_cuts(relay.num_cuts, num_segments)
         if relay.token is not None:
             relay.products = _products_dtype(hidden_BTD.device.type)
-            token, relay.token = (
-                relay.token,
-                None,
-            )  # else the graph holds the relay and the relay the graph, for ever
+            # Without this the graph holds the relay and the relay the graph: a leak.
+            token, relay.token = relay.token, None
             hidden_BTD = _Top.apply(hidden_BTD, token, relay)  # type: ignore[no-untyped-call]
         return linear_head_loss_sum(network, micro, hidden_BTD)
 
     def feed_back(self, error_BTD: Tensor) -> Tensor:
-        """The error as every feedback point receives it (B, T, D); the product runs in the error's
-        dtype, or in autocast's where that is on.
+        """Return the error as every feedback point receives it (B, T, D). The product runs in the
+        error's dtype, or in autocast's if that is on.
         """
         if self._rules.matrix == "identity":
             return error_BTD
@@ -102,8 +98,8 @@ class Feedback:
 
     @contextmanager
     def _cutting(self) -> Iterator["_Relay"]:
-        """Segments are cut while this is open, and when a backward pass of this method computes
-        activations again.
+        """While entered, the network is cut behind its segments. It is also cut when a backward pass
+        of this method recomputes activations.
         """
         self._relay = relay = _Relay(self._receive)
         try:
@@ -112,7 +108,7 @@ class Feedback:
             self._relay = None
 
     def _attach(self, model: nn.Module) -> int:
-        """Number of segments, hooked once."""
+        """Register the hooks once; return the number of segments."""
         if model not in self._num_segments:
             embedding, *segments = segments_of(model, self._rules.points)
             embedding.register_forward_hook(self._cut_first)
@@ -121,17 +117,17 @@ class Feedback:
             self._num_segments[model] = 1 + len(segments)
         return self._num_segments[model]
 
-    def _computes_again(self) -> bool:
-        """Whether a backward pass of this method runs, told by its number: what stands above a cut
-        must be kept as it was in the forward pass.
+    def _is_recomputing(self) -> bool:
+        """Return whether a backward pass of this method runs, known by its number: recomputation
+        has to cut where the forward pass did.
         """
         number = torch._C._current_graph_task_id()
         return number != _NO_BACKWARD_PASS and number == self._backward_pass
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _cut_first(self, module: nn.Module, inputs: Any, output: Any) -> Any:
-        """Forgets what came before: the network starts again where compiling it failed in the
-        middle.
+        """Cut behind the embedding. Earlier cuts of the pass are dropped: the network is run again
+        from the start after compiling it failed in the middle.
         """
         if self._relay is not None:
             self._relay.start()
@@ -139,9 +135,9 @@ class Feedback:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _cut(self, _: nn.Module, __: Any, output: Any) -> Any:
-        """What the next segment reads: the same numbers, of which no gradient comes back."""
+        """Return what the next segment reads: the same values, without a gradient to this one."""
         relay = self._relay
-        if relay is None and not self._computes_again():
+        if relay is None and not self._is_recomputing():
             return None
         hidden_BTD, *others = output if isinstance(output, tuple) else (output,)
         if relay is not None:
@@ -152,8 +148,8 @@ class Feedback:
 
 
 class _Relay:
-    """What the points of one forward pass share: the error as it is fed back, once it is known, and
-    a token that passes from the top to the lowest.
+    """State shared by the feedback points of one forward pass: the error that is fed back, once it
+    is known, and a token that passes from the top to the lowest point.
 
     The token carries no information. It makes autograd run the points from the top down, so that
     the activations of a segment are freed before the error reaches the next one. It lives on the
@@ -172,18 +168,17 @@ class _Relay:
         self.token: Tensor | None = None
 
     def add_point(self, hidden_BTD: Tensor) -> None:
-        is_lowest = self.token is None
-        token = (
-            torch.zeros((), device=hidden_BTD.device, requires_grad=True)
-            if self.token is None
-            else self.token
+        token, is_lowest = self.token, self.token is None
+        if token is None:
+            token = torch.zeros((), device=hidden_BTD.device, requires_grad=True)
+        self.token = _FeedbackPoint.apply(  # type: ignore[no-untyped-call]
+            hidden_BTD, token, self, is_lowest
         )
-        self.token = _Point.apply(hidden_BTD, token, self, is_lowest)  # type: ignore[no-untyped-call]
 
 
 class _Top(torch.autograd.Function):
-    """Takes the error at the hidden states before the vocabulary projection, and lets it
-    through.
+    """Identity; its backward pass stores the error at the hidden states before the vocabulary
+    projection.
     """
 
     @staticmethod
@@ -198,8 +193,8 @@ class _Top(torch.autograd.Function):
         return error_BTD, error_BTD.new_zeros(()), None
 
 
-class _Point(torch.autograd.Function):
-    """A feedback point: its segment's output gets the error through the fixed matrix."""
+class _FeedbackPoint(torch.autograd.Function):
+    """A feedback point: the gradient of its segment's output is the error times the fixed matrix."""
 
     @staticmethod
     def forward(
@@ -227,12 +222,14 @@ def _check_cuts(num_cuts: int, num_segments: int) -> None:
 
 
 def _products_dtype(device_type: str) -> torch.dtype | None:
-    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+    if not torch.is_autocast_enabled(device_type):
+        return None
+    return torch.get_autocast_dtype(device_type)
 
 
 def feedback_matrix(width: int, seed: int) -> Tensor:
-    """Entries uniform in [-1, 1), divided by sqrt(D): (D, D), fp32 on the CPU (Launay et al. 2020,
-    their code).
+    """Return the fixed matrix (D, D), fp32 on the CPU: entries uniform in [-1, 1), divided by
+    sqrt(D) (the code of Launay et al. 2020).
     """
     generator = torch.Generator().manual_seed(
         int(np.random.SeedSequence((seed, _MATRIX_STREAM)).generate_state(1)[0])
@@ -242,16 +239,16 @@ def feedback_matrix(width: int, seed: int) -> Tensor:
 
 
 def segments_of(model: Any, points: str) -> list[nn.Module]:
-    """Modules behind which the network is cut: the embedding, and each block or each of its
-    parts.
+    """Return the modules behind which the network is cut: the embedding, and each block, or with
+    `points` "sublayer" the two parts of each block.
     """
-    blocks = named_blocks_of(model)[1]
-    below = (
-        [part for block in blocks for part in (block.attention_part, block.mlp_part)]
-        if points == "sublayer"
-        else list(blocks)
-    )
-    return [model.get_input_embeddings(), *below]
+    segments = [model.get_input_embeddings()]
+    for block in named_blocks_of(model)[1]:
+        if points == "sublayer":
+            segments += [block.attention_part, block.mlp_part]
+        else:
+            segments.append(block)
+    return segments
 
 
 def _configured(recipe: Recipe) -> Feedback:

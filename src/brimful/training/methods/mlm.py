@@ -1,5 +1,5 @@
-"""Masked language modelling of an encoder (Devlin et al. 2019, section 3.1): hidden tokens are
-predicted from both sides; every parameter trains.
+"""Masked language modelling of an encoder (Devlin et al. 2019, section 3.1): masked tokens are
+predicted from both sides; every parameter is trained.
 
 Shapes: B rows, T positions, D hidden size, N = B*T positions, of which S are scored.
 """
@@ -12,12 +12,12 @@ from brimful.training.method import Method, Network
 
 
 def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-    """Cross-entropy of the tokens to be predicted, which stand where `targets_BT` is not ignored;
-    all else gets neither head nor logits.
+    """Return the summed cross-entropy of the tokens to be predicted; head and logits are computed
+    only for them.
 
     Args:
-        network: With an encoder.
-        micro: Has `scored_N`.
+        network: An encoder.
+        micro: With `scored_N`.
 
     Returns:
         Sum in nats, fp32 scalar.

@@ -1,4 +1,4 @@
-"""Next-token prediction over whole sequences; every parameter trains."""
+"""Next-token prediction over whole sequences; every parameter is trained."""
 
 from brimful.training.method import Method, next_token_loss_sum
 

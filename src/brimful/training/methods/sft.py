@@ -1,5 +1,5 @@
-"""Supervised fine-tuning of a published model on examples; adapters train where there are some,
-else every parameter.
+"""Supervised fine-tuning of a published model on examples: its adapters are trained if it has some,
+otherwise every parameter.
 """
 
 from brimful.training.method import Method, next_token_loss_sum
