@@ -9,7 +9,7 @@ import pytest
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import told
-from brimful.notebook.job import CommandFailed, ask
+from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
 
 
@@ -110,4 +110,4 @@ def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"is not a run folder: it has no recipe\.yaml"):
         told(tmp_path, [])
     with pytest.raises(CommandFailed, match=r"is not a run folder: it has no recipe\.yaml"):
-        ask([str(tmp_path)], module="brimful.notebook.answers")
+        run_command([str(tmp_path)], module="brimful.notebook.answers")

@@ -30,49 +30,6 @@ def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
     ]
 
 
-def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, Any]]) -> None:
-    html, text = devices.device_table(entries)
-    head, first, second, third = text.splitlines()
-
-    assert head.split()[:2] == ["device", "fits"]
-    assert first.startswith("Tesla T4")
-    assert " yes " in first
-    assert " of 14.6 GiB" in first
-    assert second.split()[1] == "no"
-    assert "no bandwidth is known" in third
-    assert html.count("← this one") == 1
-    assert "&lt;b&gt;Small&lt;/b&gt;" in html
-
-
-def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(
-    entries: list[dict[str, Any]],
-) -> None:
-    fitting, small, unknown = entries
-
-    assert devices._what_to_do([small, fitting]).startswith(
-        "It does not surely fit here. It fits on: Tesla T4."
-    )
-    assert devices._what_to_do([fitting, small]).startswith("It fits here and would take about ")
-    assert (
-        devices._what_to_do([unknown, fitting])
-        == "Here it cannot be planned: no bandwidth is known. It fits on: Tesla T4."
-    )
-
-
-def test_a_plan_is_told_closely_with_its_memory_choices_and_times(
-    entries: list[dict[str, Any]],
-) -> None:
-    html, text = devices.closely(entries[0])
-
-    assert text.startswith("tiny on Tesla T4: fits: yes; peak ")
-    for said in ("weights", "optimizer states", "micro_batch", "precision"):
-        assert said in html
-        assert said in text
-    assert 'aria-label="memory at the peak: ' in html
-    assert "in all: " in text
-    assert devices.closely(entries[2])[1] == "no bandwidth is known"
-
-
 def test_gpu_and_plan_ask_once_for_the_same_recipe(
     entries: list[dict[str, Any]], recipe_file: Any, shown: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +39,7 @@ def test_gpu_and_plan_ask_once_for_the_same_recipe(
         asked.append(words)
         return json.dumps({"devices": [entries[0], entries[1], entries[0]]})
 
-    monkeypatch.setattr(devices, "ask", ask)
+    monkeypatch.setattr(devices, "run_command", ask)
     devices.gpu(str(recipe_file), on=["Tesla T4", "Small"])
     devices.plan(str(recipe_file), on=["Tesla T4", "Small"])
 

@@ -12,7 +12,7 @@ from brimful.base.errors import BrimfulError, RunFolderError
 from brimful.base.rundir import Lease
 from brimful.notebook import follow
 from brimful.notebook.cell import Board
-from brimful.notebook.job import CommandFailed, Job, Outcome
+from brimful.notebook.job import CommandFailed, Job, ProcessResult
 from brimful.recipe import load
 
 
@@ -81,13 +81,13 @@ def test_an_end_before_the_end_is_shown_and_stops_the_notebook(
     shown: Any,
     tmp_path: Path,
 ) -> None:
-    following = follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny")
+    following = follow._TrainingView(Board(), Job(tmp_path / "job"), tmp_path / "tiny")
     with pytest.raises(error, match=message) as caught:
-        following._ended(Outcome(exit_code, said))
+        following._show_result(ProcessResult(exit_code, said))
 
     assert shown.text.startswith(f"tiny: {shown_as}")
     assert "Run the same command" not in str(caught.value)
-    assert following._ended(Outcome(0, "")) == tmp_path / "tiny"
+    assert following._show_result(ProcessResult(0, "")) == tmp_path / "tiny"
 
 
 def test_a_run_that_was_finished_before_is_shown_as_it_stands(shown: Any, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_run_that_was_finished_before_is_shown_as_it_stands(shown: Any, tmp_pa
     )
 
     assert (
-        follow._Following(Board(), Job(tmp_path / "job"), tmp_path / "tiny").to_the_end()
+        follow._TrainingView(Board(), Job(tmp_path / "job"), tmp_path / "tiny").show_to_the_end()
         == tmp_path / "tiny"
     )
     assert shown.text.startswith("tiny: finished step 0 of 4")

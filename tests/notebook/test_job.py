@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
-from brimful.notebook.job import CommandFailed, Job, ask
+from brimful.notebook.job import CommandFailed, Job, run_command
 
 PATIENCE_S = 120.0
 
@@ -29,8 +29,8 @@ def test_a_process_is_found_by_whoever_asks_and_tells_its_end(tmp_path: Path) ->
     process = found.process()
     assert process is not None
     assert process.pid == read_json(tmp_path / "job" / "process.json")["pid"]
-    assert found.words == ["recipes"]
-    assert _ended(found).outcome().exit_code == 0
+    assert found.arguments == ["recipes"]
+    assert _ended(found).result().exit_code == 0
     assert "quickstart" in found.log.read_text()
     assert found.log_lines(1)[0].strip()
 
@@ -38,10 +38,10 @@ def test_a_process_is_found_by_whoever_asks_and_tells_its_end(tmp_path: Path) ->
 def test_a_command_that_is_refused_leaves_its_one_message(tmp_path: Path) -> None:
     job = Job(tmp_path / "job")
     job.start(["recipes", "show", "quikstart"])
-    outcome = _ended(job).outcome()
+    result = _ended(job).result()
 
-    assert outcome.exit_code == 2
-    assert outcome.message.startswith("no shipped recipe 'quikstart' - did you mean 'quickstart'?")
+    assert result.exit_code == 2
+    assert result.message.startswith("no shipped recipe 'quikstart' - did you mean 'quickstart'?")
 
 
 def test_a_killed_process_has_no_exit_code(tmp_path: Path) -> None:
@@ -52,9 +52,9 @@ def test_a_killed_process_has_no_exit_code(tmp_path: Path) -> None:
     process.send_signal(signal.SIGSTOP)  # before it can end
     process.kill()
 
-    outcome = _ended(job).outcome()
-    assert outcome.exit_code is None
-    assert "ended without a message" in outcome.message
+    result = _ended(job).result()
+    assert result.exit_code is None
+    assert "ended without a message" in result.message
     job.stop()  # nobody is there any more
 
 
@@ -74,10 +74,10 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_asking_gives_the_output_or_the_message(tmp_path: Path) -> None:
-    assert "name: quickstart" in ask(["recipes", "show", "quickstart"])
+    assert "name: quickstart" in run_command(["recipes", "show", "quickstart"])
     with pytest.raises(CommandFailed, match=r"^no shipped recipe 'quikstart'"):
-        ask(["recipes", "show", "quikstart"])
+        run_command(["recipes", "show", "quikstart"])
     with pytest.raises(
         CommandFailed, match=r"no-such-verb ended with exit code 2:\n(?s:.)*No such command"
     ):
-        ask(["no-such-verb"])
+        run_command(["no-such-verb"])

@@ -75,7 +75,7 @@ def test_an_old_report_is_written_anew(
         page.write_text("as it stands")
         return ""
 
-    monkeypatch.setattr(results, "ask", ask)
+    monkeypatch.setattr(results, "run_command", ask)
     (tmp_path / "run.json").write_text(
         json.dumps({"schema_version": SCHEMA_VERSION, "status": status})
     )

@@ -231,7 +231,7 @@ def test_an_export_that_is_older_than_the_model_is_not_sent(
         (Path(words[-1]) / "new.json").write_text("{}")
         return ""
 
-    monkeypatch.setattr(takeaway, "ask", ask)
+    monkeypatch.setattr(takeaway, "run_command", ask)
     (export / "model.safetensors").rename(export / "old.json")
     takeaway.push(run_folder, "you/tiny")
     assert asked == [], "an export of this model is sent as it is"

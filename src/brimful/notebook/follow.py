@@ -1,5 +1,5 @@
-"""Training from a notebook: started or found again, shown in one output until it ends, stopped when
-the cell is interrupted.
+"""Train from a notebook: start the process or find it again, show it in one output until it ends,
+and stop it when the cell is interrupted.
 """
 
 import shlex
@@ -12,16 +12,18 @@ from brimful.base.env import notebook_is_small, runs_folder
 from brimful.base.errors import BrimfulError, RunFolderError
 from brimful.base.rundir import writer_of
 from brimful.notebook.cell import Board, is_shutting_down
-from brimful.notebook.job import FOLDER, CommandFailed, Job, Outcome
+from brimful.notebook.job import FOLDER, CommandFailed, Job, ProcessResult
 from brimful.notebook.panel import RunPanel, page, written_now
 from brimful.recipe import Recipe, load
+from brimful.runs.files import JOURNAL_FILE
 
 POLL_S = 0.5
 RESTART_GRACE_S = 2.5
-"""A kernel that is restarted is interrupted first and told of its end a moment later: an interrupt
-stops training only after this time.
+"""A kernel that is restarted is interrupted first and receives the order to end a moment later, so
+an interrupt stops training only after this time.
 """
-SESSION_OVER = 75
+STOPPED_EXIT_CODES = {75, 130, 143}
+"""Of a run that stopped at the end of its session, by an interrupt, or by a request to end."""
 LOG_LINES = 3
 RUNNING = (
     "Training is a process of its own: a closed tab or a restarted kernel leaves it alone, and"
@@ -64,26 +66,24 @@ def train(
         TrainingEnded: it was interrupted, refused or killed; says how to go on.
     """
     board = Board()
-    words = [
-        "run",
-        str(recipe),
-        *overrides,
-        *([f"run.mirror={mirror}"] if mirror else []),
-        *([f"--session={session}"] if session else []),
-    ]
+    arguments = ["run", str(recipe), *overrides]
+    if mirror:
+        arguments.append(f"run.mirror={mirror}")
+    if session:
+        arguments.append(f"--session={session}")
     resolved = load(str(recipe), overrides)
     place = place_of(resolved)
     job = Job(place.parent / FOLDER / place.name)
     if job.process() is None:
         _refuse_other_writer(place)
-        job.start(words)
-    elif job.words != words:
+        job.start(arguments)
+    elif job.arguments != arguments:
         raise RunFolderError(
-            f"{place} is being trained by another command: brimful {shlex.join(job.words)}. Run the"
+            f"{place} is being trained by another command: brimful {shlex.join(job.arguments)}. Run the"
             " cell with that one again and interrupt it, or give this run a name of its own:"
             " run.name=NAME."
         )
-    return _Following(board, job, place).to_the_end()
+    return _TrainingView(board, job, place).show_to_the_end()
 
 
 def watch(run: str | Path) -> Path:
@@ -106,30 +106,26 @@ def watch(run: str | Path) -> Path:
             current = written_now([place], None)
             panel = _panel_of(panel, current or (panel.folder if panel else _newest(place)))
             panel.look()
-            status, tone = ("running", "running") if current else ("not running", "done")
-            board.show(
-                *page(panel, place.name, status, tone, (), (panel.standing(),)), now=current is None
-            )
+            notes = (panel.state_line(),)
             if current is None:
+                board.show(*page(panel, place.name, "not running", "done", (), notes), now=True)
                 return place
+            board.show(*page(panel, place.name, "running", "running", (), notes))
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         return place
 
 
 def _newest(place: Path) -> Path:
-    """The run itself, or of several the one that was written last."""
-    journals = [place / "metrics.jsonl", *place.glob("*/metrics.jsonl")]
-    return max(
-        (path for path in journals if path.is_file()),
-        key=lambda path: path.stat().st_mtime,
-        default=journals[0],
-    ).parent
+    """Return the run itself, or of several the one that was written last."""
+    journals = [place / JOURNAL_FILE, *place.glob(f"*/{JOURNAL_FILE}")]
+    written = [path for path in journals if path.is_file()]
+    return max(written, key=lambda path: path.stat().st_mtime, default=journals[0]).parent
 
 
 def sized(recipe: str) -> str:
-    """The recipe itself; with BRIMFUL_NOTEBOOK=small its small sister `small/RECIPE.yaml` beside
-    the notebook, for any CPU, without downloads.
+    """Return the recipe itself; with BRIMFUL_NOTEBOOK=small its small version `small/RECIPE.yaml`
+    beside the notebook, for any CPU, without downloads.
 
     Raises:
         RecipeError: there is no such file, when it is loaded.
@@ -138,12 +134,13 @@ def sized(recipe: str) -> str:
 
 
 def place_of(recipe: Recipe) -> Path:
-    """The folder of the recipe's run, or of its runs."""
-    return (Path(recipe.run.folder) if recipe.run.folder else runs_folder()) / recipe.run_name
+    """Return the folder of the recipe's run, or of its runs."""
+    folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
+    return folder / recipe.run_name
 
 
 def folder_named(run: str | Path) -> Path:
-    """The folder of a run that is named or whose path is given; runs of a study, too.
+    """Return the folder of a run, or of the runs of a study, by its name or its path.
 
     Raises:
         RunFolderError: there is none.
@@ -172,15 +169,15 @@ def _panel_of(panel: RunPanel | None, folder: Path) -> RunPanel:
     return panel if panel is not None and panel.folder == folder else RunPanel(folder)
 
 
-class _Following:
-    """One process, shown until it ends."""
+class _TrainingView:
+    """Shows one process until it ends."""
 
     def __init__(self, board: Board, job: Job, place: Path) -> None:
         self._board, self._job, self._place = board, job, place
         self._panel: RunPanel | None = None
         self._is_stopping = False
 
-    def to_the_end(self) -> Path:
+    def show_to_the_end(self) -> Path:
         while True:
             try:
                 self._until_it_ends()
@@ -194,31 +191,23 @@ class _Following:
                 if not self._is_restart():
                     self._job.stop()
                     self._is_stopping = True
-        return self._ended(self._job.outcome())
+        return self._show_result(self._job.result())
 
     def _until_it_ends(self) -> None:
         while (process := self._job.process()) is not None:
             self._look(written_now([self._place, self._place.parent], process.pid))
             is_training = self._panel is not None and self._panel.is_training
-            status = (
-                "stopping at the next step"
-                if self._is_stopping
-                else "training"
-                if is_training
-                else "working"
-            )
+            status, tone = "training" if is_training else "working", "running"
+            if self._is_stopping:
+                status, tone = "stopping at the next step", "stopped"
             note = f"Process {process.pid}; everything it says: {self._job.log}"
-            self._show(
-                status,
-                "stopped" if self._is_stopping else "running",
-                () if is_training else self._job.log_lines(LOG_LINES),
-                (RUNNING, note),
-            )
+            log = () if is_training else self._job.log_lines(LOG_LINES)
+            self._show(status, tone, log, (RUNNING, note))
             time.sleep(POLL_S)
         self._look(None if self._panel or not self._place.is_dir() else _newest(self._place))
 
     def _look(self, current: Path | None) -> None:
-        """At the run that is being written; between two of them, at the last one."""
+        """Read on in the run that is being written; between two of them, in the last one."""
         folder = current or (self._panel.folder if self._panel else None)
         if folder is not None:
             self._panel = _panel_of(self._panel, folder)
@@ -230,7 +219,7 @@ class _Following:
         self._board.show(*page(self._panel, self._place.name, status, tone, log, notes), now=now)
 
     def _is_restart(self) -> bool:
-        """Whether the interrupt came with the end of the kernel, which training outlives."""
+        """Return whether the interrupt came with the end of the kernel, which training outlives."""
         self._show("interrupted", "stopped", (), (RUNNING,), now=True)
         until_s = time.monotonic() + RESTART_GRACE_S
         try:
@@ -240,29 +229,24 @@ class _Following:
             return False
         return is_shutting_down()
 
-    def _ended(self, outcome: Outcome) -> Path:
-        """Show how it ended; only a whole chain returns, so that `run all` goes no further without
-        one.
+    def _show_result(self, result: ProcessResult) -> Path:
+        """Show how the process ended, and return the run's folder.
+
+        Raises:
+            TrainingEnded, CommandFailed: it did not end well, so that `run all` stops here.
         """
-        if outcome.exit_code == 0:
-            self._show(
-                "finished",
-                "done",
-                (),
-                (f"In {self._place}: the model, its scores and report.html.",),
-                now=True,
-            )
+        log = (f"All it said: {self._job.log}",)
+        if result.exit_code == 0:
+            note = f"In {self._place}: the model, its scores and report.html."
+            self._show("finished", "done", (), (note,), now=True)
             return self._place
-        if outcome.exit_code is None:
+        if result.exit_code is None:
+            self._show("killed", "failed", (), log, now=True)
             what = "was killed. Where it was not you, memory of the machine ran out most likely"
-            self._show("killed", "failed", (), (f"All it said: {self._job.log}",), now=True)
             raise TrainingEnded(f"{self._place.name} {what}. {GO_ON}")
-        is_stopped = outcome.exit_code in {SESSION_OVER, 130, 143}
-        tone, status = ("stopped", "stopped") if is_stopped else ("failed", "ended with an error")
-        self._show(status, tone, (), (f"All it said: {self._job.log}",), now=True)
-        if is_stopped:
-            said = (
-                outcome.message.replace("Run the same command to continue.", "").strip().rstrip(".")
-            )
-            raise TrainingEnded(f"{said}. {GO_ON}")
-        raise CommandFailed(outcome.message)
+        if result.exit_code in STOPPED_EXIT_CODES:
+            self._show("stopped", "stopped", (), log, now=True)
+            message = result.message.replace("Run the same command to continue.", "")
+            raise TrainingEnded(f"{message.strip().rstrip('.')}. {GO_ON}")
+        self._show("ended with an error", "failed", (), log, now=True)
+        raise CommandFailed(result.message)

@@ -1,5 +1,5 @@
-"""`brimful run` as a process of its own: it goes on when the kernel that started it is gone, and
-the next kernel finds it again.
+"""Run `brimful run` as a process of its own, which outlives the kernel that started it and which
+the next kernel finds again.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ class CommandFailed(BrimfulError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProcessResult:
     """How a process ended.
 
     Attributes:
         exit_code: None where it was killed.
-        message: What it said last; "" where all went well.
+        message: Its last message; "" where it ended without an error.
     """
 
     exit_code: int | None
@@ -46,10 +46,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """What is known of the process that trains one run.
+    """The process that trains one run.
 
     Attributes:
-        folder: Holds its facts, its exit code and its log.
+        folder: Where its process number, its exit code and its log are kept.
     """
 
     folder: Path
@@ -59,12 +59,12 @@ class Job:
         return self.folder / "log.txt"
 
     @property
-    def words(self) -> list[str]:
-        """Of the command that was started last; empty where none was."""
+    def arguments(self) -> list[str]:
+        """Return the arguments of the command that was started last; empty where none was."""
         return [str(word) for word in self._facts().get("words", [])]
 
-    def start(self, words: Sequence[str]) -> None:
-        """Start `brimful WORDS` in a session of its own, which neither an interrupt nor the end of
+    def start(self, arguments: Sequence[str]) -> None:
+        """Start `brimful ARGUMENTS` in a session of its own, which neither an interrupt nor the end of
         this kernel reaches.
 
         Raises:
@@ -75,7 +75,7 @@ class Job:
             self._end.unlink(missing_ok=True)
             with open(self.log, "wb") as log:
                 process = subprocess.Popen(  # noqa: S603 - this Python, this package
-                    [sys.executable, "-P", "-u", "-m", CHILD, str(self._end.resolve()), *words],
+                    [sys.executable, "-P", "-u", "-m", CHILD, str(self._end.resolve()), *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -91,37 +91,37 @@ class Job:
             started = psutil.Process(process.pid).create_time()
             write_json_atomically(
                 self.folder / "process.json",
-                {"pid": process.pid, "process_started": started, "words": list(words)},
+                {"pid": process.pid, "process_started": started, "words": list(arguments)},
             )
-        threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays behind
+        # Waiting for the process leaves no zombie behind.
+        threading.Thread(target=process.wait, daemon=True).start()
 
     def process(self) -> psutil.Process | None:
-        """The process while it runs."""
+        """Return the process while it runs, None when it has ended."""
         facts = self._facts()
         try:
-            found = psutil.Process(int(facts["pid"]))
-            is_it = (
-                abs(found.create_time() - float(facts["process_started"])) < 1
-                and found.status() != psutil.STATUS_ZOMBIE
-            )
+            process = psutil.Process(int(facts["pid"]))
+            # Another process may have the same number by now.
+            is_same = abs(process.create_time() - float(facts["process_started"])) < 1
+            runs = is_same and process.status() != psutil.STATUS_ZOMBIE
         except (psutil.Error, KeyError, TypeError, ValueError):
             return None
-        return found if is_it else None
+        return process if runs else None
 
     def stop(self) -> None:
-        """Ask it to stop: training does at its next step, with a checkpoint."""
+        """Ask the process to stop: training stops at its next step, with a checkpoint."""
         process = self.process()
         if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGINT)
 
-    def outcome(self) -> Outcome:
-        """Of the process that ended last."""
+    def result(self) -> ProcessResult:
+        """Return how the process ended."""
         exit_code = read_json(self._end).get("exit_code") if self._end.exists() else None
-        return Outcome(exit_code, "" if exit_code == 0 else _last_words(self.log))
+        return ProcessResult(exit_code, "" if exit_code == 0 else _last_message(self.log))
 
     def log_lines(self, count: int) -> list[str]:
-        """The last lines of its output, without empty ones."""
+        """Return the last lines of its output, without empty ones."""
         return [line for line in _end_of(self.log).splitlines() if line.strip()][-count:]
 
     @property
@@ -130,13 +130,14 @@ class Job:
 
     def _facts(self) -> dict[str, Any]:
         path = self.folder / "process.json"
-        found = read_json(path) if path.exists() else {}
-        return found if isinstance(found, dict) else {}
+        values = read_json(path) if path.exists() else {}
+        return values if isinstance(values, dict) else {}
 
 
-def ask(words: Sequence[str], *, module: str = "") -> str:
-    """Run `brimful WORDS`, or a module of this package, to its end and return its output: what
-    needs the device never loads into the kernel.
+def run_command(arguments: Sequence[str], *, module: str = "") -> str:
+    """Run `brimful ARGUMENTS`, or a module of this package, to its end and return its output.
+
+    It runs in a process of its own, so that the kernel never loads what needs the device.
 
     Raises:
         CommandFailed: it failed; with its message.
@@ -144,7 +145,7 @@ def ask(words: Sequence[str], *, module: str = "") -> str:
     start = ["-m", module] if module else ["-c", "from brimful.cli import main; main()"]
     try:
         ended = subprocess.run(  # noqa: S603 - this Python, this package
-            [sys.executable, "-P", *start, *words],
+            [sys.executable, "-P", *start, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -157,24 +158,22 @@ def ask(words: Sequence[str], *, module: str = "") -> str:
     if ended.returncode not in {0, 1} or not ended.stdout:
         raise CommandFailed(
             _message_in(ended.stderr)
-            or f"{' '.join(words)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}"
+            or f"{' '.join(arguments)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}"
         )
     return ended.stdout
 
 
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     text = _end_of(log)
-    last = "\n".join(text.splitlines()[-LAST_LINES:])
-    return (
-        _message_in(text)
-        or f"it ended without a message of its own. The last lines of {log}:\n{last}"
-    )
+    lines = "\n".join(text.splitlines()[-LAST_LINES:])
+    without = f"it ended without a message of its own. The last lines of {log}:\n{lines}"
+    return _message_in(text) or without
 
 
 def _message_in(text: str) -> str:
-    """The message of a command that failed, which ends its output; "" where there is none."""
-    _, found, message = f"\n{text}".rpartition(f"\n{MESSAGE}")
-    return message.strip() if found else ""
+    """Return the message of a command that failed, which ends its output; "" without one."""
+    _, prefix, message = f"\n{text}".rpartition(f"\n{MESSAGE}")
+    return message.strip() if prefix else ""
 
 
 def _end_of(path: Path, num_bytes: int = 16_384) -> str:

@@ -1,4 +1,4 @@
-"""How a run stands, as HTML for a notebook and as a few lines of text."""
+"""The progress of a run, as HTML for a notebook and as a few lines of text."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 
 from brimful.base.rundir import writer_of
+from brimful.report.live.progress import SHOWN_ABOVE
 from brimful.report.live.run_state import coarse_duration, describe
 from brimful.report.live.view import device_fields, host_fields, point_fields, state_line
 from brimful.report.live.watched import Watched
@@ -16,8 +17,6 @@ BOX = (
     " rgba(128,128,128,.4);border-radius:8px;padding:10px 14px"
 )
 FAINT = "opacity:.7"
-TOLD = frozenset({"evaluation", "event", "out_of_memory", "end"})
-"""Records that are told in a line of their own."""
 LINES = 5
 CURVE_POINTS = 240
 CURVE_WIDTH, CURVE_HEIGHT = 748, 56
@@ -29,24 +28,24 @@ class RunPanel:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.watched = folder, Watched(folder)
-        self._told: deque[str] = deque(maxlen=LINES)
+        self._lines: deque[str] = deque(maxlen=LINES)
 
     def look(self) -> None:
-        """Take in what was written since."""
-        self.watched.poll(self._tell)
+        """Read what was appended since the last look."""
+        self.watched.poll(self._add_line)
 
-    def _tell(self, record: Json) -> None:
-        if record.get("kind") in TOLD:
-            self._told.append(describe(record, self.watched.state))
+    def _add_line(self, record: Json) -> None:
+        if record.get("kind") in SHOWN_ABOVE:
+            self._lines.append(describe(record, self.watched.state))
 
     @property
     def share(self) -> float:
-        """Done part of the run, 0 to 1."""
+        """Return the part of the run that is done, 0 to 1."""
         return self.watched.state.share or 0.0
 
     @property
     def is_training(self) -> bool:
-        """Whether steps are being made, as far as its records tell."""
+        """Return whether steps are being made, as far as the records say."""
         return bool(self.watched.state.step) and not self.watched.state.ended
 
     def heading(self) -> str:
@@ -54,44 +53,40 @@ class RunPanel:
         state = self.watched.state
         if not state.total_steps:
             return ""
-        left = (
-            f", {coarse_duration(state.remaining_s)} left"
-            if state.remaining_s and self.watched.writer is not None
-            else ""
-        )
+        left = ""
+        if state.remaining_s and self.watched.writer is not None:
+            left = f", {coarse_duration(state.remaining_s)} left"
         return f"step {state.step:,} of {state.total_steps:,} ({100 * self.share:.0f} %){left}"
 
     def fields(self) -> list[tuple[str, str]]:
-        """What is measured now: of the run, the device, the machine, and where its recovery points
-        are.
+        """Return (label, value) of what is measured now: of the run, the device and the machine; and
+        the recovery points.
         """
         watched = self.watched
-        told = [field for field in watched.state.fields() if field[0] != "checkpoint"]
+        fields = [field for field in watched.state.fields() if field[0] != "checkpoint"]
         if watched.sample is not None and watched.writer is not None:
-            told += device_fields(watched.sample, watched) + host_fields(watched.sample, watched)
-        return [(label, value) for label, value, _ in [*told, *point_fields(watched)]]
+            fields += device_fields(watched.sample, watched) + host_fields(watched.sample, watched)
+        return [(label, value) for label, value, _ in [*fields, *point_fields(watched)]]
 
     @property
     def lines(self) -> list[str]:
-        """Evaluations and events, the newest last."""
-        return list(self._told)
+        """Return a line for each of the last evaluations and events, the newest last."""
+        return list(self._lines)
 
-    def standing(self) -> str:
-        """Whether it is being written, by whom, and how old the newest record is."""
+    def state_line(self) -> str:
+        """Return whether the run is being written, by whom, and how old the newest record is."""
         return state_line(self.watched)
 
 
 def curve(losses: Sequence[float]) -> str:
-    """The loss so far as a line; empty for fewer than three steps."""
+    """Return the loss so far as a drawing; empty for fewer than three steps."""
     if len(losses) < 3:
         return ""
     every = -(-len(losses) // CURVE_POINTS)
     shown = losses[::every]
     lowest, highest = min(shown), max(shown)
-    across, down = (
-        CURVE_WIDTH / max(1, len(shown) - 1),
-        (CURVE_HEIGHT - 4) / ((highest - lowest) or 1.0),
-    )
+    across = CURVE_WIDTH / max(1, len(shown) - 1)
+    down = (CURVE_HEIGHT - 4) / ((highest - lowest) or 1.0)
     points = " ".join(
         f"{place * across:.1f},{2 + (highest - loss) * down:.1f}"
         for place, loss in enumerate(shown)
@@ -106,8 +101,8 @@ def curve(losses: Sequence[float]) -> str:
 
 
 def written_now(places: Sequence[Path], pid: int | None) -> Path | None:
-    """Of folders and what lies in them, the run that a process writes (None: that any living
-    process does).
+    """Return the run, among folders and the folders in them, that a process writes; where `pid` is
+    None, that any living process writes. None where there is none.
     """
     for place in places:
         for lock in [place / "writer.lock", *sorted(place.glob("*/writer.lock"))]:
@@ -125,7 +120,7 @@ def page(
     log: Sequence[str],
     notes: Sequence[str],
 ) -> tuple[str, str]:
-    """The panel as HTML and as text.
+    """Return the panel as HTML and as text.
 
     Args:
         panel: The run at hand; None before there is one.
@@ -135,10 +130,14 @@ def page(
         log: The newest lines of the process, shown where no steps are.
         notes: Sentences below.
     """
-    heading = panel.heading() if panel is not None else ""
-    where = f" · {panel.folder.name}" if panel is not None and panel.folder.name != title else ""
-    share = panel.share if panel is not None else 0.0
-    lines, fields = (panel.lines, panel.fields()) if panel is not None else ([], [])
+    heading, where, drawing, share = "", "", "", 0.0
+    lines: list[str] = []
+    fields: list[tuple[str, str]] = []
+    if panel is not None:
+        heading, share, drawing = panel.heading(), panel.share, curve(panel.watched.losses)
+        lines, fields = panel.lines, panel.fields()
+        if panel.folder.name != title:
+            where = f" · {panel.folder.name}"
     shown = [*lines, *log]
     colour = COLOURS[tone]
     parts = [
@@ -160,7 +159,7 @@ def page(
             for label, value in fields
         )
         + "</div>",
-        curve(panel.watched.losses) if panel is not None else "",
+        drawing,
         _pre(shown),
         "".join(f'<div style="{FAINT}">{escape(note)}</div>' for note in notes),
     ]

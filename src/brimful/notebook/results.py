@@ -1,4 +1,4 @@
-"""What came of a run, in a notebook: scores and examples, the table of a study, the report."""
+"""Show the results of a run in a notebook: scores and examples, the table of a study, the report."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,19 @@ from typing import Any
 from brimful.base.errors import RequestError
 from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
-from brimful.notebook.job import ask
+from brimful.notebook.job import run_command
 from brimful.notebook.panel import BOX, FAINT
 from brimful.report.live.status import changed_at, recorded_status
+from brimful.runs.files import (
+    EVALUATIONS_FOLDER,
+    JOURNAL_FILE,
+    SAMPLES_FILE,
+    SCORES_FILE,
+    STATUS_FILE,
+)
 
-REPORTED = ("run.json", "metrics.jsonl", "samples.jsonl", "scores.json", "evaluations/*")
-"""What a report is made of and changes after it."""
+REPORTED = (STATUS_FILE, JOURNAL_FILE, SAMPLES_FILE, SCORES_FILE, f"{EVALUATIONS_FOLDER}/*")
+"""Files that a report shows and that may change after it was written."""
 REPORT_FILES = ("report.html", "study.html")
 TABLE_FILE = "study.md"
 """Of a study: its runs with intervals, as Markdown."""
@@ -23,8 +30,8 @@ SMALLEST_HEIGHT_PX = 200
 
 
 def examples(run: str | Path, *texts: str) -> None:
-    """Show what a finished run scored, and examples of what its model makes of texts: before and
-    after tuning where it was tuned.
+    """Show the scores of a finished run and a few outputs of its model, before and after tuning
+    where it was tuned.
 
     Args:
         run: A run's name or folder, or a study's.
@@ -40,11 +47,12 @@ def examples(run: str | Path, *texts: str) -> None:
     if table.is_file():
         text = table.read_text(encoding="utf-8")
         show("", text, markdown=text)
-    show(*examples_page(json.loads(ask([str(folder), *texts], module="brimful.notebook.answers"))))
+    output = run_command([str(folder), *texts], module="brimful.notebook.answers")
+    show(*examples_page(json.loads(output)))
 
 
 def _is_current(page: Path) -> bool:
-    """Whether a run is finished, and its page newer than everything that it shows."""
+    """Return whether a run is finished, and its page newer than everything that it shows."""
     folder, written = page.parent, changed_at(page)
     if written is None or recorded_status(folder) != "finished":
         return False
@@ -55,12 +63,12 @@ def _is_current(page: Path) -> bool:
     )
 
 
-def examples_page(told: dict[str, Any]) -> tuple[str, str]:
-    """Scores and examples, as `brimful.notebook.answers` tells them, as HTML and as text."""
-    lines: Sequence[str] = told["lines"]
+def examples_page(answers: dict[str, Any]) -> tuple[str, str]:
+    """Return scores and examples, which `brimful.notebook.answers` wrote, as HTML and as text."""
+    lines: Sequence[str] = answers["lines"]
     parts = [f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>'] if lines else []
     text = list(lines)
-    for group in told["groups"]:
+    for group in answers["groups"]:
         parts.append(f'<div style="margin-top:8px"><b>{escape(group["title"])}</b></div>')
         text.append(group["title"])
         for example in group["examples"]:
@@ -101,7 +109,7 @@ def report(run: str | Path, height: int = 900) -> None:
     if study.is_file() and not page.is_file():
         page = study
     elif not _is_current(page):
-        ask(["report", str(folder)])
+        run_command(["report", str(folder)])
     frame = (
         f'<iframe title="report of {escape(folder.name)}" sandbox="allow-scripts"'
         f' srcdoc="{escape(page.read_text(encoding="utf-8"))}"'

@@ -1,4 +1,4 @@
-"""Getting work out of a machine that will be taken away: a mounted drive, a zip file, the hub."""
+"""Save results from a machine that will be taken away: a mounted drive, a zip file, the hub."""
 
 import importlib
 import os
@@ -14,13 +14,14 @@ from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.units import format_bytes
 from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
-from brimful.notebook.job import ask
+from brimful.notebook.job import run_command
+from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 
 DRIVE = Path("/content/drive")
-LEFT_OUT = frozenset({"checkpoints", "tensorboard", "writer.lock"})
+LEFT_OUT = frozenset({CHECKPOINTS_FOLDER, "tensorboard", "writer.lock"})
 """What only matters while a run goes on."""
-MODEL, COPIES = "model", frozenset({"export", "merged"})
-"""A run's model, and folders beside it that hold it once more."""
+COPIES = frozenset({"export", "merged"})
+"""Folders that hold a run's model once more."""
 PACKED = frozenset({".safetensors", ".png", ".gz", ".parquet"})
 """Files that compressing does not make smaller."""
 
@@ -83,9 +84,10 @@ def packed(folder: Path) -> Path:
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for file in _files(folder):
-                how = zipfile.ZIP_STORED if file.suffix in PACKED else zipfile.ZIP_DEFLATED
-                with suppress(FileNotFoundError):  # a run that goes on replaces files
-                    archive.write(file, Path(folder.name) / file.relative_to(folder), how)
+                method = zipfile.ZIP_STORED if file.suffix in PACKED else zipfile.ZIP_DEFLATED
+                # A run that goes on replaces files.
+                with suppress(FileNotFoundError):
+                    archive.write(file, Path(folder.name) / file.relative_to(folder), method)
         os.replace(temporary, path)
     except OSError as error:
         raise RunFolderError(
@@ -99,7 +101,7 @@ def packed(folder: Path) -> Path:
 def _files(folder: Path) -> Iterator[Path]:
     """Of a run or several, in order; folders that are removed meanwhile are left out."""
     for place, folders, files in os.walk(folder):
-        left_out = LEFT_OUT | (COPIES if MODEL in folders else frozenset())
+        left_out = LEFT_OUT | COPIES if MODEL_FOLDER in folders else LEFT_OUT
         folders[:] = sorted(set(folders) - left_out)
         yield from (Path(place) / name for name in sorted(set(files) - left_out))
 
@@ -128,10 +130,10 @@ def push(run: str | Path, repo_id: str, *, private: bool = True) -> str:
     exported = folder / "export"
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as aside:
         if not exported.is_dir():
-            ask(["export", str(folder)])
-        elif _last_written(folder / MODEL) > _last_written(exported):
+            run_command(["export", str(folder)])
+        elif _last_written(folder / MODEL_FOLDER) > _last_written(exported):
             exported = Path(aside) / exported.name
-            ask(["export", str(folder), "--to", str(exported)])
+            run_command(["export", str(folder), "--to", str(exported)])
         address = send(exported, repo_id, private=private)
     show(f'<a href="{address}">{address}</a>', address)
     return address

@@ -2,149 +2,49 @@
 and when it is over.
 """
 
-import io
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from rich.console import Console
-
-from brimful.base.rundir import Journal, Lease
-from brimful.recipe import shipped_text
+from brimful.base.rundir import Lease
 from brimful.report.live.scene import Several, Single, is_awaited, is_watchable, scene_of
-from brimful.report.live.watch import watch
 
 NOW = 2_000_000_000.0
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
-Act = Callable[[], object]
-
-
-def step(number: int) -> dict[str, Any]:
-    record = {
-        "kind": "step",
-        "step": number,
-        "loss": 4.0,
-        "learning_rate": 1e-3,
-        "tokens_per_second": 8192.0,
-        "step_time_s": 0.5,
-    }
-    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5}
-
-
-class World:
-    """A run folder whose writer does one thing while the watcher sleeps; after the last one Ctrl-C
-    comes.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.now = folder, NOW
-        self.acts: list[Act] = []
-        self.lease: Lease | None = None
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        if not self.acts:
-            raise KeyboardInterrupt
-        self.acts.pop(0)()
-
-    def begin(self) -> None:
-        """Claim the folder and write what a session writes first."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.lease = Lease.acquire(self.folder)
-        (self.folder / "recipe.yaml").write_text(shipped_text("quickstart"))
-        self.set_status("running")
-        self.write(START)
-
-    def set_status(self, word: str) -> None:
-        (self.folder / "run.json").write_text(json.dumps({"schema_version": 1, "status": word}))
-
-    def write(self, *records: dict[str, Any]) -> None:
-        path = self.folder / "metrics.jsonl"
-        with Journal(path) as journal:
-            for record in records:
-                journal.append(record)
-        os.utime(path, (self.now, self.now))
-
-    def end(self, word: str) -> None:
-        self.write({"kind": "end", "step": 100, "seconds": 50.0, "reason": word})
-        if word == "finished":
-            (self.folder / "model").mkdir()
-        self.set_status(word)
-        assert self.lease is not None
-        self.lease.release()
-
-    def waits(self, seconds: float) -> Act:
-        def act() -> None:
-            self.now += seconds
-
-        return act
-
-    def told(self, *, once: bool = False) -> list[str]:
-        file = io.StringIO()
-        watch(
-            self.folder,
-            Console(file=file, force_terminal=False, width=80),
-            once,
-            clock=self.clock,
-            sleep=self.sleep,
-        )
-        return file.getvalue().splitlines()
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path / "runs" / "quickstart")
-    yield made
-    if made.lease is not None:
-        made.lease.release()
 
 
 def test_a_study_shows_the_member_that_is_written_and_moves_on(
-    world: World, tmp_path: Path
+    world: Any, tmp_path: Path, watched_run: Any
 ) -> None:
     study = tmp_path / "runs" / "s"
     study.mkdir(parents=True)
     (study / "study.yaml").write_text("name: s\nstudy:\n  variants: {a: [], b: []}\n")
     (study / "study.json").write_text('{"recipe": "s"}')
-    first, second = World(study / "a"), World(study / "b")
+    first, second = watched_run(study / "a"), watched_run(study / "b")
     first.begin()
-    first.write(step(1))
+    first.write(world.step(1))
     world.folder = study
 
     def moves_on() -> None:
         first.end("finished")
         second.now = world.now
         second.begin()
-        second.write(step(1))
+        second.write(world.step(1))
 
     def ends() -> None:
         second.end("finished")
         (study / "study.json").write_text('{"recipe": "s", "comparison": {"runs": []}}')
 
-    world.acts = [moves_on, lambda: second.write(step(2)), ends]
-    lines = world.told()
+    world.acts = [moves_on, lambda: second.write(world.step(2)), ends]
+    lines = world.watch_lines()
     assert lines[0] == "s: 0 of 2 runs finished; a"
     assert "s: 1 of 2 runs finished; b" in lines
     assert lines[-1].startswith("finished and compared")
 
 
 def test_a_study_whose_first_run_is_still_planned_is_waited_for(
-    world: World, tmp_path: Path
+    world: Any, tmp_path: Path, watched_run: Any
 ) -> None:
     study = tmp_path / "runs" / "s"
     study.mkdir(parents=True)
@@ -154,21 +54,21 @@ def test_a_study_whose_first_run_is_still_planned_is_waited_for(
     ):
         (study / name).write_text(text)
         os.utime(study / name, (NOW, NOW))
-    member = World(study / "a")
+    member = watched_run(study / "a")
     world.folder = study
 
     def ends() -> None:
         member.end("finished")
         (study / "study.json").write_text('{"recipe": "s", "comparison": {"runs": []}}')
 
-    world.acts = [world.waits(60), member.begin, lambda: member.write(step(1)), ends]
-    lines = world.told()
+    world.acts = [world.waits(60), member.begin, lambda: member.write(world.step(1)), ends]
+    lines = world.watch_lines()
     assert lines[:2] == ["s: 0 of 1 runs finished", "none of its runs has begun yet"]
     assert lines[-1].startswith("finished and compared")
 
 
 def test_between_two_runs_of_a_study_its_process_is_waited_for(
-    world: World, tmp_path: Path
+    world: Any, tmp_path: Path, watched_run: Any
 ) -> None:
     study = tmp_path / "runs" / "s"
     study.mkdir(parents=True)
@@ -180,7 +80,7 @@ def test_between_two_runs_of_a_study_its_process_is_waited_for(
         " flush=True)\nsys.stdin.readline()\nlease.release()\nprint('released',"
         " flush=True)\nsys.stdin.readline()\n"
     )
-    first = World(member)
+    first = watched_run(member)
     first.begin()
     first.end("finished")
     process = subprocess.Popen(
@@ -207,20 +107,22 @@ def test_between_two_runs_of_a_study_its_process_is_waited_for(
         lambda: process.communicate("\n"),
         lambda: None,
     ]
-    lines = world.told()
+    lines = world.watch_lines()
     assert (
         len(world.acts) == 1
     )  # it left when the process had ended, not an hour after the last change
     assert lines[-1].startswith("finished: 100 steps")
 
 
-def test_while_a_chain_draws_samples_their_number_is_told(world: World, tmp_path: Path) -> None:
+def test_while_a_chain_draws_samples_their_number_is_told(
+    world: Any, tmp_path: Path, watched_run: Any
+) -> None:
     chain = tmp_path / "runs" / "chain"
     drawing = chain / "samples-1"
     drawing.mkdir(parents=True)
     (chain / "study.yaml").write_text("name: chain\nrft: {rounds: 1, seeds: [1]}\n")
     (chain / "study.json").write_text('{"recipe": "chain"}')
-    first = World(chain / "sft")
+    first = watched_run(chain / "sft")
     first.begin()
     first.end("finished")
     (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "a"}\n')
@@ -242,7 +144,7 @@ def test_while_a_chain_draws_samples_their_number_is_told(world: World, tmp_path
     )
 
 
-def test_a_folder_is_watched_as_what_it_is(world: World, tmp_path: Path) -> None:
+def test_a_folder_is_watched_as_what_it_is(world: Any, tmp_path: Path) -> None:
     world.begin()
     (tmp_path / "study.json").write_text("{}")
     assert isinstance(scene_of(world.folder, world.clock), Single)
@@ -250,21 +152,21 @@ def test_a_folder_is_watched_as_what_it_is(world: World, tmp_path: Path) -> None
 
 
 def test_a_folder_of_runs_is_watched_by_the_one_that_is_written(
-    world: World, tmp_path: Path
+    world: Any, tmp_path: Path, watched_run: Any
 ) -> None:
-    other = World(tmp_path / "runs" / "other")
+    other = watched_run(tmp_path / "runs" / "other")
     other.begin()
-    other.write(step(1))
+    other.write(world.step(1))
     other.end("finished")
     world.begin()
-    world.write(step(7))
+    world.write(world.step(7))
     world.folder = tmp_path / "runs"
     assert [is_watchable(folder) for folder in (world.folder, tmp_path, tmp_path / "absent")] == [
         True,
         False,
         False,
     ]
-    assert world.told(once=True)[:2] == [
+    assert world.watch_lines(once=True)[:2] == [
         f"{tmp_path / 'runs'}: 1 run finished; quickstart",
         "quickstart: step 7/100  46 s left",
     ]

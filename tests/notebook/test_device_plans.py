@@ -1,0 +1,77 @@
+"""Plans for several devices, from what `brimful plan --json` says, as tables and as a page."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from brimful.chains.plans import survey
+from brimful.notebook.device_plans import (
+    DevicePlan,
+    device_table,
+    plan_page,
+    read_device_plan,
+    recommendation,
+)
+from brimful.recipe import Recipe
+
+
+def plans(entries: Sequence[dict[str, Any]]) -> list[DevicePlan]:
+    return [read_device_plan(entry) for entry in entries]
+
+
+@pytest.fixture
+def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
+    """What is planned for a T4, a device that is too small, and one that cannot be estimated."""
+    (fits,) = survey(tiny("plan={}"), "Tesla T4")
+    fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
+    small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
+    return [
+        fitting,
+        small,
+        {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"},
+    ]
+
+
+def test_devices_stand_in_a_table_with_this_one_first(entries: list[dict[str, Any]]) -> None:
+    html, text = device_table(plans(entries))
+    head, first, second, third = text.splitlines()
+
+    assert head.split()[:2] == ["device", "fits"]
+    assert first.startswith("Tesla T4")
+    assert " yes " in first
+    assert " of 14.6 GiB" in first
+    assert second.split()[1] == "no"
+    assert "no bandwidth is known" in third
+    assert html.count("← this one") == 1
+    assert "&lt;b&gt;Small&lt;/b&gt;" in html
+
+
+def test_the_note_says_where_a_recipe_fits_that_does_not_fit_here(
+    entries: list[dict[str, Any]],
+) -> None:
+    fitting, small, unknown = entries
+
+    assert recommendation(plans([small, fitting])).startswith(
+        "It does not surely fit here. It fits on: Tesla T4."
+    )
+    assert recommendation(plans([fitting, small])).startswith("It fits here and would take about ")
+    assert (
+        recommendation(plans([unknown, fitting]))
+        == "Here it cannot be planned: no bandwidth is known. It fits on: Tesla T4."
+    )
+
+
+def test_a_plan_is_told_closely_with_its_memory_choices_and_times(
+    entries: list[dict[str, Any]],
+) -> None:
+    html, text = plan_page(read_device_plan(entries[0]))
+
+    assert text.startswith("tiny on Tesla T4: fits: yes; peak ")
+    for said in ("weights", "optimizer states", "micro_batch", "precision"):
+        assert said in html
+        assert said in text
+    assert 'aria-label="memory at the peak: ' in html
+    assert "in all: " in text
+    assert plan_page(read_device_plan(entries[2]))[1] == "no bandwidth is known"
