@@ -1,5 +1,5 @@
-"""Texts for people: written as they come, with what is said below an answer; before and after
-tuning; conversations.
+"""Texts for people: streamed to the terminal with remarks below each answer; the model before and
+after tuning; conversations.
 """
 
 import sys
@@ -23,9 +23,9 @@ from brimful.generation.samples import TextSample, draw_samples
 from brimful.model.published import is_adapter_folder, without_adapters
 
 Judge = Callable[[str], tuple[str, str]]
-"""The code of an answer, and one line on whether it is any."""
+"""From an answer to its code and one line that says whether it parses."""
 Ask = Callable[[], str]
-"""The next line of a person; empty to end."""
+"""Returns the user's next line; an empty one ends the conversation."""
 SIDE_BY_SIDE_COLUMNS = 110
 """Narrower terminals show one answer above the other."""
 NEW_CONVERSATION = "/new"
@@ -40,7 +40,7 @@ class GenerationRequest:
         tokens: New tokens at most.
         count: Texts for each prompt.
         seed: Same seed, same texts.
-        judge: What is said of code; None: nothing.
+        judge: Judges the code of an answer; None where answers are not code.
     """
 
     settings: SamplingSettings
@@ -64,73 +64,66 @@ class GenerationRequest:
         )
 
     def remarks(self, loaded: LoadedRun, sample: TextSample) -> list[str]:
-        """Lines below a text: of an answer that its end is missing; its code where there is text
-        around it; whether that parses.
+        """Return the lines below a text: whether an answer was cut at the token limit, its code
+        where there is text around it, and whether that code parses.
         """
-        is_cut = loaded.template is not None and sample.finish == "length"
-        lines = [f"--- stopped after {sample.tokens} tokens, without its end"] if is_cut else []
+        lines, is_answer, text = [], loaded.template is not None, sample.completion
+        if is_answer and sample.finish == "length":
+            lines.append(f"--- stopped after {sample.tokens} tokens, without its end")
+        if not is_answer:
+            text = sample.prompt + text
         if self.judge is not None:
-            text = (
-                sample.completion
-                if loaded.template is not None
-                else sample.prompt + sample.completion
-            )
             code, verdict = self.judge(text)
             if code.strip() and code.strip() != text.strip():
                 lines += ["--- its code:", code.rstrip()]
             lines.append(f"--- {verdict}")
         return lines
 
-    def told(self, loaded: LoadedRun, samples: Sequence[TextSample]) -> str:
-        """All texts with their remarks, numbered where there are several."""
-        parts = [
-            "\n".join(
-                [f"{_opening(loaded, sample)}{sample.completion}", *self.remarks(loaded, sample)]
-            )
-            for sample in samples
-        ]
-        return (
-            parts[0]
-            if len(parts) == 1
-            else "\n".join(f"--- {number} ---\n{part}" for number, part in enumerate(parts, 1))
-        )
+    def rendered(self, loaded: LoadedRun, samples: Sequence[TextSample]) -> str:
+        """Return all texts with their remarks, numbered where there are several.
 
-
-def _opening(loaded: LoadedRun, sample: TextSample) -> str:
-    """What a text goes on from; answers to messages stand alone."""
-    return "" if loaded.takes_messages else sample.prompt
+        A text that continues a prompt begins with it; answers to messages stand alone.
+        """
+        parts = []
+        for sample in samples:
+            text = sample.completion
+            if not loaded.takes_messages:
+                text = sample.prompt + text
+            parts.append("\n".join([text, *self.remarks(loaded, sample)]))
+        if len(parts) == 1:
+            return parts[0]
+        return "\n".join(f"--- {number} ---\n{part}" for number, part in enumerate(parts, 1))
 
 
 def write(
     loaded: LoadedRun, prompt: Prompt, how: GenerationRequest, out: IO[str] | None = None
 ) -> list[TextSample]:
-    """Print what follows a prompt: a single text as it comes, several when all are there; to
-    standard output unless told where.
+    """Print what the model writes after a prompt: a single text as it is drawn, several when all
+    are drawn. Prints to standard output by default.
 
     Raises:
         RequestError: the prompt is longer than the context, or a setting is out of range; nothing
             was printed.
     """
-    unsaid = [prompt] if isinstance(prompt, str) and not loaded.takes_messages else []
+    pending = []  # the prompt, until the first piece of text: a refused request prints nothing
+    if isinstance(prompt, str) and not loaded.takes_messages:
+        pending.append(prompt)
 
     def show(text: str) -> None:
-        print((unsaid.pop() if unsaid else "") + text, end="", flush=True, file=out)
+        print(*pending, text, sep="", end="", flush=True, file=out)
+        pending.clear()
 
     samples = how.draw(loaded, prompt, show)
-    print(
-        (
-            "\n".join(["", *how.remarks(loaded, samples[0])])
-            if len(samples) == 1
-            else how.told(loaded, samples)
-        ),
-        file=out,
-    )
+    if len(samples) == 1:
+        print("", *how.remarks(loaded, samples[0]), sep="\n", file=out)
+    else:
+        print(how.rendered(loaded, samples), file=out)
     return samples
 
 
 def converse(loaded: LoadedRun, how: GenerationRequest, ask: Ask) -> None:
-    """Ask and write until an empty line; a run on messages keeps the conversation. A request that
-    cannot be served ends nothing.
+    """Read prompts and write answers until an empty line. A run that was trained on messages keeps
+    the conversation. A request that cannot be served prints its error and the session goes on.
 
     Raises:
         RequestError: several answers are asked for in a conversation, which goes on from one.
@@ -138,7 +131,7 @@ def converse(loaded: LoadedRun, how: GenerationRequest, ask: Ask) -> None:
     if not loaded.takes_messages:
         print("Type a prompt and press Enter; an empty line or Ctrl-D ends.")
         while text := ask():
-            _told_if_refused(partial(write, loaded, text, how))
+            _print_refusal(partial(write, loaded, text, how))
         return
     if how.count > 1:
         raise RequestError("--samples belongs to --prompt: a conversation goes on from one answer.")
@@ -151,7 +144,7 @@ def converse(loaded: LoadedRun, how: GenerationRequest, ask: Ask) -> None:
         if text.strip() == NEW_CONVERSATION:
             conversation = Conversation(loaded, how.tokens)
         else:
-            _told_if_refused(partial(conversation.go_on, text, how))
+            _print_refusal(partial(conversation.go_on, text, how))
 
 
 def ask() -> str:
@@ -162,7 +155,7 @@ def ask() -> str:
         return ""
 
 
-def _told_if_refused(serve: Callable[[], object]) -> None:
+def _print_refusal(serve: Callable[[], object]) -> None:
     try:
         serve()
     except RequestError as error:
@@ -170,8 +163,8 @@ def _told_if_refused(serve: Callable[[], object]) -> None:
 
 
 class Conversation:
-    """The messages so far. The oldest turns make room where question and answer would not fit into
-    the model's context.
+    """The messages so far. Where question and answer would exceed the model's context, the oldest
+    turns are dropped.
     """
 
     def __init__(
@@ -205,8 +198,8 @@ class Conversation:
 def before_and_after(
     run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], str]
 ) -> tuple[str, str]:
-    """What `tell` says of the model from before tuning and of the tuned one; there is never more
-    than one in memory.
+    """Return `tell` of the model before tuning and of the tuned one. Only one is in memory at a
+    time.
 
     Raises:
         RunFolderError: the run tuned nothing, is not finished, or its base changed.
@@ -233,7 +226,7 @@ def show_before_and_after(
 
     def tell(loaded: LoadedRun) -> str:
         asked = f"--- given {manner_of_asking(loaded)}, {len(loaded.prompt_ids(prompt))} tokens"
-        return f"{how.told(loaded, how.draw(loaded, prompt))}\n{asked}"
+        return f"{how.rendered(loaded, how.draw(loaded, prompt))}\n{asked}"
 
     before, after = before_and_after(run_folder, device, tell)
     show_beside(console, [("before tuning", before), ("after tuning", after)])
@@ -243,11 +236,9 @@ def manner_of_asking(loaded: LoadedRun) -> str:
     """How a prompt reaches the model, in words."""
     if loaded.template is None or not loaded.takes_messages:
         return "the prompt as it stands"
-    return (
-        "the prompt in the tokenizer's chat template"
-        if loaded.template.style == "chat"
-        else "the prompt under headings of plain text"
-    )
+    if loaded.template.style == "chat":
+        return "the prompt in the tokenizer's chat template"
+    return "the prompt under headings of plain text"
 
 
 def show_beside(console: Console, columns: Sequence[tuple[str, str]]) -> None:

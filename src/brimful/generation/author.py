@@ -1,5 +1,5 @@
-"""Who writes samples: a finished run's model, asked as it was tuned to be, or a published teacher,
-shown solved examples.
+"""The model that writes samples: a finished run's, prompted as in its training, or a published
+teacher that is shown solved examples.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,14 +27,14 @@ from brimful.recipe import RftRecipe
 
 @dataclass(frozen=True)
 class Author:
-    """Who writes.
+    """The model that writes samples.
 
     Attributes:
-        name: Told to the user.
+        name: For the user.
         source: Hub id or folder of the model.
         model: On its device, in eval mode.
         tokenizer: Its own; samples reach a student as text, so the student's may differ.
-        prompt_ids: How it is asked.
+        prompt_ids: From a prompt to the token ids that the model continues.
         stop: What ends its answers.
     """
 
@@ -52,9 +52,9 @@ def tuned_author(run_folder: Path, device: torch.device) -> Author:
     Raises:
         RunFolderError: the run is not finished, or its files are damaged.
     """
-    precision = (
-        "fp32" if device.type == "cpu" else str(read_json(run_folder / PLAN_FILE)["precision"])
-    )
+    precision = "fp32"
+    if device.type != "cpu":
+        precision = str(read_json(run_folder / PLAN_FILE)["precision"])
     loaded = load_run(run_folder, device, DTYPES[precision])
     return Author(
         run_folder.name,
@@ -73,12 +73,12 @@ def teacher(
     device: torch.device,
     precision: str,
 ) -> Author:
-    """A model that was not tuned to these questions: told what to do, and shown solved examples
-    before every question.
+    """Return a model that was not tuned to these questions. Before every question it reads an
+    instruction and solved examples.
 
     Args:
         source: Hub id or folder.
-        rft: Says what it is told, and how many examples it is shown.
+        rft: Holds the instruction and the number of examples.
         demonstrations: Solved examples; the question itself is never one of those shown.
         device: Where it goes.
         precision: Of its weights: fp32, bf16 or fp16.
@@ -114,7 +114,7 @@ def teacher(
 
 
 def source_fingerprint(source: str) -> str:
-    """Changes with the weights in a folder; of the hub, its id."""
+    """Return what identifies a model: a hash of the weights in a folder, or the hub id."""
     return weights_fingerprint(Path(source)) if Path(source).is_dir() else source
 
 

@@ -1,5 +1,8 @@
-"""Continuous batching: finished texts leave at once, waiting ones enter, each distinct prompt is
-read once, nothing is read twice.
+"""Continuous batching: finished texts leave the batch at once, waiting ones enter it, and each
+distinct prompt is read once.
+
+Written here and not taken from a library because samples must not depend on the batch they are
+drawn in (transformers' own batching is a back end beside it).
 
 A model whose layers all keep a key and a value per position runs on `Slots`; any other (short
 windows, recurrent states) on `Groups`. Which of the two is decided by the layers of the cache that
@@ -14,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -88,8 +92,8 @@ def generate(
 
 
 def longest_first(requests: Sequence[Request]) -> list[Request]:
-    """In the order that leaves no long text for the end and shows at once whether memory suffices;
-    equal prompts behind each other.
+    """Return requests by length, the longest first, equal prompts together. No long text is then
+    left for the end, and memory that does not suffice shows at once.
     """
     return sorted(
         requests,
@@ -99,13 +103,11 @@ def longest_first(requests: Sequence[Request]) -> list[Request]:
 
 
 def context_of(model: PreTrainedModel) -> int:
-    """Positions the model can read at once; sys.maxsize where it has no limit, as recurrent
-    models.
+    """Return how many positions the model can read at once; sys.maxsize for models without a
+    limit, such as recurrent ones.
     """
-    return int(
-        getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        or sys.maxsize
-    )
+    config = model.config.get_text_config(decoder=True)
+    return int(getattr(config, "max_position_embeddings", None) or sys.maxsize)
 
 
 class Engine:
@@ -182,12 +184,7 @@ class Engine:
                     run.halve(failure)
                     give_back_memory(self.model.device)
                 for row in run.finished():
-                    yield (
-                        row.request,
-                        Generation(
-                            row.new_ids, row.finish or "length", row.logprobs if logprobs else None
-                        ),
-                    )
+                    yield row.request, row.generation(with_logprobs=logprobs)
 
     def check(self, requests: Iterable[Request]) -> None:
         """Refuse what cannot be served.
@@ -236,8 +233,8 @@ class Engine:
 
 @dataclass
 class _Row:
-    """One text on its way. `window` is what the model sees: prompt and new tokens, or their
-    tail.
+    """A text that is being written. `window` is what the model reads: prompt and new tokens, or
+    the last of them where all exceed the context.
     """
 
     request: Request
@@ -246,8 +243,13 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     finish: Finish | None = None
 
+    def generation(self, *, with_logprobs: bool) -> Generation:
+        """The finished text."""
+        logprobs = self.logprobs if with_logprobs else None
+        return Generation(self.new_ids, self.finish or "length", logprobs)
+
     def reach(self, context: int) -> int:
-        """Positions it may come to take."""
+        """The most positions that it can take up in the cache."""
         return min(context, len(self.request.prompt_ids) + self.request.max_new_tokens)
 
 
@@ -269,17 +271,11 @@ class _Run:
         on_token: OnToken | None,
         limits: tuple[int, int],
     ) -> None:
-        self._engine, self._requests, self._settings, self._stop_ids = (
-            engine,
-            requests,
-            settings,
-            stop.ids,
-        )
-        self._finder = (
-            StopFinder(engine.tokenizer, stop.texts)
-            if stop.texts and engine.tokenizer is not None
-            else None
-        )
+        self._engine, self._requests = engine, requests
+        self._settings, self._stop_ids = settings, stop.ids
+        self._finder: StopFinder | None = None
+        if stop.texts and engine.tokenizer is not None:
+            self._finder = StopFinder(engine.tokenizer, stop.texts)
         self._wants_logprobs, self._on_token = wants_logprobs, on_token
         self._most_rows, self._most_tokens = limits
         self._running: list[_Row] = []
@@ -296,19 +292,17 @@ class _Run:
 
     def _cache_kind(self) -> Callable[[], Slots | Groups]:
         forward, context = self._engine.forward, self._engine.context
-        return (
-            partial(Slots, forward, self._most_rows, context)
-            if Slots.suit(forward, context)
-            else partial(Groups, forward)
-        )
+        if Slots.suit(forward, context):
+            return partial(Slots, forward, self._most_rows, context)
+        return partial(Groups, forward)
 
     def goes_on(self) -> bool:
-        """Whether anything runs or waits; takes requests where there is room."""
+        """Admit requests where there is room, and return whether any row is left to write."""
         self._admit()
         return bool(self._running or self._entering)
 
     def finished(self) -> list[_Row]:
-        """Rows that finished since it was asked last."""
+        """Return the rows that finished since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
@@ -326,7 +320,8 @@ class _Run:
                 self._let_leave()
 
     def halve(self, failure: OutOfMemory) -> None:
-        """Memory ran out: everything that ran waits, and only half as many rows run from now on.
+        """Reduce the batch after out-of-memory: all running rows wait, and at most half as many
+        run at a time from now on.
 
         Raises:
             RequestError: there was only one.
@@ -372,19 +367,11 @@ class _Run:
         return _Row(request, list(request.prompt_ids))
 
     def _enter_some(self) -> None:
-        """Read the next prompts, draw the first token of each of their rows, and let the rows
-        run.
+        """Read the next prompts, draw the first token of each of their rows, and start the
+        rows.
         """
         places, read = self._read_next()
-        count = next(
-            (
-                number
-                for number, row in enumerate(self._entering)
-                if tuple(row.window) not in places
-            ),
-            len(self._entering),
-        )
-        rows = self._entering[:count]
+        rows = list(takewhile(lambda row: tuple(row.window) in places, self._entering))
         sources = [places[tuple(row.window)] for row in rows]
         said_BV = self._said_by(rows)
         self._take(rows, read.logits_PV[sources], said_BV)
@@ -392,18 +379,15 @@ class _Run:
         if staying:
             self._cache.enter(read, [sources[number] for number in staying])
         if said_BV is not None:
-            self._said_BV = (
-                said_BV[staying]
-                if self._said_BV is None
-                else torch.cat([self._said_BV, said_BV[staying]])
-            )
-        self._entering = self._entering[count:]
+            running = [] if self._said_BV is None else [self._said_BV]
+            self._said_BV = torch.cat([*running, said_BV[staying]])
+        self._entering = self._entering[len(rows) :]
         self._running += [rows[number] for number in staying]
         self._let_leave()
 
     def _read_next(self) -> tuple[dict[tuple[int, ...], int], Prefilled]:
-        """The prompts of the first entering rows: those read last where they are it, else as many
-        as one pass takes.
+        """Return the prefill of the first entering rows' prompts: the last one again where it
+        holds them, else a new pass over as many prompts as it takes.
         """
         if self._read is not None and tuple(self._entering[0].window) in self._read[0]:
             return self._read
@@ -427,11 +411,10 @@ class _Run:
         uniform_B = uniform_numbers(
             [row.request.seed for row in rows], [len(row.new_ids) for row in rows]
         )
-        scores_BV = (
-            logits_BV
-            if said_BV is None
-            else penalised(logits_BV.float(), said_BV, self._settings.repetition_penalty)
-        )
+        scores_BV = logits_BV
+        if said_BV is not None:
+            penalty = self._settings.repetition_penalty
+            scores_BV = penalised(logits_BV.float(), said_BV, penalty)
         ids_B = next_token(scores_BV, self._settings, uniform_B)
         logprobs = self._logprobs(logits_BV, ids_B)
         tokens = checked(ids_B)
@@ -472,8 +455,8 @@ class _Run:
         return said_BV.to(self._engine.model.device)
 
     def _let_leave(self) -> None:
-        """Rows that are finished, or outgrew the context and wait to be read again from its last
-        half, leave the cache.
+        """Remove from the cache the rows that are finished, and those that outgrew the context and
+        wait to be read again from the last half of it.
         """
         leaving = [
             place

@@ -87,9 +87,8 @@ class Forward:
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if at_P is None else at_P
         if seen_BS is not None:
-            options["attention_mask"] = (
-                seen_BS[:, None, None] if self.takes_whole_masks else seen_BS.long()
-            )
+            whole_mask = self.takes_whole_masks
+            options["attention_mask"] = seen_BS[:, None, None] if whole_mask else seen_BS.long()
         logits: Tensor = self.model(input_ids=ids_BT, **options).logits
         wanted = 1 if at_P is None else len(at_P)
         if logits.shape[1] > wanted:

@@ -214,10 +214,9 @@ def _likeliest(
     """Weights and ids of so many of the likeliest tokens that top-p needs no other; on a CPU, where
     sorting whole vocabularies is slow, few.
     """
-    width, vocabulary = (
-        FEW_TOKENS if logits_BV.device.type == "cpu" else logits_BV.shape[-1],
-        logits_BV.shape[-1],
-    )
+    width = vocabulary = logits_BV.shape[-1]
+    if logits_BV.device.type == "cpu":
+        width = FEW_TOKENS
     while width < vocabulary:
         values, ids_BK = logits_BV.topk(width, dim=-1)
         weights_BK = _weights(values, settings.temperature)

@@ -206,14 +206,12 @@ class Slots:
         self._make_room(rows, longest)
         place = self._place
         place.row_B, place.position_B = self._row_R[:rows], self._length_R[:rows]
-        is_even = min(self._lengths) + 1 == longest
-        place.reach = (
-            longest
-            if is_even
-            else min(-(-longest // ALIGNMENT) * ALIGNMENT, place.stored_positions)
-        )
         position_B1 = place.position_B[:, None]
-        seen_BT = None if is_even else self._slot_S[: place.reach] <= position_B1
+        place.reach, seen_BT = longest, None
+        if min(self._lengths) + 1 < longest:
+            aligned = -(-longest // ALIGNMENT) * ALIGNMENT
+            place.reach = min(aligned, place.stored_positions)
+            seen_BT = self._slot_S[: place.reach] <= position_B1
         ids_B1 = torch.tensor(tokens, device=self._forward.device)[:, None]
         logits_BV = self._forward(ids_B1, self._cache, positions_BT=position_B1, seen_BS=seen_BT)[
             :, -1

@@ -46,13 +46,10 @@ def choose(
     for sample in sorted(samples, key=lambda sample: sample.number):
         fate = obstacle(sample, rules)
         if fate is None:
-            fate = (
-                "repeated-path"
-                if sample.path in paths
-                else "kept"
-                if len(paths) < len(known) + rules.keep_per_prompt
-                else "enough"
-            )
+            is_full = len(paths) >= len(known) + rules.keep_per_prompt
+            fate = "enough" if is_full else "kept"
+            if sample.path in paths:
+                fate = "repeated-path"
             paths.add(sample.path)
         chosen.append(replace(sample, fate=fate))
     return chosen

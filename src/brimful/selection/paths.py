@@ -117,11 +117,10 @@ def _runs(sentence: str) -> Iterator[list[str]]:
     for match in _TOKEN.finditer(sentence):
         if match["word"]:
             continue
-        part = (
-            _number(match["number"])
-            if match["number"]
-            else {"**": "^", "//": "/"}.get(match["sign"], match["sign"])
-        )
+        if match["number"]:
+            part = _number(match["number"])
+        else:
+            part = {"**": "^", "//": "/"}.get(match["sign"], match["sign"])
         if run and _is_operand_end(run[-1]) and (match["number"] or part == "("):
             yield run
             run = []
@@ -166,14 +165,11 @@ def _sorted(side: str) -> str:
     """`4*3-2` -> `3*4-2`: signed terms, and factors with the sign they are joined by, in the order
     of their texts.
     """
-    terms = [
-        (term[0] if term[0] in "-+" else "+", term.lstrip("-+"))
-        for term in re.findall(r"[-+]?[^-+]+", side)
-    ]
-    signed = [
-        sign + "".join(sorted(re.findall(r"[*/][^*/]+", f"*{term}"))).removeprefix("*")
-        for sign, term in terms
-    ]
+    signed = []
+    for term in re.findall(r"[-+]?[^-+]+", side):
+        sign = "-" if term.startswith("-") else "+"
+        factors = sorted(re.findall(r"[*/][^*/]+", "*" + term.lstrip("-+")))
+        signed.append(sign + "".join(factors).removeprefix("*"))
     return "".join(sorted(signed)).removeprefix("+")
 
 

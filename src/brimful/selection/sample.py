@@ -93,8 +93,8 @@ class JudgedSample:
         return self.status == "correct"
 
     def to_json(self) -> dict[str, Any]:
-        """A record. Numbers that JSON cannot hold are null and told in `nonfinite`, as a journal
-        does.
+        """Return a record. Values that JSON cannot hold are null and listed in `nonfinite`, as in
+        a journal.
         """
         record = dict(vars(self))
         nonfinite = {
@@ -102,9 +102,9 @@ class JudgedSample:
             for key, value in record.items()
             if isinstance(value, float) and not math.isfinite(value)
         }
-        return (
-            {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite} if nonfinite else record
-        )
+        if not nonfinite:
+            return record
+        return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> "JudgedSample":

@@ -181,11 +181,9 @@ def refuse_nothing_kept(statistics: Statistics) -> None:
         f" {reason.question!r}"
         for reason in statistics.reasons
     ]
-    advice = (
-        _WHAT_THEN.get(statistics.reasons[0].fate, "")
-        if statistics.reasons
-        else "ask at least one question"
-    )
+    advice = "ask at least one question"
+    if statistics.reasons:
+        advice = _WHAT_THEN.get(statistics.reasons[0].fate, "")
     raise DataError(
         f"none of {statistics.samples} samples of {statistics.questions} questions can be kept, so"
         " there is nothing to train on.\n" + "\n".join([*lines, f"What helps most: {advice}."])

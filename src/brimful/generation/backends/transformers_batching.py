@@ -95,7 +95,7 @@ class TransformersBatching:
         self, waiting: Iterator[Request], settings: SamplingSettings, stop: StopRules
     ) -> Iterator[tuple[Request, Generation]]:
         drawing, number = _Drawing(settings), 0
-        # its failures are ours to tell, in one message; it logs tracebacks
+        # It logs tracebacks; its failures become one error message here.
         with (
             quiet_logger("ContinuousBatchingLogger", logging.CRITICAL),
             self._managed(drawing) as manager,
@@ -229,6 +229,6 @@ def _next_result(manager: Any) -> Any:
 def _generation(token_ids: list[int], stop: StopRules) -> Generation:
     """Without the token that ended it."""
     is_stopped = bool(token_ids) and token_ids[-1] in stop.ids
-    return Generation(
-        token_ids[:-1] if is_stopped else token_ids, "end_of_text" if is_stopped else "length"
-    )
+    if is_stopped:
+        return Generation(token_ids[:-1], "end_of_text")
+    return Generation(token_ids, "length")

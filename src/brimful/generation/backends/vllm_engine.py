@@ -58,14 +58,10 @@ class VllmEngine:
         self._rows = most_rows or GPU_ROWS
         base, adapter = base_and_adapter(source)
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        more = (
-            {}
-            if adapter is None
-            else {
-                "enable_lora": True,
-                "max_lora_rank": int(read_json(adapter / "adapter_config.json")["r"]),
-            }
-        )
+        more: dict[str, Any] = {}
+        if adapter is not None:
+            rank = int(read_json(adapter / "adapter_config.json")["r"])
+            more = {"enable_lora": True, "max_lora_rank": rank}
         self._llm = self._vllm.LLM(
             base,
             dtype=str(dtype).removeprefix("torch."),
@@ -197,17 +193,16 @@ def generation_of(output: Any, *, logprobs: bool) -> Generation:
     """From vLLM's CompletionOutput; its logprobs are the model's own (`logprobs_mode` raw_logprobs,
     its default).
     """
-    is_stop_token = output.finish_reason == "stop" and isinstance(output.stop_reason, int)
-    token_ids = list(output.token_ids)[:-1] if is_stop_token else list(output.token_ids)
-    finish: Finish = (
-        "end_of_text" if is_stop_token else "stop" if output.finish_reason == "stop" else "length"
-    )
-    values = (
-        [
-            position[token].logprob
-            for position, token in zip(output.logprobs, token_ids, strict=False)
-        ]
-        if logprobs
-        else None
-    )
-    return Generation(token_ids, finish, values)
+    token_ids, finish = list(output.token_ids), _finish_of(output)
+    if finish == "end_of_text":
+        del token_ids[-1:]
+    if not logprobs:
+        return Generation(token_ids, finish)
+    by_position = zip(output.logprobs, token_ids, strict=False)
+    return Generation(token_ids, finish, [known[token].logprob for known, token in by_position])
+
+
+def _finish_of(output: Any) -> Finish:
+    if output.finish_reason != "stop":
+        return "length"
+    return "end_of_text" if isinstance(output.stop_reason, int) else "stop"
