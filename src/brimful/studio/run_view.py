@@ -18,7 +18,7 @@ from brimful.report.page.html import render_report
 from brimful.report.page.plots import curves
 from brimful.report.page.predicted import predictions
 from brimful.report.page.time_page import time_view
-from brimful.runs.runfiles import Json, read_run
+from brimful.runs import read_run
 from brimful.studio.html import render
 
 MOST_SAMPLES = 4

@@ -502,6 +502,8 @@ def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
             "masked_share": 0.15,
         }
         (run / "scores.json").write_text(json.dumps({"validation": validation}))
+        recipe = (run / "recipe.yaml").read_text()
+        (run / "recipe.yaml").write_text(f"{recipe}method: mlm\n".replace("method: sft\n", ""))
         runs.append(run)
 
     comparison = compare(runs)

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from brimful.report.comparison.plots import MOST_RUNS, colour_of, line_of, overlays
-from brimful.runs.runfiles import RunFiles, read_run
+import numpy as np
+
+from brimful.report.comparison.plots import MOST_RUNS, Curve, overlays
+from brimful.runs import RunFolder, read_run
 
 MakeRun = Callable[..., Path]
 
 
-def named(*folders: Path) -> list[tuple[str, RunFiles]]:
+def named(*folders: Path) -> list[tuple[str, RunFolder]]:
     return [(folder.name, read_run(folder)) for folder in folders]
 
 
@@ -46,4 +48,5 @@ def test_runs_without_points_draw_nothing_and_hold_up_no_other(new_run: MakeRun)
 
 
 def test_so_many_runs_as_there_are_colours_are_distinct_names() -> None:
-    assert len({(colour_of(place), str(line_of(place))) for place in range(MOST_RUNS)}) == MOST_RUNS
+    curves = [Curve(place, np.zeros(2), np.zeros(2)) for place in range(MOST_RUNS)]
+    assert len({(curve.colour, str(curve.line)) for curve in curves}) == MOST_RUNS

@@ -18,6 +18,7 @@ from brimful.base.errors import RequestError
 from brimful.evaluation.metric import split_kind
 from brimful.evaluation.several import holm, seeds_difference
 from brimful.evaluation.stats import paired_difference
+from brimful.recipe.kinds import ModelTask
 from brimful.report.comparison.equal_time import at_equal_time
 from brimful.report.comparison.results import (
     COSTS,
@@ -59,7 +60,11 @@ LOWER_IS_BETTER = (
 NEITHER_IS_BETTER = ("length",)
 BESIDE_LOSS = (EQUAL_TIME, *SAME_AS_LOSS, *OF_LAYERS)
 """Metrics that stand behind the loss, in this order, and are not tested."""
-PURPOSES = {"text": "continues text", "masked": "fills in masked tokens", "labels": "labels texts"}
+PURPOSES: dict[ModelTask, str] = {
+    "causal_lm": "continues text",
+    "masked_lm": "fills in masked tokens",
+    "sequence_classification": "labels texts",
+}
 
 
 @dataclass(frozen=True)
@@ -207,9 +212,9 @@ def _read_runs(run_folders: Sequence[Path]) -> list[ComparedRun]:
     runs = [read_compared_run(folder) for folder in folders]
     names = distinct_names([run.name for run in runs], folders)
     runs = [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
-    by_kind = {run.kind: run.name for run in runs}
-    if len(by_kind) > 1:
-        purposes = "; ".join(f"{name} {PURPOSES[kind]}" for kind, name in by_kind.items())
+    by_task = {run.kind.task: run.name for run in runs}
+    if len(by_task) > 1:
+        purposes = "; ".join(f"{name} {PURPOSES[task]}" for task, name in by_task.items())
         raise RequestError(f"{purposes}: they have no score in common. Compare runs of one kind.")
     return runs
 
@@ -312,7 +317,7 @@ def _notes(
         notes += _differing(f"{task} was asked in different ways", prompts)
     devices = {run.name: run.device for run in runs}
     notes += _differing("time, speed and memory are of different devices", devices)
-    if runs[0].kind != "labels":
+    if not runs[0].kind.gives_labels:
         return notes + _untested_notes(runs, metrics)
     if len(variants) > 1:
         notes.append(

@@ -29,13 +29,14 @@ from brimful.report.quantities import MINUS, format_error, format_quantity
 from brimful.report.table import Cell, Row, Table, table_of
 from brimful.report.tables import PREDICTED_NAMES
 from brimful.report.time_spent import NAMES, time_spent
-from brimful.runs.runfiles import RunFiles, measured, read_run
+from brimful.runs import RunFolder, read_run
+from brimful.runs.measurements import measured
 
 MAX_KEYS = 40
 """Keys of recipes that are shown where runs differ in them."""
 FURTHER_COSTS = ("energy_wh", "cost_usd")
 """Measurements that the comparison itself does not have."""
-NamedRuns = Sequence[tuple[str, RunFiles]]
+NamedRuns = Sequence[tuple[str, RunFolder]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
     return path
 
 
-def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFiles]]:
+def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFolder]]:
     """Return runs, each with the name that a comparison gives it.
 
     Raises:
@@ -127,7 +128,7 @@ def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) ->
         ],
         "differing": _differing(runs),
         "runs": [_run(name, run, path) for name, run in runs],
-        "missing": [f"{name}: {reason}" for name, run in runs for reason in run.missing.values()],
+        "missing": [f"{name}: {reason}" for name, run in runs for reason in run.problems.values()],
     }
 
 
@@ -177,7 +178,7 @@ def _predictions(runs: NamedRuns) -> Table | None:
     """Return quantities in rows and runs in columns: what was measured, below it what was predicted
     and the error. None where nothing was measured.
     """
-    by_run = [{each.key: each for each in tables.comparisons(run)} for _, run in runs]
+    by_run = [{each.key: each for each in tables.comparisons(run.old)} for _, run in runs]
     rows: list[Row] = []
     for key in MAIN:
         cells = [_prediction_cell(comparisons.get(key)) for comparisons in by_run]
@@ -196,9 +197,9 @@ def _prediction_cell(prediction: tables.Comparison | None) -> Cell:
     return Cell(prediction.measured, form, note=note)
 
 
-def _seconds_by_purpose(run: RunFiles) -> dict[str, float]:
+def _seconds_by_purpose(run: RunFolder) -> dict[str, float]:
     """Return what a run's time was spent on, in seconds; nothing for a run without timed steps."""
-    spent = time_spent(run)
+    spent = time_spent(run.old)
     seconds = {key: getattr(spent, key, None) or 0.0 for key in PLACES}
     return {key: value for key, value in seconds.items() if value}
 
@@ -218,7 +219,7 @@ def _times(times: Sequence[tuple[str, Mapping[str, float]]]) -> list[RunTime]:
 
 def _differing(runs: NamedRuns) -> Table | None:
     """Return the keys of the recipes that are not the same in all runs; None where they agree."""
-    flat = [flatten(run.recipe) for _, run in runs]
+    flat = [flatten(run.recipe.values) for _, run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows: list[Row] = []
     for key in keys:
@@ -229,7 +230,7 @@ def _differing(runs: NamedRuns) -> Table | None:
     return table_of(("", *(name for name, _ in runs)), rows[:MAX_KEYS])
 
 
-def _run(name: str, run: RunFiles, path: Path) -> dict[str, str]:
+def _run(name: str, run: RunFolder, path: Path) -> dict[str, str]:
     """Return a line about a run, and where its own report is."""
     report = run.folder / html.FILE_NAME
     link = ""
@@ -243,8 +244,8 @@ def _run(name: str, run: RunFiles, path: Path) -> dict[str, str]:
     ]
     return {
         "name": name,
-        "status": headline.status(run),
-        "sentence": headline.sentence(run),
+        "status": headline.status(run.old),
+        "sentence": headline.sentence(run.old),
         "extra": ", ".join(extra),
         "link": link,
     }

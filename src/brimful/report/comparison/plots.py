@@ -1,6 +1,7 @@
 """Curves of several runs over one another, a colour and a line for each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,168 +12,153 @@ from brimful.base.units import GIB, MIB
 from brimful.report.drawing import AXIS, SERIES, Drawing, style, tick
 from brimful.report.page.memory_page import measured_memory
 from brimful.report.page.plots import LARGE, LARGE_ON_PHONES, SMALL, FloatArray, smooth, thin
-from brimful.runs.runfiles import RunFiles, losses_by_training_time, series
+from brimful.runs import RunFolder
+from brimful.runs.measurements import losses_by_training_time
+from brimful.runs.records import series
 
 MOST_RUNS = len(SERIES)
 """As many as there are colours; a page says how many it left out."""
-SIZE = SMALL
-"""Three stand side by side on a page."""
-LINES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
-"""Runs are told apart by line as well as by colour."""
+LineStyle = str | tuple[float, tuple[float, ...]]
+LINES: tuple[LineStyle, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
+"""Runs have their own line as well as their own colour."""
 
-Points = tuple[FloatArray, FloatArray]
-Named = Sequence[tuple[str, RunFiles]]
+NamedRuns = Sequence[tuple[str, RunFolder]]
 
 
-def overlays(runs: Named) -> list[Drawing]:
-    """Loss, validation loss by time, tokens per second and memory; those that no run has points for
-    are left out. At most `MOST_RUNS` runs.
+@dataclass(frozen=True)
+class Curve:
+    """Points of one run, drawn in the run's colour and line."""
+
+    place: int
+    x_N: FloatArray
+    y_N: FloatArray
+
+    @property
+    def colour(self) -> str:
+        """Of the light theme."""
+        return SERIES[self.place % MOST_RUNS]
+
+    @property
+    def line(self) -> LineStyle:
+        """Of the run."""
+        return LINES[self.place % len(LINES)]
+
+    def draw(self, axes: Axes, *, smoothed: bool = False, scale: float = 1.0) -> None:
+        """Draw a line through the points, of long curves through some of them."""
+        y_N = (smooth(self.y_N) if smoothed else self.y_N) / scale
+        axes.plot(*thin(self.x_N, y_N), color=self.colour, linestyle=self.line, linewidth=1.5)
+
+
+def overlays(runs: NamedRuns) -> list[Drawing]:
+    """Return loss, validation loss by time, tokens per second and memory; those that no run has
+    points for are left out. At most `MOST_RUNS` runs are drawn.
     """
     shown = runs[:MOST_RUNS]
-    found = [_loss(shown), _loss_by_time(shown), _speed(shown), _memory(shown)]
-    return [drawing for drawing in found if drawing is not None]
+    drawings = [_loss(shown), _loss_by_time(shown), _speed(shown), _memory(shown)]
+    return [drawing for drawing in drawings if drawing is not None]
 
 
-def colour_of(place: int) -> str:
-    """Of a run, in the light theme."""
-    return SERIES[place % MOST_RUNS]
+def _curves(
+    runs: NamedRuns, points: Callable[[RunFolder], tuple[Sequence[float], Sequence[float]]]
+) -> list[Curve]:
+    """Return the curves of runs that have at least two points."""
+    curves = []
+    for place, (_, run) in enumerate(runs):
+        x, y = points(run)
+        if len(x) > 1:
+            curves.append(Curve(place, np.asarray(x, np.float64), np.asarray(y, np.float64)))
+    return curves
 
 
-def line_of(place: int) -> str | tuple[float, tuple[float, ...]]:
-    """Of a run."""
-    return LINES[place % len(LINES)]
-
-
-def _points(run: RunFiles, kind: str, name: str) -> Points | None:
-    steps, values = series(run.of_kind(kind), name)
-    return (
-        (np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64))
-        if len(steps) > 1
-        else None
-    )
-
-
-def _loss(runs: Named) -> Drawing | None:
-    training = [_points(run, "step", "loss") for _, run in runs]
-    held_out = [_points(run, "evaluation", "loss") for _, run in runs]
-    if not any(training):
+def _loss(runs: NamedRuns) -> Drawing | None:
+    training = _curves(runs, lambda run: series(run.steps, "loss"))
+    validation = _curves(runs, lambda run: series(run.evaluations, "loss"))
+    if not training:
         return None
 
     def draw(axes: Axes) -> None:
-        for place, (name, _) in enumerate(runs):
-            if (points := training[place]) is not None:
-                smoothed = smooth(points[1])
-                axes.plot(
-                    *thin(points[0], smoothed),
-                    color=colour_of(place),
-                    linestyle=line_of(place),
-                    linewidth=1.4,
-                    alpha=0.75,
-                    label=name,
-                )
-            if (points := held_out[place]) is not None:
-                axes.plot(*points, "o", color=colour_of(place), markersize=5)
+        for curve in training:
+            curve.draw(axes, smoothed=True)
+            axes.lines[-1].set(linewidth=1.4, alpha=0.75, label=runs[curve.place][0])
+        for curve in validation:
+            axes.plot(curve.x_N, curve.y_N, "o", color=curve.colour, markersize=5)
         axes.legend(loc="upper right", frameon=False, fontsize=11, labelcolor=AXIS)
 
-    told = f"Loss by optimizer step of {_names(runs)}"
-    return _drawing(
-        ("loss", "Loss: lines training (smoothed), dots validation", told),
-        draw,
-        "optimizer step",
+    return Drawing(
+        "compare-loss",
+        "Loss: lines training (smoothed), dots validation",
+        f"Loss by optimizer step of {_names(runs)}",
         LARGE,
+        _styled(draw, "optimizer step"),
         LARGE_ON_PHONES,
     )
 
 
-def _loss_by_time(runs: Named) -> Drawing | None:
-    found = [losses_by_training_time(run) for _, run in runs]
-    if not any(len(curve) > 1 for curve in found):
+def _loss_by_time(runs: NamedRuns) -> Drawing | None:
+    curves = []
+    for place, (_, run) in enumerate(runs):
+        points = np.array(losses_by_training_time(run), np.float64).reshape(-1, 2)
+        curves.append(Curve(place, points[:, 0] / 60, points[:, 1]))
+    if not any(len(curve.x_N) > 1 for curve in curves):
         return None
 
     def draw(axes: Axes) -> None:
-        for place, curve in enumerate(found):
-            minutes, losses = [seconds / 60 for seconds, _ in curve], [loss for _, loss in curve]
-            axes.plot(
-                minutes,
-                losses,
-                color=colour_of(place),
-                linestyle=line_of(place),
-                linewidth=1.5,
-                marker="o",
-                markersize=4,
-            )
+        for curve in curves:
+            curve.draw(axes)
+            axes.lines[-1].set(marker="o", markersize=4)
 
-    told = f"Validation loss by minutes of training of {_names(runs)}"
-    return _drawing(
-        ("loss-by-time", "Validation loss by time of training", told),
-        draw,
-        "minutes of training",
-        SIZE,
+    return Drawing(
+        "compare-loss-by-time",
+        "Validation loss by time of training",
+        f"Validation loss by minutes of training of {_names(runs)}",
+        SMALL,
+        _styled(draw, "minutes of training"),
     )
 
 
-def _speed(runs: Named) -> Drawing | None:
-    found = [_points(run, "step", "tokens_per_second") for _, run in runs]
-    if not any(found):
+def _speed(runs: NamedRuns) -> Drawing | None:
+    curves = _curves(runs, lambda run: series(run.steps, "tokens_per_second"))
+    if not curves:
         return None
 
     def draw(axes: Axes) -> None:
-        for place, points in enumerate(found):
-            if points is not None:
-                axes.plot(
-                    *thin(points[0], smooth(points[1])),
-                    color=colour_of(place),
-                    linestyle=line_of(place),
-                    linewidth=1.5,
-                )
+        for curve in curves:
+            curve.draw(axes, smoothed=True)
         axes.set_ylim(bottom=0)
 
-    return _drawing(
-        (
-            "speed",
-            "Tokens per second, smoothed",
-            f"Tokens per second by optimizer step of {_names(runs)}",
-        ),
-        draw,
-        "optimizer step",
-        SIZE,
+    return Drawing(
+        "compare-speed",
+        "Tokens per second, smoothed",
+        f"Tokens per second by optimizer step of {_names(runs)}",
+        SMALL,
+        _styled(draw, "optimizer step"),
     )
 
 
-def _memory(runs: Named) -> Drawing | None:
-    found = [measured_memory(run) for _, run in runs]
-    highest = max((float(points[1].max()) for points in found if points is not None), default=0.0)
+def _memory(runs: NamedRuns) -> Drawing | None:
+    measured = [measured_memory(run.old) for _, run in runs]
+    curves = [Curve(place, *points) for place, points in enumerate(measured) if points is not None]
+    highest = max((float(curve.y_N.max()) for curve in curves), default=0.0)
     if not highest:
         return None
     unit, scale = ("GiB", GIB) if highest >= GIB else ("MiB", MIB)
 
     def draw(axes: Axes) -> None:
-        for place, points in enumerate(found):
-            if points is not None:
-                axes.plot(
-                    *thin(points[0], points[1] / scale),
-                    color=colour_of(place),
-                    linestyle=line_of(place),
-                    linewidth=1.5,
-                )
+        for curve in curves:
+            curve.draw(axes, scale=scale)
         axes.set_ylim(bottom=0)
 
-    return _drawing(
-        ("memory", f"Memory used, {unit}", f"Memory over the minutes of {_names(runs)}"),
-        draw,
-        "minutes",
-        SIZE,
+    return Drawing(
+        "compare-memory",
+        f"Memory used, {unit}",
+        f"Memory over the minutes of {_names(runs)}",
+        SMALL,
+        _styled(draw, "minutes"),
     )
 
 
-def _drawing(
-    told: tuple[str, str, str],
-    draw: Callable[[Axes], None],
-    xlabel: str,
-    size: tuple[int, int],
-    phone_size: tuple[int, int] | None = None,
-) -> Drawing:
-    """`told`: key, title and description."""
+def _styled(draw: Callable[[Axes], None], xlabel: str) -> Callable[[Figure], None]:
+    """Return a function that draws on a figure with labelled axes."""
 
     def draw_all(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -180,8 +166,8 @@ def _drawing(
         draw(axes)
         style(axes, xlabel, integer=xlabel == "optimizer step")
 
-    return Drawing(f"compare-{told[0]}", told[1], told[2], size, draw_all, phone_size)
+    return draw_all
 
 
-def _names(runs: Named) -> str:
+def _names(runs: NamedRuns) -> str:
     return ", ".join(name for name, _ in runs)

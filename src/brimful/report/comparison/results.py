@@ -1,44 +1,38 @@
-"""What one run reached and cost: its scores with their examples, and its figures. Read leniently
-from the run folder; what is missing is said.
+"""What one run reached and cost: its scores with their examples, and its costs. Read leniently from
+the run folder; notes say what is missing.
 """
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.dotted import flatten
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal, read_json
-from brimful.evaluation.nats import read_nats, summary_files
+from brimful.evaluation.nats import Nats, read_nats
 from brimful.evaluation.stats import perplexity_of
-from brimful.report.labels import SHARES, WATCHED, label_scores, main_split, names_of, quantity
-from brimful.report.tables import main_score
-from brimful.runs.measurements import counted_parameters
-from brimful.runs.runfiles import (
-    LAYERS,
-    Json,
-    RunFiles,
-    is_tuned,
-    kind_of,
+from brimful.recipe.kinds import KINDS, Kind
+from brimful.report.labels import SHARES, WATCHED
+from brimful.runs import RunFolder, read_run
+from brimful.runs.measurements import (
+    counted_parameters,
     losses_by_training_time,
     measured,
-    number,
-    pair,
-    read_run,
-    section,
     total_time_s,
 )
+from brimful.runs.scores import LikelihoodScore, MetricValue
+from brimful.runs.tasks import TaskAnswer, TaskSummary
 
 LOSS = "validation loss"
 LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
-"""Of a classifier, after the name of the split, and of a model of masked tokens; neither is a loss
-per token of text.
+"""The losses of a classifier, after the name of the split, and of a model of masked tokens; neither
+is a loss per token of text.
 """
 LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS)
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -52,12 +46,8 @@ GRADIENT_COSINE, ATTENTION_COSINE, VIOLATION = (
     "attention cosine with softmax",
     "orthogonality violation",
 )
-OF_LAYERS = {
-    GRADIENT_COSINE: ("alignment", "mean_cosine"),
-    ATTENTION_COSINE: ("attention", "mean_cosine"),
-    VIOLATION: ("attention", "mean_violation"),
-}
-"""Means over layers, where the record of layers in scores.json has them."""
+OF_LAYERS = (GRADIENT_COSINE, ATTENTION_COSINE, VIOLATION)
+"""Means over layers, of runs that measured them."""
 _CONDITIONS_OF_LOSS = ("context", "stride", "masked_share")
 COSTS = (
     "trainable_parameters",
@@ -112,7 +102,7 @@ class Examples:
     weights_N: NDArray[np.float64]
 
     def in_order(self, ids: Sequence[str]) -> "Examples":
-        """These of them, in this order."""
+        """Return the examples with these ids, in this order."""
         place_of = {number: place for place, number in enumerate(self.ids)}
         places = [place_of[number] for number in ids]
         return Examples(tuple(ids), self.version, self.sums_N[places], self.weights_N[places])
@@ -132,7 +122,7 @@ class ComparedRun:
         device: What it was trained on.
         notes: What is missing.
         is_untuned: Whether it is a published model as it was before tuning.
-        kind: What it was trained for: "text", "masked" or "labels".
+        kind: What the model is for.
         curve: (seconds of training, validation loss) of each evaluation while training, of a
             language model that was trained from nothing.
     """
@@ -146,193 +136,172 @@ class ComparedRun:
     device: str
     notes: tuple[str, ...]
     is_untuned: bool = False
-    kind: str = "text"
+    kind: Kind = KINDS["documents"]
     curve: tuple[tuple[float, float], ...] = ()
 
 
 def read_compared_run(run_folder: Path) -> ComparedRun:
-    """Everything about a run that can be compared.
+    """Return everything about a run that can be compared.
 
     Raises:
         RunFolderError: not a run folder, or a file of its evaluations is damaged.
     """
     run = read_run(run_folder)
-    figures, examples, notes = _labels(run) if kind_of(run) == "labels" else _loss(run)
-    is_fresh = kind_of(run) == "text" and not is_tuned(run)
-    figures |= _of_text(run) if is_fresh else {}
-    prompts = {}
-    for path in summary_files(run_folder):
-        summary = read_json(path)
-        if not isinstance(summary, dict):
-            raise RunFolderError(
-                f"{path} does not hold the summary of a task; evaluate the run on it again."
-            )
-        task = str(summary.get("task", path.stem))
-        prompts[task] = str(summary.get("prompt", ""))
-        figures |= _of_task(task, summary)
-        examples |= _examples_of_task(task, summary, path.with_suffix(".jsonl"))
-    seed = number(run.recipe.get("seed"))
+    if run.tasks.problems:
+        raise RunFolderError(
+            f"{run_folder}: {run.tasks.problems[0]} Evaluate the run on the task again."
+        )
+    likelihood = _of_labels(run) if run.kind.gives_labels else _of_loss(run)
+    figures, examples = dict(likelihood.figures), dict(likelihood.examples)
+    is_fresh = run.kind.writes_text and not run.is_tuned
+    if is_fresh:
+        figures |= _in_other_units(run.scores.likelihood.get("validation")) | _of_layers(run)
+    for name, summary in run.tasks.summaries.items():
+        figures |= _of_task(summary)
+        examples |= _examples_of_task(summary, run.tasks.answers.get(name, ()))
     return ComparedRun(
-        run.name,
-        _variant(run.recipe),
-        None if seed is None else int(seed),
-        figures | _costs(run),
-        examples,
-        prompts,
-        str(section(run.plan, "device").get("name", "")),
-        tuple(notes),
-        is_untuned=run.recipe.get("untuned") is True,
-        kind=kind_of(run),
+        name=run.name,
+        variant=_variant(run.recipe.values),
+        seed=None if run.recipe.seed is None else int(run.recipe.seed),
+        figures=figures | _costs(run),
+        examples=examples,
+        prompts={name: summary.prompt for name, summary in run.tasks.summaries.items()},
+        device=str(run.plan.device.get("name", "")) if run.plan else "",
+        notes=likelihood.notes,
+        is_untuned=run.recipe.untuned,
+        kind=run.kind,
         curve=losses_by_training_time(run) if is_fresh else (),
     )
 
 
-def _variant(recipe: Json) -> str | None:
-    """What a run trains, apart from its seed and its name."""
+@dataclass(frozen=True)
+class _Likelihood:
+    """The loss of a run with its examples, other scores of the same examples, and what is
+    missing.
+    """
+
+    figures: Mapping[str, Figure]
+    examples: Mapping[str, Examples]
+    notes: tuple[str, ...] = ()
+
+
+def _variant(recipe: Mapping[str, Any]) -> str | None:
+    """Return what a run trains, apart from its seed and its name."""
     keys = {
-        key: value for key, value in flatten(recipe).items() if not _is_in(key, NOT_OF_THE_VARIANT)
+        key: value
+        for key, value in flatten(recipe).items()
+        if key.partition(".")[0] not in NOT_OF_THE_VARIANT
     }
     return json.dumps(keys, sort_keys=True, default=str) if keys else None
 
 
-def _is_in(key: str, groups: tuple[str, ...]) -> bool:
-    return any(key == group or key.startswith(f"{group}.") for group in groups)
+def _scoring_command(run: RunFolder) -> str:
+    """Return the command that scores a run, or the model that a run tuned."""
+    if run.recipe.untuned:
+        return f"`brimful evaluate {run.folder.parent.name} --untuned`"
+    return f"`brimful evaluate {run.name}`"
 
 
-def _evaluating(run: RunFiles) -> str:
-    """The command that scores a run, or the model that a run tuned."""
-    return (
-        f"brimful evaluate {run.folder.parent.name} --untuned"
-        if run.recipe.get("untuned") is True
-        else f"brimful evaluate {run.name}"
-    )
-
-
-def _loss(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
-    """The validation loss and the nats of its windows, and what is missing of them."""
-    score = main_score(run)
-    if score is None or score.loss is None or not score.name.startswith("validation"):
-        return {}, {}, [f"{run.name} has no validation loss: `{_evaluating(run)}` makes one"]
-    record = section(run.scores, "validation")
-    windows = number(record.get("windows"))
-    name, unit = (
-        (MASKED_LOSS, "nats/masked token") if kind_of(run) == "masked" else (LOSS, "nats/token")
-    )
-    figures = {
-        name: Figure(
-            score.loss, unit, score.loss_interval, None if windows is None else int(windows)
+def _of_loss(run: RunFolder) -> _Likelihood:
+    """Return the validation loss and the nats of its windows."""
+    name, unit = LOSS, "nats/token"
+    if run.kind.fills_masks:
+        name, unit = MASKED_LOSS, "nats/masked token"
+    command, score = _scoring_command(run), run.scores.likelihood.get("validation")
+    if score is None and not run.scores.likelihood:
+        best = min(
+            (each for each in run.evaluations if each.loss is not None),
+            key=lambda each: math.inf if each.minimized is None else each.minimized,
+            default=None,
         )
-    }
+        if best is not None and best.loss is not None and best.split == "validation":
+            note = (
+                f"the validation loss of {run.name} is the best while training; {command} scores the"
+                " whole split"
+            )
+            return _Likelihood({name: Figure(best.loss, unit, best.loss_interval)}, {}, (note,))
+    if score is None or score.loss is None:
+        return _Likelihood({}, {}, (f"{run.name} has no validation loss: {command} makes one",))
+    figures = {name: Figure(score.loss, unit, score.loss_interval, score.windows)}
     nats = read_nats(run.folder, "validation")
-    if score.name != "validation":
-        return (
-            figures,
-            {},
-            [
-                f"the validation loss of {run.name} is the best while training;"
-                f" `{_evaluating(run)}` scores the whole split"
-            ],
-        )
     if nats is None:
-        return (
-            figures,
-            {},
-            [
-                f"{run.name} has a validation loss but not that of each window:"
-                f" `{_evaluating(run)}` makes them"
-            ],
-        )
-    fingerprints = section(run.data, "fingerprints")
-    made_from = {
-        **{name: fingerprints.get(name) for name in ("data", "tokenizer")},
-        **{name: record.get(name) for name in _CONDITIONS_OF_LOSS if name in record},
+        note = f"{run.name} has a validation loss but not that of each window: {command} makes them"
+        return _Likelihood(figures, {}, (note,))
+    conditions = {key: run.data.fingerprints.get(key) for key in ("data", "tokenizer")} | {
+        key: score.values[key] for key in _CONDITIONS_OF_LOSS if key in score.values
     }
-    version = ", ".join(f"{key} {value}" for key, value in made_from.items())
-    ids = tuple(
-        f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist())
-    )
-    return (
-        figures,
-        {name: Examples(ids, version, nats.nats_N, nats.tokens_N.astype(np.float64))},
-        [],
-    )
+    version = ", ".join(f"{key} {value}" for key, value in conditions.items())
+    ids = (f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist()))
+    return _Likelihood(figures, {name: _examples(nats, ids, version)})
 
 
-def _of_text(run: RunFiles) -> dict[str, Figure]:
-    """The loss on the whole validation split in other units, and means over layers."""
-    record = section(run.scores, "validation")
-    values = {
-        name: number(record.get(name))
-        for name in ("loss", "bits_per_byte", "tokens", "words", "windows")
+def _examples(nats: Nats, ids: Iterable[str], version: str) -> Examples:
+    return Examples(tuple(ids), version, nats.nats_N, nats.tokens_N.astype(np.float64))
+
+
+def _in_other_units(score: LikelihoodScore | None) -> dict[str, Figure]:
+    """Return the loss on the whole validation split as perplexities and bits per byte."""
+    if score is None:
+        return {}
+    figures = {}
+    if score.loss is not None:
+        figures[PERPLEXITY] = _perplexity(score, score.loss, 1.0)
+        if score.tokens and score.words:
+            tokens_per_word = score.tokens / score.words
+            figures[WORD_PERPLEXITY] = _perplexity(score, score.loss, tokens_per_word)
+    if score.bits_per_byte is not None:
+        interval = score.bits_per_byte_interval
+        figures[BITS] = Figure(score.bits_per_byte, "bits/byte", interval, score.windows)
+    return {name: figure for name, figure in figures.items() if math.isfinite(figure.value)}
+
+
+def _perplexity(score: LikelihoodScore, loss: float, factor: float) -> Figure:
+    """Return the perplexity of a loss times a factor, with its interval."""
+    ends = None
+    if score.loss_interval is not None:
+        low, high = score.loss_interval
+        ends = (perplexity_of(low * factor), perplexity_of(high * factor))
+    return Figure(perplexity_of(loss * factor), "perplexity", ends, score.windows)
+
+
+def _of_layers(run: RunFolder) -> dict[str, Figure]:
+    """Return means over layers."""
+    layers = run.scores.layers
+    means = {
+        GRADIENT_COSINE: (layers.alignment.mean_cosine, "cosine"),
+        ATTENTION_COSINE: (layers.attention.mean_cosine, "cosine"),
+        VIOLATION: (layers.attention.mean_violation, ""),
     }
-    n = None if values["windows"] is None else int(values["windows"])
-    interval = pair(record.get("loss_interval"))
-    found = {}
-    if values["bits_per_byte"] is not None:
-        found[BITS] = Figure(
-            values["bits_per_byte"], "bits/byte", pair(record.get("bits_per_byte_interval")), n
-        )
-    per_word = values["tokens"] / values["words"] if values["tokens"] and values["words"] else None
-    for name, factor in ((PERPLEXITY, 1.0), (WORD_PERPLEXITY, per_word)):
-        if values["loss"] is not None and factor is not None:
-            ends = (
-                None
-                if interval is None
-                else (perplexity_of(interval[0] * factor), perplexity_of(interval[1] * factor))
-            )
-            found[name] = Figure(perplexity_of(values["loss"] * factor), "perplexity", ends, n)
-    for name, (group, key) in OF_LAYERS.items():
-        if (value := number(section(section(run.scores, LAYERS), group).get(key))) is not None:
-            found[name] = Figure(value, "" if name == VIOLATION else "cosine")
-    order = (PERPLEXITY, WORD_PERPLEXITY, BITS, *OF_LAYERS)
     return {
-        name: found[name] for name in order if name in found and math.isfinite(found[name].value)
+        name: Figure(mean, unit)
+        for name, (mean, unit) in means.items()
+        if mean is not None and math.isfinite(mean)
     }
 
 
-def _labels(run: RunFiles) -> tuple[dict[str, Figure], dict[str, Examples], list[str]]:
-    """A classifier's metrics and the nats of its texts, on test where there is one; what is missing
-    of them.
-    """
-    split = main_split(run.scores)
-    if split is None:
-        return {}, {}, [f"{run.name} has no scores of its labels: `{_evaluating(run)}` makes them"]
-    score = label_scores(run.scores)[split]
-    examples = number(score.get("examples"))
-    n = None if examples is None else int(examples)
-    loss, interval = quantity(score, "loss")
-    figures = (
-        {} if loss is None else {f"{split} {LABEL_LOSS}": Figure(loss, "nats/text", interval, n)}
-    )
+def _of_labels(run: RunFolder) -> _Likelihood:
+    """Return a classifier's metrics and the nats of its texts, on test where there is one."""
+    command = _scoring_command(run)
+    if not run.scores.labels:
+        note = f"{run.name} has no scores of its labels: {command} makes them"
+        return _Likelihood({}, {}, (note,))
+    split, score = [*run.scores.labels.items()][-1]
+    n = None if score.examples is None else int(score.examples)
+    figures = {}
+    if score.loss is not None:
+        figures[f"{split} {LABEL_LOSS}"] = Figure(score.loss, "nats/text", score.loss_interval, n)
     for key, name in WATCHED.items():
-        value, interval = quantity(score, key)
-        if value is not None:
-            figures[f"{split} {name}"] = Figure(
-                value, "share" if key in SHARES else "area", interval, n
-            )
+        metric = score.metrics.get(key, MetricValue())
+        if metric.value is not None:
+            unit = "share" if key in SHARES else "area"
+            figures[f"{split} {name}"] = Figure(metric.value, unit, metric.interval, n)
     nats = read_nats(run.folder, split)
     if nats is None:
-        return (
-            figures,
-            {},
-            [
-                f"{run.name} has scores but not the loss of each text: `{_evaluating(run)}` makes"
-                " them"
-            ],
-        )
-    version = (
-        f"data {section(run.data, 'fingerprints').get('data')}, labels {', '.join(names_of(score))}"
-    )
-    ids = tuple(f"{place}" for place in range(len(nats.nats_N)))
-    return (
-        figures,
-        {
-            f"{split} {LABEL_LOSS}": Examples(
-                ids, version, nats.nats_N, nats.tokens_N.astype(np.float64)
-            )
-        },
-        [],
-    )
+        note = f"{run.name} has scores but not the loss of each text: {command} makes them"
+        return _Likelihood(figures, {}, (note,))
+    version = f"data {run.data.fingerprints.get('data')}, labels {', '.join(score.labels)}"
+    ids = map(str, range(len(nats.nats_N)))
+    return _Likelihood(figures, {f"{split} {LABEL_LOSS}": _examples(nats, ids, version)})
 
 
 def title(task: str, metric: str) -> str:
@@ -340,49 +309,46 @@ def title(task: str, metric: str) -> str:
     return metric if metric == task else f"{task} {metric}"
 
 
-def _of_task(task: str, summary: Json) -> dict[str, Figure]:
-    found = {}
-    for metric, values in section(summary, "metrics").items():
-        value, n = (
-            number(values.get(key)) if isinstance(values, dict) else None for key in ("value", "n")
-        )
-        if value is not None:
-            found[title(task, metric)] = Figure(
-                value,
-                str(values.get("unit", "")),
-                pair(values.get("interval")),
-                None if n is None else int(n),
-            )
-    return found
-
-
-def _examples_of_task(task: str, summary: Json, path: Path) -> dict[str, Examples]:
-    """By metric; an example with several samples counts with their mean."""
-    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in read_journal(path):
-        for metric, value in section(record, "scores").items():
-            if (score := number(value)) is not None:
-                scores[metric][str(record.get("id"))].append(score)
-    version = ", ".join(f"{name} {summary[name]}" for name in CONDITIONS if name in summary)
+def _of_task(summary: TaskSummary) -> dict[str, Figure]:
     return {
-        title(task, metric): Examples(
-            tuple(by_id),
-            version,
-            np.array([np.mean(values) for values in by_id.values()]),
-            np.ones(len(by_id)),
+        title(summary.task, name): Figure(
+            metric.value, metric.unit, metric.interval, None if metric.n is None else int(metric.n)
+        )
+        for name, metric in summary.metrics.items()
+        if metric.value is not None
+    }
+
+
+def _examples_of_task(summary: TaskSummary, answers: Sequence[TaskAnswer]) -> dict[str, Examples]:
+    """Return the scores of single examples by metric; an example with several samples counts with
+    their mean.
+    """
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for answer in answers:
+        for metric, score in answer.scores.items():
+            scores[metric][answer.id].append(score)
+    values = summary.values
+    version = ", ".join(f"{name} {values[name]}" for name in CONDITIONS if name in values)
+    return {
+        title(summary.task, metric): Examples(
+            ids=tuple(by_id),
+            version=version,
+            sums_N=np.array([np.mean(each) for each in by_id.values()]),
+            weights_N=np.ones(len(by_id)),
         )
         for metric, by_id in scores.items()
     }
 
 
-def _costs(run: RunFiles) -> dict[str, Figure]:
-    found = measured(run)
-    model, adapter = run.folder / "model", run.folder / "model" / ADAPTER_FILE
-    values: dict[str, float | None] = {
+def _costs(run: RunFolder) -> dict[str, Figure]:
+    values = measured(run)
+    model = run.folder / "model"
+    adapter = model / ADAPTER_FILE
+    costs: dict[str, float | None] = {
         "trainable_parameters": counted_parameters(model),
         "adapter_bytes": adapter.stat().st_size if adapter.is_file() else None,
-        "tokens_per_s": found.get("tokens_per_s"),
-        "peak_memory_bytes": found.get("peak_memory_bytes"),
+        "tokens_per_s": values.get("tokens_per_s"),
+        "peak_memory_bytes": values.get("peak_memory_bytes"),
         "total_time_s": total_time_s(run),
     }
-    return {name: Figure(value) for name, value in values.items() if value is not None}
+    return {name: Figure(value) for name, value in costs.items() if value is not None}

@@ -120,7 +120,7 @@ def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
     """
     notes = list(comparison.notes)
     if any(pair.over_seeds is None for pair in comparison.tested):
-        is_classifier = comparison.variants[0].runs[0].kind == "labels"
+        is_classifier = comparison.variants[0].runs[0].kind.gives_labels
         how = "seed=N run.name=NAME" if is_classifier else "study.seeds"
         notes.append(
             "differences between variants of one seed may come from the seed: another seed can"
