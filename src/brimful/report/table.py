@@ -63,10 +63,19 @@ class Table:
     def without_empty_columns(self) -> "Table":
         """The same table; columns in which every cell is empty are left out."""
         texts = self.text_rows
-        kept = [place for place in range(len(self.columns)) if any(row[place] for row in texts)]
+        return self._only(
+            [place for place in range(len(self.columns)) if any(row[place] for row in texts)]
+        )
+
+    def without_column(self, name: str) -> "Table":
+        """The same table without one column."""
+        dropped = self.columns.index(name)
+        return self._only([place for place in range(len(self.columns)) if place != dropped])
+
+    def _only(self, places: Sequence[int]) -> "Table":
         return Table(
-            tuple(self.columns[place] for place in kept),
-            tuple(tuple(row[place] for place in kept) for row in self.rows),
+            tuple(self.columns[place] for place in places),
+            tuple(tuple(row[place] for place in places) for row in self.rows),
         )
 
 

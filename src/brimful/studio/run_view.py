@@ -1,4 +1,4 @@
-"""A run, and several, as pieces of the page: from whatever their folders hold."""
+"""One run, and several side by side, as pieces of the page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,16 +18,17 @@ from brimful.report.page.html import render_report
 from brimful.report.page.plots import curves
 from brimful.report.page.predicted import predictions
 from brimful.report.page.time_page import time_view
+from brimful.report.quantities import listed
 from brimful.runs import read_run
 from brimful.studio.html import render
 
-MOST_SAMPLES = 4
-MOST_RUNS = 8
+MAX_SAMPLES = 4
+MAX_RUNS = 8
 """Compared at once."""
 
 
 def run_view(run_folder: Path) -> str:
-    """How a run stands: in a sentence, predicted and measured, curves, samples; and what is
+    """Return how a run stands: in a sentence, predicted and measured, curves, samples; and what is
     missing.
 
     Raises:
@@ -37,35 +38,35 @@ def run_view(run_folder: Path) -> str:
     return render(
         "run.html.j2",
         run=run,
-        status=headline.status(run),
-        sentence=headline.sentence(run),
-        verdict=headline.verdict(run),
-        predictions=predictions(run)[0],
-        time=time_view(run),
-        curves=_drawn(curves(run)),
-        samples=[_sample(sample) for sample in run.samples[-MOST_SAMPLES:]],
+        status=headline.status(run.old),
+        sentence=headline.sentence(run.old),
+        verdict=headline.verdict(run.old),
+        predictions=predictions(run.old)[0],
+        time=time_view(run.old),
+        curves=_drawn(curves(run.old)),
+        samples=run.samples[-MAX_SAMPLES:],
     )
 
 
 def report_view(run_folder: Path) -> str:
-    """The report of a run as it is now, in a frame of its own that cannot reach the page.
+    """Return the report of a run as it is now, in a frame that cannot reach the page.
 
     Raises:
         RunFolderError: not a run folder.
     """
     run = read_run(run_folder)
-    return render("frame.html.j2", title=f"Report of {run.name}", page=render_report(run))
+    return render("frame.html.j2", title=f"Report of {run.name}", page=render_report(run.old))
 
 
 def comparison_view(run_folders: Sequence[Path]) -> str:
-    """Runs side by side: scores, figures, and which differences are real.
+    """Return runs side by side: scores, costs, and which differences are real.
 
     Raises:
         BrimfulError: they cannot be compared.
     """
     comparison = compare(run_folders)
     runs = named_runs(run_folders)
-    title = " and ".join([", ".join(name for name, _ in runs[:-1]), runs[-1][0]])
+    title = listed([name for name, _ in runs])
     return render(
         "comparison.html.j2",
         title=title,
@@ -78,15 +79,11 @@ def comparison_view(run_folders: Sequence[Path]) -> str:
 
 
 def list_view(listed: Sequence[Listed], folder: Path) -> str:
-    """All runs of a folder, a line each."""
+    """Return all runs of a folder, one line each."""
     runs = [{**vars(each), "size": format_bytes(each.size_bytes)} for each in listed]
     return render("list.html.j2", runs=runs, folder=str(folder))
 
 
 def _drawn(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
-    # Drawn here; texts in it are escaped.
+    # The SVG is drawn by this program; texts in it are escaped.
     return [{"key": each.key, "title": each.title, "svg": Markup(each.wide)} for each in drawings]  # noqa: S704
-
-
-def _sample(sample: Json) -> dict[str, str]:
-    return {key: str(sample.get(key) or "") for key in ("prompt", "completion")}

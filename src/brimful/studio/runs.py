@@ -8,7 +8,7 @@ import gradio as gr
 
 from brimful.studio.html import told
 from brimful.studio.library import Library
-from brimful.studio.run_view import MOST_RUNS, comparison_view, list_view, report_view, run_view
+from brimful.studio.run_view import MAX_RUNS, comparison_view, list_view, report_view, run_view
 
 EVERY_S = 3.0
 """How often the shown run is looked at for something new."""
@@ -102,7 +102,7 @@ def build(page: gr.Blocks, library: Library) -> None:
                 [],
                 value=[],
                 multiselect=True,
-                max_choices=MOST_RUNS,
+                max_choices=MAX_RUNS,
                 label="Compare",
                 info="Two runs or more.",
                 elem_id="runs-compare",

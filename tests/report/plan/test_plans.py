@@ -17,7 +17,7 @@ from brimful.planning.budget import Budget, answer, sessions
 from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
-from brimful.report.plan.plans import Answers, exit_code, render, tensor_lines, write_timeline
+from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
 
 SMALL = {
     "name": "small",
@@ -203,7 +203,7 @@ def test_the_answer_to_a_budget_and_to_sessions_stands_below(
     assert "Sessions: 1 session of 10m 00s" in capture.get()
 
 
-def _answers(surveyed: list[Surveyed | Unplanned], budget: Budget) -> Answers:
+def _answers(surveyed: list[Surveyed | Unplanned], budget: Budget) -> DeviceChecks:
     (entry,) = surveyed
     return {entry.device.name: answer(budget, lambda _: entry.derived.plan.predicted, 5)}, {}
 

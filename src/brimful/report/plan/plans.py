@@ -19,9 +19,9 @@ from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
 from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
 
-Answers = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
-"""To a budget and to sessions, by device name."""
-NO_ANSWERS: Answers = ({}, {})
+DeviceChecks = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
+"""Checks against a budget, and sessions, by device name."""
+NO_CHECKS: DeviceChecks = ({}, {})
 
 _STYLES = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
 TIMES = {
@@ -42,12 +42,12 @@ TIMES = {
 
 
 def render(
-    surveyed: Entries, width: int = 120, answers: Answers = NO_ANSWERS, sort: Sort | None = None
+    surveyed: Entries, width: int = 120, checks: DeviceChecks = NO_CHECKS, sort: Sort | None = None
 ) -> RenderableType:
-    """One device closely, several a line each, in at most `width` columns."""
-    budget, sessions = answers
+    """Return one device in detail, or several with a line each, in at most `width` columns."""
+    budget, sessions = checks
     if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
-        return _closely(surveyed[0], width, answers)
+        return _details(surveyed[0], width, checks)
     shown = ordered(surveyed, sort)
     notes = [
         line
@@ -58,41 +58,40 @@ def render(
 
 
 def exit_code(surveyed: Entries, budget: Mapping[str, BudgetCheck] | None = None) -> int:
-    """0 where the recipe surely fits (of several devices: on one of them), 1 where it does not or
-    may not, 2 where nothing could be estimated.
-
-    With a budget, to fit is to keep to that too.
+    """Return 0 if the recipe fits on at least one device, 1 if it does not or may not, and 2 if
+    nothing could be estimated. With a budget, a device must also keep to that.
     """
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
     if not planned:
         return 2
-    fitting = [entry.device.name for entry in planned if entry.verdict == "fits"]
+    fitting = {entry.device.name for entry in planned if entry.verdict == "fits"}
     if budget is not None:
-        fitting = [name for name in fitting if name in budget and budget[name].verdict == "fits"]
+        fitting &= {name for name, check in budget.items() if check.verdict == "fits"}
     return 0 if fitting else 1
 
 
 def tensor_lines(surveyed: Entries) -> list[str]:
-    """The largest tensors at the peak, with the module that made them."""
+    """Return the largest tensors at the peak, with the module that made them."""
     lines = []
     for entry in surveyed:
-        if isinstance(entry, Surveyed):
-            footprint = entry.derived.footprint
-            lines.append(
-                f"largest at the peak on {entry.device.name} (in the {footprint.peak_phase} phase,"
-                f" micro-batch {footprint.micro_batch}):"
-            )
-            width = max(len(tensor.kind) for tensor in footprint.largest)
-            lines += [
-                f"  {format_bytes(tensor.num_bytes):>9}  {tensor.kind:<{width}}  {tensor.place}"
-                for tensor in footprint.largest
-            ]
+        if not isinstance(entry, Surveyed):
+            continue
+        footprint = entry.derived.footprint
+        lines.append(
+            f"largest at the peak on {entry.device.name} (in the {footprint.peak_phase} phase,"
+            f" micro-batch {footprint.micro_batch}):"
+        )
+        width = max(len(tensor.kind) for tensor in footprint.largest)
+        lines += [
+            f"  {format_bytes(tensor.num_bytes):>9}  {tensor.kind:<{width}}  {tensor.place}"
+            for tensor in footprint.largest
+        ]
     return lines
 
 
 def write_timeline(surveyed: Entries, path: Path) -> None:
-    """Draw the step of the first device that could be planned for, and write its numbers as JSON
-    beside the figure.
+    """Draw the memory over the step on the first device that could be planned for, and write its
+    numbers as JSON beside the figure.
 
     Raises:
         RequestError: the suffix is neither .png nor .svg, or no device could be planned for.
@@ -118,45 +117,52 @@ def write_timeline(surveyed: Entries, path: Path) -> None:
     write_json_atomically(path.with_suffix(".json"), timeline_json(trace))
 
 
-def _closely(surveyed: Surveyed, width: int, answers: Answers) -> RenderableType:
+def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> RenderableType:
+    """Return everything about one device, its parts separated by empty lines."""
     footprint, plan = surveyed.derived.footprint, surveyed.derived.plan
     parts: list[RenderableType] = [
         Text(_head(plan, width)),
-        Text(""),
         _terms(footprint),
-        Text(""),
         _verdict(footprint),
     ]
     if len(surveyed.table) > 1:
-        parts += [Text(""), _micro_batches(surveyed.table, footprint.micro_batch)]
+        parts.append(_micro_batches(surveyed.table, footprint.micro_batch))
     if surveyed.remedies:
-        parts += [Text(""), _remedies(surveyed.remedies)]
+        parts.append(_remedies(surveyed.remedies))
     if surveyed.smallest_device:
-        parts += [
-            Text(""),
+        parts.append(
             Text(
                 "The smallest device of the catalog that holds it as it is:"
                 f" {surveyed.smallest_device}."
-            ),
-        ]
+            )
+        )
     if surveyed.verdict != "does not fit":
-        parts += [Text(""), Text("\n".join(_times(plan, width)))]
-    budget, sessions = answers
-    name = surveyed.device.name
-    lines = (
-        budget_lines(budget[name], plan.effective_batch * plan.sequence_length)
-        if name in budget
-        else []
-    )
-    lines += session_lines(sessions[name]) if name in sessions else []
-    wrapped = [
-        part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="      ")
-    ]
-    return Group(*parts, *([Text(""), Text("\n".join(wrapped))] if lines else []))
+        parts.append(Text("\n".join(_times(plan, width))))
+    if lines := _check_lines(surveyed, checks):
+        wrapped = [
+            part
+            for line in lines
+            for part in textwrap.wrap(line, width, subsequent_indent="      ")
+        ]
+        parts.append(Text("\n".join(wrapped)))
+    separated = [each for part in parts for each in (Text(""), part)]
+    return Group(*separated[1:])
+
+
+def _check_lines(surveyed: Surveyed, checks: DeviceChecks) -> list[str]:
+    """Return whether a device keeps to the budget, and how many sessions it takes, if asked."""
+    (budget, sessions), name = checks, surveyed.device.name
+    plan = surveyed.derived.plan
+    lines = []
+    if name in budget:
+        lines += budget_lines(budget[name], plan.effective_batch * plan.sequence_length)
+    if name in sessions:
+        lines += session_lines(sessions[name])
+    return lines
 
 
 def _head(plan: Plan, width: int) -> str:
-    """What is planned, and every choice with its reason and what came second."""
+    """Return what is planned, and every choice with its reason and the runner-up."""
     rows = []
     for choice in plan.choices:
         second = "" if choice.alternative is None else f"; next best: {_plain(choice.alternative)}"
@@ -165,7 +171,7 @@ def _head(plan: Plan, width: int) -> str:
 
 
 def _times(plan: Plan, width: int) -> list[str]:
-    """Time, energy and cost with their intervals and where they come from."""
+    """Return time, energy and cost with their intervals and what they are predicted from."""
     rows = [("Time and cost", "", INTERVAL, "")]
     for name, label in TIMES.items():
         if name in plan.predicted:
@@ -196,7 +202,7 @@ def _times(plan: Plan, width: int) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns, the last one wrapped under itself where it is longer than `width` allows."""
+    """Return rows in columns; the last cell wraps under itself if it is too long for `width`."""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
     lines = []
     for row in rows:
@@ -221,16 +227,14 @@ def _terms(footprint: Footprint) -> Table:
 
 
 def _verdict(footprint: Footprint) -> Text:
-    trains = (
-        ""
-        if footprint.trainable == footprint.parameters
-        else f", {format_count(footprint.trainable)} of {format_count(footprint.parameters)} train"
-    )
-    told = (
+    line = (
         f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use, head-room"
-        f" {format_bytes(footprint.headroom_bytes)}{trains}"
+        f" {format_bytes(footprint.headroom_bytes)}"
     )
-    return Text(told, style=_STYLES[footprint.verdict])
+    if footprint.trainable != footprint.parameters:
+        trainable, parameters = map(format_count, (footprint.trainable, footprint.parameters))
+        line += f", {trainable} of {parameters} train"
+    return Text(line, style=_STYLES[footprint.verdict])
 
 
 def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
@@ -283,7 +287,9 @@ def _numbers(footprint: Footprint) -> list[str]:
 
 
 def _plain(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _interval(prediction: Prediction) -> str:

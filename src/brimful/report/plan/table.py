@@ -1,12 +1,12 @@
-"""Several devices, a line each, as wide as the terminal: which hold the recipe, how fast, how long,
-for how much. "T4 or A100?" in one look.
+"""Several devices, a line each, as wide as the terminal: whether the recipe fits, how fast it
+trains, how long that takes and what it costs.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from brimful.base.units import (
@@ -21,31 +21,28 @@ from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.report.table import Table
 
 Sort = Literal["time", "cost", "name"]
 Entries = Sequence[Surveyed | Unplanned]
 
 SHORT: Mapping[Verdict, str] = {"fits": "yes", "uncertain": "maybe", "does not fit": "no"}
 STYLES: Mapping[str, str] = {"yes": "green", "maybe": "yellow", "no": "red", "?": "red"}
-NEEDED = {
-    "device": 0,
-    "fits": 0,
-    "memory": 4,
-    "batch": 1,
-    "step": 1,
-    "tokens/s": 2,
-    "MFU": 2,
-    "in all": 0,
-    "between": 3,
-    "energy": 3,
-    "cost": 0,
-    "between ": 5,
-    "budget": 0,
-    "sessions": 0,
-}
-"""Columns in their order; where the terminal is too narrow, those with the highest number go first,
-0 never.
-"""
+DROPPED_FIRST = (
+    "cost interval",
+    "memory",
+    "energy",
+    "time interval",
+    "MFU",
+    "tokens/s",
+    "step",
+    "batch",
+)
+"""Columns that are left out where the terminal is too narrow, in this order; others stay."""
+GAP = 2
+"""Spaces between two columns."""
+ON_THE_LEFT = ("device", "fits", "budget")
+"""Columns of words; numbers are aligned on the right."""
 INTERVAL = "9 of 10 runs"
 AMOUNTS = {"time": ("total_time_s", "billion_tokens_s"), "cost": ("cost_usd", "billion_tokens_usd")}
 """What devices are compared by: the whole run, or a billion tokens where its length is not known.
@@ -53,8 +50,8 @@ AMOUNTS = {"time": ("total_time_s", "billion_tokens_s"), "cost": ("cost_usd", "b
 
 
 def ordered(surveyed: Entries, sort: Sort | None) -> list[Surveyed | Unplanned]:
-    """By time or cost those that fit come first, and unknown values last; None leaves the order as
-    it is.
+    """Return devices by time, cost or name; None leaves the order as it is. By time or cost those
+    that fit come first and unknown values last.
     """
     if sort is None:
         return list(surveyed)
@@ -70,80 +67,113 @@ def device_table(
     width: int,
     answers: Mapping[str, BudgetCheck] | None = None,
     sessions: Mapping[str, Sessions] | None = None,
-) -> Table:
-    """One row for each device, with as many columns as fit into `width`."""
+) -> RichTable:
+    """Return one row for each device, with as many columns as fit into `width`."""
+    titles = _titles(surveyed, answers or {})
     rows = [_row(entry, answers or {}, sessions or {}) for entry in surveyed]
-    titles = {
-        "between": INTERVAL,
-        "between ": INTERVAL,
-        "budget": next((answer.budget.phrase for answer in (answers or {}).values()), ""),
-    }
-    if not any("total_time_s" in _predicted(entry) for entry in surveyed):
-        titles |= {"in all": "1B tokens", "cost": "cost of 1B"}
-    kept = [name for name in NEEDED if any(row.get(name) for row in rows)]
-    widths = {
-        name: max(len(titles.get(name, name)), *(len(row.get(name, "")) for row in rows))
-        for name in kept
-    }
-    while sum(widths[name] + 2 for name in kept) - 2 > width and any(NEEDED[name] for name in kept):
-        kept.remove(max(reversed(kept), key=lambda name: NEEDED[name]))
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    for name in kept:
-        table.add_column(
-            _padded(name, titles.get(name, name), widths[name]), no_wrap=True, overflow="ignore"
-        )
-    for row in rows:
-        cells = [(name, row.get(name, "")) for name in kept]
-        table.add_row(
+    table = Table(
+        tuple(titles), tuple(tuple(row.get(name, "") for name in titles) for row in rows)
+    ).without_empty_columns()
+    narrow = _narrowed(table, titles, width)
+    shown = RichTable(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    widths = _widths(narrow, titles)
+    for name, width_of_column in widths.items():
+        title = _padded(name, titles[name], width_of_column)
+        shown.add_column(title, no_wrap=True, overflow="ignore")
+    for row in narrow.text_rows:
+        cells = zip(row, widths.items(), strict=True)
+        shown.add_row(
             *(
-                Text(_padded(name, cell, widths[name]), style=STYLES.get(cell, ""))
-                for name, cell in cells
+                Text(_padded(name, cell, width_of_column), style=STYLES.get(cell, ""))
+                for cell, (name, width_of_column) in cells
             )
         )
-    return table
+    return shown
 
 
 def _padded(column: str, cell: str, width: int) -> str:
-    return cell.ljust(width) if column in {"device", "fits", "budget"} else cell.rjust(width)
+    """Pad here, because rich does not align cells where it prints without wrapping."""
+    return cell.ljust(width) if column in ON_THE_LEFT else cell.rjust(width)
+
+
+def _widths(table: Table, titles: Mapping[str, str]) -> dict[str, int]:
+    """Return the characters of the widest cell or heading by column."""
+    lines = [[titles[column] for column in table.columns], *table.text_rows]
+    columns = zip(table.columns, zip(*lines, strict=True), strict=True)
+    return {name: max(map(len, cells)) for name, cells in columns}
+
+
+def _titles(surveyed: Entries, answers: Mapping[str, BudgetCheck]) -> dict[str, str]:
+    """Return the heading of each column, by its name, in order."""
+    budget = next((answer.budget.phrase for answer in answers.values()), "")
+    is_length_known = any("total_time_s" in _predicted(entry) for entry in surveyed)
+    return {
+        "device": "device",
+        "fits": "fits",
+        "memory": "memory",
+        "batch": "batch",
+        "step": "step",
+        "tokens/s": "tokens/s",
+        "MFU": "MFU",
+        "time": "in all" if is_length_known else "1B tokens",
+        "time interval": INTERVAL,
+        "energy": "energy",
+        "cost": "cost" if is_length_known else "cost of 1B",
+        "cost interval": INTERVAL,
+        "budget": budget,
+        "sessions": "sessions",
+    }
+
+
+def _narrowed(table: Table, titles: Mapping[str, str], width: int) -> Table:
+    """Return the table with as many columns as fit into `width` characters."""
+    for name in DROPPED_FIRST:
+        widths = _widths(table, titles).values()
+        if sum(widths) + GAP * (len(widths) - 1) <= width:
+            break
+        if name in table.columns:
+            table = table.without_column(name)
+    return table
 
 
 def table_notes(surveyed: Entries) -> list[str]:
-    """What the columns mean, which device is quickest and cheapest, and why some could not be
-    estimated.
+    """Return what the columns mean, which device is quickest and cheapest, and why some could not
+    be estimated.
     """
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
+    unplanned = [entry for entry in surveyed if isinstance(entry, Unplanned)]
     notes = []
     if any(_predicted(entry) for entry in planned):
-        recomputing = "; r: activations are recomputed" * any(
-            entry.derived.plan.recompute for entry in planned
-        )
-        known = any("total_time_s" in _predicted(entry) for entry in planned)
-        length = (
-            "in all: with evaluation, checkpoints and start"
-            if known
-            else "1B tokens: training alone, as the length of the run is not known yet"
-        )
-        notes.append(f"batch: sequences per micro-batch x micro-batches{recomputing}; {length}")
+        notes.append(_column_note(planned))
     fitting = [entry for entry in planned if entry.verdict == "fits"]
-    best = []
-    for word, by, form in (
-        ("quickest", "time", format_duration),
-        ("cheapest", "cost", format_money),
-    ):
-        winner = min(fitting, key=lambda entry: _amount(entry, by), default=None)
-        if winner is not None and math.isfinite(_amount(winner, by)) and len(fitting) > 1:
-            best.append(f"{word}: {winner.device.name} ({form(_amount(winner, by))})")
-    if best:
-        notes.append(", ".join(best))
-    return notes + [
-        f"{entry.device.name} cannot be estimated: {entry.reason}"
-        for entry in surveyed
-        if isinstance(entry, Unplanned)
-    ]
+    if len(fitting) > 1:
+        best = [
+            _best("quickest", fitting, "time", format_duration),
+            _best("cheapest", fitting, "cost", format_money),
+        ]
+        notes.append(", ".join(filter(None, best)))
+    notes += [f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned]
+    return [note for note in notes if note]
+
+
+def _column_note(planned: Sequence[Surveyed]) -> str:
+    note = "batch: sequences per micro-batch x micro-batches"
+    if any(entry.derived.plan.recompute for entry in planned):
+        note += "; r: activations are recomputed"
+    if any("total_time_s" in _predicted(entry) for entry in planned):
+        return f"{note}; in all: with evaluation, checkpoints and start"
+    return f"{note}; 1B tokens: training alone, as the length of the run is not known yet"
+
+
+def _best(name: str, fitting: Sequence[Surveyed], by: str, form: Callable[[float], str]) -> str:
+    """`quickest: NVIDIA L4 (8h 00m)`; empty where no amount is known."""
+    winner = min(fitting, key=lambda entry: _amount(entry, by))
+    amount = _amount(winner, by)
+    return f"{name}: {winner.device.name} ({form(amount)})" if math.isfinite(amount) else ""
 
 
 def batch_cell(plan: Plan) -> str:
-    """`4 x 16 + 2 r`: micro-batch, how many, the remainder, and whether activations are
+    """`4 x 16 + 2 r`: micro-batch, number of micro-batches, the remainder, and r if activations are
     recomputed.
     """
     first, last = plan.micro_batches[0], plan.micro_batches[-1]
@@ -171,22 +201,20 @@ def _row(
         return row
     predicted = _predicted(entry)
     row |= {
-        "step": _told(predicted.get("step_time_s"), format_duration),
-        "tokens/s": _told(predicted.get("tokens_per_s"), format_count),
-        "MFU": _told(predicted.get("mfu"), lambda share: f"{share:.0%}"),
-        "energy": _told(predicted.get("energy_wh"), format_energy),
-        "between": _between(predicted.get("total_time_s"), format_duration),
-        "between ": _between(predicted.get("cost_usd"), format_money),
+        "step": _value(predicted.get("step_time_s"), format_duration),
+        "tokens/s": _value(predicted.get("tokens_per_s"), format_count),
+        "MFU": _value(predicted.get("mfu"), "{:.0%}".format),
+        "energy": _value(predicted.get("energy_wh"), format_energy),
+        "time interval": _interval(predicted.get("total_time_s"), format_duration),
+        "cost interval": _interval(predicted.get("cost_usd"), format_money),
     }
-    for column, by, form, unknown in (
-        ("in all", "time", format_duration, ""),
-        ("cost", "cost", format_money, "no price"),
-    ):
-        row[column] = (
-            form(amount)
-            if math.isfinite(amount := _amount(entry, by))
-            else unknown * ("step_time_s" in predicted)
-        )
+    time_s, cost_usd = _amount(entry, "time"), _amount(entry, "cost")
+    if math.isfinite(time_s):
+        row["time"] = format_duration(time_s)
+    if math.isfinite(cost_usd):
+        row["cost"] = format_money(cost_usd)
+    elif "step_time_s" in predicted:
+        row["cost"] = "no price"
     if name in answers:
         row["budget"] = SHORT[answers[name].verdict]
     if name in sessions:
@@ -203,17 +231,16 @@ def _predicted(entry: Surveyed | Unplanned) -> Mapping[str, Prediction]:
 
 
 def _amount(entry: Surveyed | Unplanned, by: str) -> float:
-    """Seconds or US dollars as in AMOUNTS; infinite where nothing is known."""
+    """Return seconds or US dollars as in AMOUNTS; infinite where nothing is known."""
     predicted = _predicted(entry)
     if not isinstance(entry, Surveyed) or entry.verdict == "does not fit":
         return math.inf
-    found = next((predicted[name].value for name in AMOUNTS[by] if name in predicted), None)
-    return math.inf if found is None else found
+    return next((predicted[name].value for name in AMOUNTS[by] if name in predicted), math.inf)
 
 
-def _told(prediction: Prediction | None, form: Callable[[float], str]) -> str:
+def _value(prediction: Prediction | None, form: Callable[[float], str]) -> str:
     return "" if prediction is None else form(prediction.value)
 
 
-def _between(prediction: Prediction | None, form: Callable[[float], str]) -> str:
+def _interval(prediction: Prediction | None, form: Callable[[float], str]) -> str:
     return "" if prediction is None else f"{form(prediction.low)} to {form(prediction.high)}"
