@@ -94,6 +94,10 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
+    # Which types are worth it is measured; beside other programs bf16 may look too slow.
+    monkeypatch.setattr(
+        "brimful.hardware.calibrate._usable_dtypes", lambda device, stopwatch: ("fp32", "bf16")
+    )
     monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
     told: list[tuple[str, int, int]] = []
