@@ -19,7 +19,7 @@ from brimful.hardware.calibrate import (
     measure_matrix_rates,
 )
 from brimful.hardware.calibration import Calibration
-from brimful.hardware.operators import Case, Run, cases
+from brimful.hardware.operators import Call, Case, cases
 from brimful.hardware.probe import cpu_device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
@@ -146,7 +146,7 @@ def test_two_threads_are_at_most_twice_as_fast(
 def test_an_operator_that_there_is_no_memory_for_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(_: torch.device) -> Run:
+    def no_room(_: torch.device) -> Call:
         raise torch.OutOfMemoryError
 
     def some(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
