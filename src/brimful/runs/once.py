@@ -1,27 +1,23 @@
-"""Answers about a run that take all its records are worked out once: a run that was read does not
-change.
-"""
+"""Results that take all records of a run are computed once: a run that was read does not change."""
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-Run = TypeVar("Run")
-Answer = TypeVar("Answer")
+RunT = TypeVar("RunT")
+ResultT = TypeVar("ResultT")
 
 
-def once_per_run(function: Callable[[Run], Answer]) -> Callable[[Run], Answer]:
-    """The same function, which keeps its answer with the run; nobody may change what it gives
-    back.
-    """
+def once_per_run(function: Callable[[RunT], ResultT]) -> Callable[[RunT], ResultT]:
+    """Return the same function, which keeps its result with the run. Callers must not change it."""
+    name = f"{function.__module__}.{function.__qualname__}"
 
     @functools.wraps(function)
-    def kept(run: Run) -> Answer:
-        answers: dict[str, Any] = run.__dict__.setdefault("_answers", {})
-        name = f"{function.__module__}.{function.__qualname__}"
-        if name not in answers:
-            answers[name] = function(run)
-        found: Answer = answers[name]
-        return found
+    def kept(run: RunT) -> ResultT:
+        results: dict[str, Any] = run.__dict__.setdefault("_results", {})
+        if name not in results:
+            results[name] = function(run)
+        result: ResultT = results[name]
+        return result
 
     return kept

@@ -1,4 +1,4 @@
-"""Checkpoints and models of a run read back whole: against their hashes, and a model against the
+"""Verify the checkpoints and models of a run: against their hashes, and a model against the
 checkpoint it was made from.
 """
 
@@ -37,10 +37,10 @@ class CheckResult:
 
 
 def check_run(run_folder: Path) -> tuple[CheckResult, ...]:
-    """Read everything back that a run keeps: every checkpoint, oldest first, what is in quarantine,
-    the model, and exports of it.
+    """Verify everything that a run keeps: every checkpoint, oldest first, those in quarantine, the
+    model, and exports of it.
 
-    A checkpoint that a running run removes meanwhile, or its mirror, is left out.
+    A checkpoint that a running run or its mirror removes meanwhile is left out.
     """
     looked_at = [(folder, _checkpoint(folder)) for folder in checkpoint_folders(run_folder)]
     checkpoints = run_folder / CHECKPOINTS_FOLDER
@@ -72,8 +72,10 @@ def _checkpoint(folder: Path) -> CheckResult:
 
 
 def _beside(checkpoint: Path) -> Json:
-    """In a mirror: the run's files that lie with a checkpoint, read back; raises CheckpointError
-    where one differs.
+    """Return the run's files that lie with a checkpoint in a mirror.
+
+    Raises:
+        CheckpointError: one of them differs from its hash.
     """
     if not (checkpoint / "POINT.json").exists():
         return {}
@@ -85,7 +87,7 @@ def _beside(checkpoint: Path) -> Json:
 
 
 def _require(folder: Path, files: Json) -> None:
-    """Raises CheckpointError where a file is not what its entry says."""
+    """Raise CheckpointError if a file is missing or differs from its hash."""
     from brimful.training.tensorfile import sha256_of  # noqa: PLC0415 - as in _checkpoint
 
     for name, entry in files.items():
@@ -99,8 +101,8 @@ def _require(folder: Path, files: Json) -> None:
 
 
 def _exported(folder: Path) -> CheckResult:
-    """The model, or what `brimful export` wrote beside it: by its hashes where there are some, the
-    model else by the checkpoint it was made from.
+    """Verify the model, or what `brimful export` wrote beside it, against its hashes; a model
+    without hashes against the checkpoint it was made from.
     """
     what = folder.name
     try:
@@ -121,8 +123,8 @@ def _exported(folder: Path) -> CheckResult:
 
 
 def _noted(folder: Path) -> Json:
-    """Hashes of a folder's files, noted beside them or, in a mirror, with those of the finished
-    run; empty without any.
+    """Return the hashes of a folder's files, which lie beside them or, in a mirror, with those of
+    the finished run; empty without any.
     """
     own = _files_in(folder / MANIFEST)
     mirrored = _files_in(folder.parent / "finished.json")
@@ -139,8 +141,8 @@ def _files_in(path: Path) -> Json:
 
 
 def _against_checkpoint(run_folder: Path) -> CheckResult:
-    """A model without hashes: its tensors beside those of the checkpoint it was made from, as far
-    as that is still there.
+    """Compare the tensors of a model without hashes with those of the checkpoint it was made from,
+    where that is still there.
     """
     source = _made_from(run_folder)
     unknown = CheckResult(
@@ -181,7 +183,7 @@ def _compared_all(model_folder: Path, checkpoint: Path) -> tuple[str, int]:
 
 
 def _made_from(run_folder: Path) -> Path | None:
-    """The best checkpoint as the newest one tells; None where it is gone."""
+    """Return the best checkpoint, which the newest one names; None where it was removed."""
     folders = checkpoint_folders(run_folder)
     if not folders:
         return None
@@ -192,8 +194,8 @@ def _made_from(run_folder: Path) -> Path | None:
 
 
 def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:
-    """Names of tensors that both have (PEFT leaves the adapter's name out), and whether they are
-    equal to the last bit.
+    """Return names of tensors that both files have (PEFT leaves the adapter's name out), and
+    whether they are equal to the last bit.
     """
     import torch  # noqa: PLC0415 - as in _checkpoint
 

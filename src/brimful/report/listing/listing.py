@@ -25,6 +25,7 @@ from brimful.report.listing.checking import CheckResult, check_run
 from brimful.report.listing.score import main_score_text
 from brimful.report.live.status import (
     RunStatus,
+    changed_at,
     json_or_none,
     read_run_or_empty,
     recovery_points,
@@ -56,7 +57,12 @@ SAMPLE_FILES = ("drawn.jsonl", "sampling.json")
 PINS = ".mirror"
 """Second names of a checkpoint's files while they are copied; not counted again."""
 DEPTH = 3
-"""Folders of folders of runs are looked into so deep."""
+"""How many folders deep runs are looked for."""
+MOVED = (
+    "nothing continues it here: it was moved, and what it made names its old place; put it back"
+    " there"
+)
+"""The problem of a study without a comparison and without a command that continues it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +132,9 @@ def find_runs(folder: Path, check: bool = False) -> list[Listed]:
         RunFolderError: no such folder, it cannot be read, or there are folders in it and none holds
             a run.
     """
-    if not folder.is_dir():
-        if not folder.exists() and folder.absolute() == runs_folder().absolute():
-            return []
-        what = "is a file" if folder.exists() else "does not exist"
-        raise RunFolderError(
-            f"{folder} {what}. Give a folder that holds runs, such as runs, or the mirror of one."
-        )
-    try:
-        next(folder.iterdir(), None)
-    except OSError as error:
-        raise RunFolderError(
-            f"{folder} cannot be read: {error}. Fix its permissions, or mount it again."
-        ) from error
+    if not folder.exists() and folder.absolute() == runs_folder().absolute():
+        return []
+    _require_readable(folder)
     groups = list(_groups(folder, "", 0))
     others = [entry.name for entry in _folders(folder)]
     if not groups and others:
@@ -155,6 +151,21 @@ def find_runs(folder: Path, check: bool = False) -> list[Listed]:
         replace(entry, checked=check_run(entry.folder)) if entry.kind == "run" else entry
         for entry in listed
     ]
+
+
+def _require_readable(folder: Path) -> None:
+    """Raise RunFolderError where a path is not a folder or cannot be read."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise RunFolderError(
+            f"{folder} {what}. Give a folder that holds runs, such as runs, or the mirror of one."
+        )
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be read: {error}. Fix its permissions, or mount it again."
+        ) from error
 
 
 def _groups(folder: Path, name: str, depth: int) -> Iterator[list[Listed]]:
@@ -179,7 +190,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a run, finished or not, or was to become one."""
+    """Return whether a folder is a run, finished or not, or was to become one."""
     return any((folder / name).exists() for name in SIGNS)
 
 
@@ -201,26 +212,23 @@ def _study_and_members(folder: Path, name: str) -> list[Listed]:
 
 def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
     recipe, facts = read_recipe(folder / STUDY_RECIPE), json_or_none(folder / STUDY_FILE)
-    running = next((entry for entry in members if entry.state == "running"), None)
-    is_compared = bool(mapping((facts or {}).get("comparison")))
-    done = sum(entry.state == "finished" and entry.kind == "run" for entry in members)
-    planned, left_out = planned_runs(recipe), len(mapping((facts or {}).get("left_out")))
-    description = finished_count(done, planned)
-    state, command = "unfinished", continue_command(folder)
-    problem = ""
+    comparison, left_out = (mapping((facts or {}).get(name)) for name in ("comparison", "left_out"))
+    command = continue_command(folder) or ""
+    problems: tuple[str, ...] = ()
     if facts is None or not recipe.values:
-        problem = f"{' or '.join(STUDY_FILES)} is missing or cannot be read"
-    elif not is_compared and command is None:
-        problem = (
-            "nothing continues it here: it was moved, and what it made names its old place; put"
-            " it back there"
-        )
+        problems = (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
+    elif not comparison and not command:
+        problems = (MOVED,)
+    done = sum(entry.state == "finished" and entry.kind == "run" for entry in members)
+    planned, state = planned_runs(recipe), "unfinished"
+    description = finished_count(done, planned)
     if left_out:
-        description += f", {left_out} left out"
+        description += f", {len(left_out)} left out"
+    running = next((entry for entry in members if entry.state == "running"), None)
     if running is not None:
         state, command = "running", f"brimful watch {name_of(folder)}"
         description += f"; {running.name.rpartition('/')[2]} is running"
-    elif is_compared:
+    elif comparison:
         state, command = "finished", ""
     size, _, last_active = sizes(folder, own=True)
     return Listed(
@@ -234,8 +242,8 @@ def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
         total_steps=planned,
         size_bytes=size,
         last_active=max([last_active, *(entry.last_active for entry in members)]),
-        problems=(problem,) if problem else (),
-        command=command or "",
+        problems=problems,
+        command=command,
     )
 
 
@@ -345,25 +353,26 @@ def _command(run: RunFolder, status: RunStatus) -> str:
 
 
 def sizes(folder: Path, *, own: bool = False) -> tuple[int, int, float]:
-    """Bytes of all files and of those in checkpoints, and when one changed last (Unix seconds);
-    `own`: only files that lie in it directly.
+    """Return the bytes of all files and of those in checkpoints, and when one changed last (Unix
+    seconds).
 
     Files that vanish meanwhile are not counted, and links not followed.
+
+    Args:
+        own: Count only files that lie directly in the folder.
     """
-    total = in_checkpoints = 0
-    try:
-        last = folder.stat().st_mtime if own else 0.0
-    except OSError:
-        last = 0.0
+    folder_changed = changed_at(folder) or 0.0
+    total_bytes = checkpoint_bytes = 0
+    last_changed = folder_changed if own else 0.0
     for path, is_checkpoint in _files(folder, own):
         try:
             status = os.lstat(path)
         except OSError:
             continue
-        total += status.st_size
-        in_checkpoints += status.st_size if is_checkpoint else 0
-        last = max(last, status.st_mtime)
-    return total, in_checkpoints, last or _changed(folder)
+        total_bytes += status.st_size
+        checkpoint_bytes += status.st_size * is_checkpoint
+        last_changed = max(last_changed, status.st_mtime)
+    return total_bytes, checkpoint_bytes, last_changed or folder_changed
 
 
 def _files(folder: Path, own: bool) -> Iterator[tuple[str, bool]]:
@@ -371,13 +380,6 @@ def _files(folder: Path, own: bool) -> Iterator[tuple[str, bool]]:
         is_checkpoint = CHECKPOINTS_FOLDER in Path(place).relative_to(folder).parts[:1]
         yield from ((os.path.join(place, name), is_checkpoint) for name in names)
         folders[:] = [] if own else [name for name in folders if name != PINS]
-
-
-def _changed(folder: Path) -> float:
-    try:
-        return folder.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def freeable(listed: Sequence[Listed]) -> tuple[int, int]:

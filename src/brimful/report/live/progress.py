@@ -101,7 +101,7 @@ class LineListener:
         self.show(record)
 
     def show(self, record: Json) -> None:
-        """A record that the state has taken in already."""
+        """Print a record that the state has taken in already, unless it is one of many steps."""
         if record.get("kind") != "step" or self._is_due():
             print_line(self._console, describe(record, self.state))
 
@@ -123,36 +123,32 @@ class _PhaseLines:
         self._console, self._clock = console, clock
         self._what: str | None = None
         self._done = 0
-        self._is_told = True
+        self._is_printed = True
         self._started_s = self._line_at_s = self._ended_s = clock()
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
-        """A phase that is first heard of with some done began when the one before it ended."""
+        """Show progress. A phase whose first report has some done began when the one before it
+        ended.
+        """
         if what != self._what or done < self._done:
             self.finish()
-            self._what, self._is_told, self._started_s = (
-                what,
-                False,
-                self._ended_s if done else self._clock(),
-            )
+            self._what, self._is_printed = what, False
             self._line_at_s = self._clock()
+            self._started_s = self._ended_s if done else self._line_at_s
         self._done = done
         if done == total:
             self.finish()
-        elif not self._is_told and self._clock() - self._line_at_s >= LINE_EVERY_S:
+        elif not self._is_printed and self._clock() - self._line_at_s >= LINE_EVERY_S:
             self._line_at_s = self._clock()
             of_all = f" of {total:,}{percent(done / total)}" if total else ""
             print_line(self._console, f"{what}: {done:,}{of_all}")
 
     def finish(self) -> None:
-        """Tell the phase at hand, once."""
-        if not self._is_told:
-            self._is_told, self._ended_s = True, self._clock()
-            print_line(
-                self._console,
-                f"{self._what}: {self._done:,} in"
-                f" {format_duration(self._ended_s - self._started_s)}",
-            )
+        """Print the phase that ends now, once."""
+        if not self._is_printed:
+            self._is_printed, self._ended_s = True, self._clock()
+            took = format_duration(self._ended_s - self._started_s)
+            print_line(self._console, f"{self._what}: {self._done:,} in {took}")
 
 
 class _CountColumn(ProgressColumn):

@@ -29,9 +29,9 @@ from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE
 from brimful.runs.parsing import parse
 
 START_WAIT_S = 60.0
-"""A folder that is not there yet, or holds nothing of a run, is waited for so long."""
+"""How long to wait for a folder that is missing or has no files of a run."""
 QUIET_S = 15 * 60.0
-"""A study between two runs, or a copy in a mirror, in which nothing changed for so long is over."""
+"""After so long without a change, a study between two runs or a copy in a mirror counts as over."""
 DRAWN_FILE = "drawn.jsonl"
 """Of a drawing of samples: a header, then a record each."""
 
@@ -50,7 +50,7 @@ class Single:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to come."""
+        """Return whether nothing more will be written."""
         status = self.watched.status()
         if status.status == "running":
             return False
@@ -91,7 +91,7 @@ class Several:
         self.of_several = ""
 
     def poll(self, tell: Tell | None = None) -> None:
-        """As of a single run; another member is shown as soon as it is written."""
+        """Read on as for a single run; show another member as soon as it is being written."""
         chosen = self._chosen()
         if chosen is not None and chosen != self.watched.folder:
             before, self.watched = self.watched, Watched(chosen, self._clock)
@@ -138,8 +138,8 @@ class Several:
 
     @property
     def is_over(self) -> bool:
-        """Compared in the end, or left by its process: between two runs that scores and plans, so
-        that no folder is written.
+        """Return whether the runs are compared or their process has ended. Between two runs the
+        process scores and plans, so that no folder is being written.
         """
         if self.watched.writer is not None or self._is_drawing:
             return False
@@ -167,15 +167,15 @@ Scene = Single | Several
 
 
 def scene_of(folder: Path, clock: Clock) -> Scene:
-    """What a folder is to be watched as."""
+    """Return the scene for a folder."""
     if is_run(folder) and not is_several(folder):
         return Single(folder, clock)
     return Several(folder, clock)
 
 
 def is_watchable(folder: Path) -> bool:
-    """Whether there is something to watch: a run, a study or chain, or a folder of runs such as a
-    study's in a mirror.
+    """Return whether there is something to watch: a run, a study or chain, or a folder of runs such
+    as a study's in a mirror.
     """
     try:
         return (
@@ -188,8 +188,8 @@ def is_watchable(folder: Path) -> bool:
 
 
 def is_awaited(name: str, runs: Path) -> bool:
-    """Whether a run that is not there may be about to begin: it can be a run's name, and none that
-    is there is called almost like it.
+    """Return whether a run that is missing may be about to begin: its name is valid for a run, and
+    no existing run has almost the same name.
     """
     try:
         folder_name(name)

@@ -1,5 +1,5 @@
-"""Records of a file that grows while it is read: only what was appended is read, and a file that
-was cut back or replaced is noticed.
+"""Read the records of a file that grows meanwhile. Only what was appended is read; a file that was
+cut back or replaced is noticed.
 """
 
 import json
@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MARK_BYTES = 512
-"""So many of the last bytes that were read tell whether the file still is the one that goes on
-behind them.
-"""
+"""How many of the last bytes read are compared, to see whether the file only grew since."""
 
 
 class Tail:
-    """Whole records of a file of JSON lines, read on from where the last look ended.
+    """Reads whole records of a file of JSON lines, from where the last read ended.
 
     A run that resumes cuts its journal back and grows it again, perhaps beyond where it was; a copy
-    is replaced as a whole. So neither size nor inode decides whether the file goes on, but the
-    bytes before the place where the last look ended.
+    is replaced as a whole. So neither size nor inode shows whether the file only grew, but the
+    bytes before the place where the last read ended.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,8 +26,8 @@ class Tail:
         self._offset, self._mark = 0, b""
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Whether all that was read before is void, and the records since. A file that is away for
-        a moment has nothing new.
+        """Return whether everything read before is void, and the records since. A file that is
+        missing for a moment has nothing new.
         """
         try:
             status = self.path.stat()
@@ -48,9 +46,8 @@ class Tail:
         self._offset += len(whole)
         self._mark = (self._mark + whole)[-MARK_BYTES:]
         self._seen, self.changed_at = seen, status.st_mtime
-        return not goes_on, [
-            record for line in whole.splitlines() if (record := record_of(line)) is not None
-        ]
+        records = map(record_of, whole.splitlines())
+        return not goes_on, [record for record in records if record is not None]
 
     def _goes_on(self, file: BinaryIO) -> bool:
         file.seek(self._offset - len(self._mark))
@@ -58,7 +55,7 @@ class Tail:
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """A line as a record; None where it is damaged."""
+    """Return a line as a record, None where it is damaged."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

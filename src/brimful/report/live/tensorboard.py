@@ -1,5 +1,5 @@
-"""The run's records as TensorBoard scalars in `RUN/tensorboard`; the steps a resumed run repeats
-are not doubled.
+"""Write a run's records as TensorBoard scalars to `RUN/tensorboard`. Steps that a resumed run
+repeats do not appear twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,21 +36,21 @@ EVALUATION_SCALARS = (
 def tensorboard_listener(run_folder: Path, note: Callable[[str], None]) -> Iterator[Listener]:
     """Write scalars `train/...` and `SPLIT/...` under `run_folder/tensorboard`.
 
-    A missing package or a folder that cannot be written never stops a run: it is told once through
-    `note`, and later records are left aside.
+    A missing package or a folder that cannot be written never stops a run: `note` receives the
+    reason once, and later records are ignored.
 
     Args:
         run_folder: The run's folder.
-        note: Told, at most once, why nothing (more) is written.
+        note: Receives, at most once, the reason why nothing (more) is written.
     """
-    log = _Log(run_folder / "tensorboard", note)
+    writer = _ScalarWriter(run_folder / "tensorboard", note)
     try:
-        yield log
+        yield writer
     finally:
-        log.close()
+        writer.close()
 
 
-class _Log:
+class _ScalarWriter:
     """Opens the writer at the first record, because only that one says where a resumed run goes
     on.
     """
@@ -113,7 +113,7 @@ class _Log:
 
 
 def _first_new_step(record: dict[str, Any]) -> int:
-    """From this step on, points of an earlier process are void."""
+    """Return the step from which on points of an earlier process are void."""
     step = int(record.get("step") or 0)
     return step + 1 if record.get("kind") == "start" and record.get("resumed") else step
 

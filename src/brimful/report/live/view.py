@@ -1,5 +1,5 @@
-"""What a watched run shows: progress, a curve, device and host, recovery points, and how old all
-that is. Groups of fields, for a terminal or a pipe.
+"""The view of a watched run for a terminal or a pipe: progress, the loss curve, device and host,
+recovery points, and the age of the newest record.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class WatchView:
 
     Args:
         watched: Polled by the caller.
-        of_several: What is told of the study or chain it belongs to; "" for a run by itself.
+        of_several: A line about the study or chain it belongs to; "" for a run by itself.
     """
 
     def __init__(self, watched: Watched, of_several: str = "") -> None:
@@ -56,7 +56,7 @@ class WatchView:
         )
 
     def lines(self, console: Console) -> list[str]:
-        """The same for a pipe or a file, a line for each group."""
+        """Return the same for a pipe or a file, a line for each group."""
         if is_several(self.watched.folder):
             return [self.of_several, UNBEGUN]
         state = self.watched.state
@@ -73,7 +73,7 @@ class WatchView:
 
 
 def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Field]]:
-    """Fields by what they are about: training, the loss over all steps, the device, the machine,
+    """Return the fields in groups: training, the loss over all steps, the device, the machine,
     recovery points.
     """
     yield [field for field in watched.state.fields() if field[0] != "checkpoint"]
@@ -142,7 +142,7 @@ def _of(limit: object) -> str:
 
 
 def point_fields(watched: Watched) -> list[Field]:
-    """Recovery points here and in the mirror, and the end of the session."""
+    """Return recovery points here and in the mirror, and the end of the session."""
     points, now = watched.points, watched.wall()
     mirror = points.mirror
     fields: list[Field] = []
@@ -175,8 +175,8 @@ def _mirror_fields(mirror: MirrorStatus, is_copy: bool, now: float) -> Iterator[
 
 
 def state_line(watched: Watched) -> str:
-    """Whether the run is written, by whom, and how old the newest record is; where that is old,
-    what its process does.
+    """Return whether the run is being written, by whom, and how old the newest record is; where
+    that is old, also what the process does.
     """
     if is_several(watched.folder):
         return UNBEGUN
@@ -195,7 +195,7 @@ def state_line(watched: Watched) -> str:
 
 
 def _process(watched: Watched) -> str:
-    """What the process does that has not told anything for long."""
+    """Return what the process does that has not written a record for long."""
     if watched.points.is_copy and watched.writer is None:
         return ": that machine may be gone, or the mirror is not reached"
     if watched.is_halted:

@@ -40,23 +40,25 @@ STATUS_EVERY_S = 10.0
 
 
 class RecordClock:
-    """Unix seconds: a record's own while it is taken in, so that pace and ages are those of the
-    run; else those of `wall`, but never before the newest record, whose machine's clock may be
-    ahead.
+    """A clock in Unix seconds that shows a record's own time while the record is taken in, so that
+    pace and ages are those of the run.
+
+    Otherwise it shows `wall`, but never a time before the newest record, as the clock of that
+    record's machine may be ahead.
     """
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
         self._at: float | None = None
         self.newest: float | None = None
-        """Of the newest record that tells its time."""
+        """The time of the newest record that has one."""
 
     def __call__(self) -> float:
         return max(self._wall(), self.newest or 0.0) if self._at is None else self._at
 
     @contextmanager
     def during(self, record: Record) -> Iterator[None]:
-        """While a record is taken in; one without a time came with the one before it."""
+        """Show the record's time; without one, that of the record before it."""
         self.newest = self.newest if record.time is None else record.time
         self._at = self.newest
         try:
@@ -144,7 +146,7 @@ class Watched:
             self.sample = sample_of(record) or self.sample
 
     def _look_at_process(self) -> None:
-        """How many cores the process used since the last look, where it runs here."""
+        """Measure how many cores the process used since the last poll, where it runs here."""
         pid = None if self.writer is None else self.writer.pid
         self.cores = None
         try:
@@ -158,12 +160,12 @@ class Watched:
 
     @property
     def process_lives(self) -> bool:
-        """Whether the process that wrote the folder when it was last written still runs here."""
+        """Return whether the process that last wrote the folder still runs here."""
         return self._process is not None and not self.process_has_ended
 
     @property
     def process_has_ended(self) -> bool:
-        """Whether the process that wrote the folder was seen and is gone."""
+        """Return whether the process that wrote the folder was seen and has ended."""
         try:
             return self._process is not None and (
                 not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE
@@ -172,12 +174,12 @@ class Watched:
             return True
 
     def keep_process(self, other: "Watched") -> None:
-        """Go on looking at the process that wrote another member of the same study."""
+        """Keep watching the process that wrote another member of the same study."""
         self._process = other._process
 
     @property
     def is_halted(self) -> bool:
-        """Whether its process was stopped by a signal, to go on later."""
+        """Return whether its process was halted by a signal, to continue later."""
         try:
             return self._process is not None and self._process.status() == psutil.STATUS_STOPPED
         except psutil.Error:
@@ -185,8 +187,8 @@ class Watched:
 
     @property
     def newest_s(self) -> float | None:
-        """Age of the newest record, None before the first: that of the file, as not every record
-        tells its time; of a copy by its records.
+        """Return the age of the newest record, None before the first. It is the age of the file, as
+        not every record has a time; of a copy, that of its newest record.
         """
         changed = self._metrics.changed_at
         if self.points.is_copy and self.clock.newest is not None:
@@ -195,13 +197,13 @@ class Watched:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the newest record is older than steps explain."""
+        """Return whether the newest record is older than the time of a step explains."""
         age_s, step_time_s = self.newest_s, self.state.step_time_s or 0.0
         return age_s is not None and age_s > max(STALE_S, STALE_STEPS * step_time_s)
 
     @property
     def session_left_s(self) -> float | None:
-        """Seconds to the end of the session that the recipe tells of; None without one."""
+        """Return the seconds to the end of the recipe's session, None without one."""
         if self._session_s is None or self.writer is None or self.writer.started is None:
             return None
         return self.writer.started + self._session_s - self.wall()
