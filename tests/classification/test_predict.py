@@ -17,7 +17,7 @@ import torch
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import partial_of
 from brimful.classification.classifier import load_classifier
-from brimful.classification.predict import PredictionSummary, Wanted, predict
+from brimful.classification.predict import PredictionRequest, PredictionSummary, predict
 
 Predict = Callable[..., tuple[PredictionSummary, list[str]]]
 
@@ -37,7 +37,7 @@ def _run_predict(
     wanted = {"device": "cpu", **wanted}
     return predict(
         run,
-        Wanted(str(source), **wanted),
+        PredictionRequest(str(source), **wanted),
         tell=told.append,
         standard_input=standard_input,
         progress=progress,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
 from brimful.data.labels import Labels
@@ -26,13 +26,13 @@ _NOT_AS_TSV = ("\t", "\n", "\r")
 
 @dataclass(frozen=True)
 class PredictedLabels:
-    """What is said of one text.
+    """The prediction for one text.
 
     Attributes:
-        given: Names of the labels that are given, one unless a text may have several; None: the
-            text was not judged.
-        probability: Of the given label; None where there is none, or several may be given.
-        probabilities: Of every label; None: the text was not judged.
+        given: Names of the predicted labels, one unless a text may have several; None: the text was
+            not classified.
+        probability: Of the predicted label; None where there is none, or a text may have several.
+        probabilities: Of every label; None: the text was not classified.
     """
 
     given: tuple[str, ...] | None
@@ -72,8 +72,11 @@ class AnswerColumns:
             taken.add(chosen)
             return chosen
 
-        given = free("labels" if labels.multiple else "label")
-        probability = None if labels.multiple else free("probability")
+        probability = None
+        if labels.multiple:
+            given = free("labels")
+        else:
+            given, probability = free("label"), free("probability")
         return cls(
             given, probability, tuple(free(f"p_{name}") for name in labels.names), tuple(notes)
         )
@@ -81,35 +84,28 @@ class AnswerColumns:
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, in order."""
-        return (
-            self.given,
-            *(() if self.probability is None else (self.probability,)),
-            *self.of_labels,
-        )
+        return tuple(self.values(PredictedLabels(None, None, None)))
 
     def values(self, answer: PredictedLabels) -> dict[str, Any]:
-        """By column; null for a text that was not judged."""
-        given: Any = (
-            None
-            if answer.given is None
-            else list(answer.given)
-            if self.probability is None
-            else answer.given[0]
-        )
-        single = {} if self.probability is None else {self.probability: _short(answer.probability)}
+        """By column, in order; null for a text that was not classified."""
+        values: dict[str, Any] = {self.given: None}
+        if answer.given is not None:
+            values[self.given] = list(answer.given)
+        if self.probability is not None:
+            if answer.given is not None:
+                values[self.given] = answer.given[0]
+            values[self.probability] = _short(answer.probability)
         each = answer.probabilities or (None,) * len(self.of_labels)
-        return {
-            self.given: given,
-            **single,
-            **{name: _short(value) for name, value in zip(self.of_labels, each, strict=True)},
-        }
+        for name, value in zip(self.of_labels, each, strict=True):
+            values[name] = _short(value)
+        return values
 
 
 class Form(Protocol):
     """How rows become lines."""
 
     def head(self) -> str:
-        """What stands before all rows."""
+        """The text before all rows."""
 
     def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
         """One row, with its line break."""
@@ -126,18 +122,16 @@ class JsonLines:
         return ""
 
     def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
-        """Raises DataError where the row has a field of the answer's name that rows before it did
-        not have.
+        """Raise DataError if the row has a field with the name of the prediction's, which rows
+        before it did not have.
         """
         if clash := next((name for name in self._added.names if name in columns), None):
             raise DataError(
                 f"{where}: a field {clash} stands only in this and later rows, and the prediction's"
                 " field is called that. Rename the row's."
             )
-        return (
-            json.dumps({**columns, **self._added.values(answer)}, ensure_ascii=False, default=str)
-            + "\n"
-        )
+        row = {**columns, **self._added.values(answer)}
+        return json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
 class TableRows:
@@ -166,15 +160,13 @@ class TableRows:
 
     def head(self) -> str:
         """The names of the columns."""
-        return (
-            self._joined([*self._columns, *self._added.names], "the header")
-            if self._has_header
-            else ""
-        )
+        if not self._has_header:
+            return ""
+        return self._joined([*self._columns, *self._added.names], "the header")
 
     def line(self, columns: Mapping[str, Any], answer: PredictedLabels, where: str) -> str:
-        """Raises DataError for a field that rows before it did not have, and in a tsv for text that
-        holds tabs or line breaks.
+        """Raise DataError if the row has a field that rows before it did not have, or, in a tsv,
+        text with tabs or line breaks.
         """
         if odd := columns.keys() - self._known:
             raise DataError(
@@ -198,10 +190,9 @@ class TableRows:
         if self._separator == "\t":
             return "\t".join(_tsv_field(field, where) for field in fields) + "\n"
         line = io.StringIO()
-        csv.writer(line, lineterminator="\r\n").writerow(
-            fields
-        )  # so that a lone carriage return is quoted, too
-        return f"{line.getvalue().removesuffix(chr(13) + chr(10))}\n"
+        # With "\r\n" as its line end the writer also quotes a lone carriage return.
+        csv.writer(line, lineterminator="\r\n").writerow(fields)
+        return line.getvalue().removesuffix("\r\n") + "\n"
 
 
 def output_format(asked: str | None, output: Path | None, source_kind: str) -> str:
@@ -215,20 +206,20 @@ def output_format(asked: str | None, output: Path | None, source_kind: str) -> s
         if asked not in KINDS:
             raise RequestError(f"--as {asked}: predictions are written as {', '.join(KINDS)}.")
         return asked
-    suffix = "" if output is None else Path(output.name.removesuffix(".gz")).suffix.lower()
-    return {".jsonl": "jsonl", ".ndjson": "jsonl", **_KIND_OF}.get(suffix) or _KIND_OF.get(
-        source_kind, "jsonl"
-    )
+    kind = _KIND_OF.get(source_kind, "jsonl")
+    if output is None:
+        return kind
+    suffix = Path(output.name.removesuffix(".gz")).suffix.lower()
+    return {".jsonl": "jsonl", ".ndjson": "jsonl", **_KIND_OF}.get(suffix, kind)
 
 
 @contextmanager
 def writing(output: Path | None) -> Iterator[Write]:
-    """What writes text into a file, or to standard output (None), and sees that it is there at
-    once.
+    """Yield a function that writes text into a file, or to standard output (None), and flushes it.
 
-    A file is written under the name with `.partial` behind and gets its own when all is written;
-    what is there already stays until then. Where writing ends early the part keeps that name. With
-    .gz at the end it is zipped.
+    A file is written under its name with `.partial` appended and renamed when all is written; an
+    older file stays until then. If writing ends early, the partial file stays. A name that ends in
+    .gz is compressed.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -236,11 +227,11 @@ def writing(output: Path | None) -> Iterator[Write]:
     if output is None:
         yield partial(_write, sys.stdout.buffer)
         return
-    part = partial_of(output)
+    part, open_bytes = partial_of(output), cast("Callable[..., IO[bytes]]", open)
+    if output.name.lower().endswith(".gz"):
+        open_bytes = cast("Callable[..., IO[bytes]]", gzip.open)
     try:
-        with (
-            gzip.open(part, "wb") if output.name.lower().endswith(".gz") else open(part, "wb")
-        ) as file:
+        with open_bytes(part, "wb") as file:
             yield partial(_write, file)
         os.replace(part, output)
     except OSError as error:
@@ -256,15 +247,16 @@ def partial_of(output: Path) -> Path:
 
 
 def _write(file: Any, text: str) -> None:
-    file.write(
-        text.encode("utf-8", errors="backslashreplace")
-    )  # half a surrogate pair, as JSON writes it
+    # Half a surrogate pair is escaped as in JSON.
+    file.write(text.encode("utf-8", errors="backslashreplace"))
     file.flush()
 
 
 def _short(value: float | None) -> float | None:
     """Six digits: more than fp32 arithmetic can tell apart."""
-    return None if value is None else float(f"{value:.6g}")
+    if value is None:
+        return None
+    return float(f"{value:.6g}")
 
 
 def _tsv_field(text: str, where: str) -> str:

@@ -4,7 +4,7 @@ temperature, weights taken off, thresholds.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from brimful.classification.thresholds import (
     choose_threshold,
     decide,
     parse_policy,
+    policy_of,
 )
 from brimful.data.labels import Labels
 
@@ -75,30 +76,22 @@ class LabelCalibration:
         """From which probability on labels are given, and what that does on validation; ten labels
         at most.
         """
-        told = [
+        lines = [
             f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on"
             f" validation precision {_rate(threshold.precision)}, recall {_rate(threshold.recall)}"
             for name, threshold in self._by_name(labels)
         ]
-        return [
-            *told[:_SHOWN],
-            *([f"and {len(told) - _SHOWN} more thresholds"] if len(told) > _SHOWN else []),
-        ]
+        if len(lines) > _SHOWN:
+            lines[_SHOWN:] = [f"and {len(lines) - _SHOWN} more thresholds"]
+        return lines
 
     def _by_name(self, labels: Labels) -> list[tuple[str, Threshold]]:
-        names = labels.names if labels.multiple else [labels.names[labels.positive or 0]]
+        names = [labels.names[label] for label in labels.with_threshold]
         return list(zip(names, self.thresholds, strict=False))
 
     def to_json(self) -> dict[str, Any]:
         """For classifier.json."""
-        thresholds = [threshold.to_json() for threshold in self.thresholds]
-        weights = None if self.log_weights is None else list(self.log_weights)
-        return {
-            "temperature": self.temperature,
-            "log_weights": weights,
-            "policy": self.policy,
-            "thresholds": thresholds,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "LabelCalibration":
@@ -108,9 +101,10 @@ class LabelCalibration:
             RunFolderError: something is missing or of another kind.
         """
         try:
-            weights, temperature = value["log_weights"], float(value["temperature"])
+            log_weights, temperature = value["log_weights"], float(value["temperature"])
             thresholds = tuple(Threshold(**threshold) for threshold in value["thresholds"])
-            log_weights = None if weights is None else tuple(float(weight) for weight in weights)
+            if log_weights is not None:
+                log_weights = tuple(map(float, log_weights))
             policy = str(parse_policy(value["policy"]))
         except (KeyError, TypeError, ValueError, RequestError) as error:
             raise RunFolderError(
@@ -145,10 +139,9 @@ def choose_calibration(
     Raises:
         RequestError: the policy is unknown.
     """
-    policy = parse_policy(policy) if isinstance(policy, str) else policy
-    log_weights = (
-        None if log_weights_C is None else tuple(np.asarray(log_weights_C, np.float64).tolist())
-    )
+    policy, log_weights = policy_of(policy), None
+    if log_weights_C is not None:
+        log_weights = tuple(np.asarray(log_weights_C, np.float64).tolist())
     temperature = fit_temperature(
         logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights
     )
@@ -160,7 +153,9 @@ def choose_calibration(
 
 
 def _rate(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}"
 
 
 def choose_thresholds(
@@ -171,12 +166,10 @@ def choose_thresholds(
     Raises:
         RequestError: the policy is unknown.
     """
-    given_EC = np.asarray(probabilities_EC, np.float64)
-    if labels.multiple:
-        return tuple(
-            choose_threshold(policy, given_EC[:, label], targets[:, label])
-            for label in range(given_EC.shape[1])
-        )
-    if labels.positive is None:
-        return ()
-    return (choose_threshold(policy, given_EC[:, labels.positive], targets == labels.positive),)
+    given_EC, thresholds = np.asarray(probabilities_EC, np.float64), []
+    for label in labels.with_threshold:
+        has_E = targets == label
+        if labels.multiple:
+            has_E = targets[:, label]
+        thresholds.append(choose_threshold(policy, given_EC[:, label], has_E))
+    return tuple(thresholds)

@@ -217,7 +217,11 @@ def autocast_dtype_of(device: torch.device) -> torch.dtype | None:
     if device.type != "cuda":
         return None
     abilities = abilities_of("cuda", torch.cuda.get_device_capability(device))
-    return torch.bfloat16 if abilities.bf16 else torch.float16 if abilities.fp16 else None
+    if abilities.bf16:
+        return torch.bfloat16
+    if abilities.fp16:
+        return torch.float16
+    return None
 
 
 def _filling_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

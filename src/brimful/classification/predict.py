@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,8 +37,8 @@ _FREQUENT = 12
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What to predict and how to write it.
+class PredictionRequest:
+    """The texts to classify and how to write the predictions.
 
     Attributes:
         source: A file, or `-` for standard input.
@@ -61,7 +62,7 @@ class Wanted:
 
 @dataclass
 class PredictionSummary:
-    """What was predicted.
+    """Counts of one prediction.
 
     Attributes:
         texts: All of them.
@@ -85,49 +86,42 @@ class PredictionSummary:
 
     def lines(self) -> list[str]:
         """For a person."""
-        frequent = [
-            (name, count)
-            for name, count in sorted(self.given.items(), key=lambda each: -each[1])
-            if count
-        ][:_FREQUENT]
-        counts = ", ".join(
-            f"{name} {count:,}"
-            for name, count in (self.given.items() if len(self.given) <= _FREQUENT else frequent)
-        )
-        told = [
-            (
-                f"{self.texts:,} texts in {self.seconds:.1f} s"
-                f" ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}"
-            ),
-            *self.thresholds,
+        shown = list(self.given.items())
+        if len(shown) > _FREQUENT:
+            given = {name: count for name, count in shown if count}
+            shown = sorted(given.items(), key=lambda each: -each[1])[:_FREQUENT]
+        counts = ", ".join(f"{name} {count:,}" for name, count in shown)
+        lines = [
+            f"{self.texts:,} texts in {self.seconds:.1f} s"
+            f" ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}"
         ]
+        lines += self.thresholds
         if self.not_judged:
-            told.append(f"{self.not_judged:,} without a word got no label")
+            lines.append(f"{self.not_judged:,} without a word got no label")
         if self.cut:
-            told.append(f"{self.cut:,} were cut to {self.max_tokens} tokens, as in training")
-        return told
+            lines.append(f"{self.cut:,} were cut to {self.max_tokens} tokens, as in training")
+        return lines
 
 
 def predict(
     run_folder: Path,
-    wanted: Wanted,
+    request: PredictionRequest,
     *,
     tell: Tell,
     progress: Progress | None = None,
     standard_input: BinaryIO | None = None,
 ) -> PredictionSummary:
-    """Give every text of a file or of standard input the label that a finished run's classifier
-    gives it.
+    """Classify every text of a file or of standard input with a finished run's classifier.
 
-    Rows come out in the order in which they came in, one for each, with their columns. What follows
-    a broken row is not read; what stands before it is written.
+    One row is written for each row read, in the same order, with its columns. Reading stops at a
+    broken row; the rows before it are written.
 
     Args:
         run_folder: See `generation.load.resolve_run`.
-        wanted: What, and how.
-        tell: Told at once what a user should know: columns that are named otherwise, thresholds
-            that were not reached, other versions of libraries.
-        progress: Told ("predict", texts, None) after every window.
+        request: The texts and the form of the output.
+        tell: Called at once with notes: renamed columns, thresholds that were not reached, other
+            versions of libraries.
+        progress: Called with ("predict", texts, None) after every window.
         standard_input: Read in place of the process's own.
 
     Raises:
@@ -137,35 +131,32 @@ def predict(
             DeviceError: no such device; Interrupted: Ctrl-C.
     """
     recipe = classifier_recipe(run_folder)
-    source = source_of(wanted.source, recipe, wanted.changes)
-    if (
-        wanted.output is not None
-        and wanted.output.exists()
-        and not source.is_standard_input
-        and wanted.output.samefile(source.name)
-    ):
-        raise RequestError(
-            f"--output {wanted.output} is the file that is read. Choose another name."
-        )
-    if wanted.output is not None and not wanted.output.parent.is_dir():
-        raise RequestError(
-            f"--output {wanted.output}: the folder {wanted.output.parent} does not exist. Make it,"
-            " or choose another."
-        )
-    kind = output_format(wanted.written_as, wanted.output, source.kind)
-    classifier = load_classifier(run_folder, torch_device(probe(wanted.device)))
-    if wanted.threshold is not None:
-        classifier.record = classifier.record.with_threshold(wanted.threshold)
+    source = source_of(request.source, recipe, request.changes)
+    if request.output is not None:
+        _check_output(request.output, source)
+    kind = output_format(request.written_as, request.output, source.kind)
+    classifier = load_classifier(run_folder, torch_device(probe(request.device)))
+    if request.threshold is not None:
+        classifier.record = classifier.record.with_threshold(request.threshold)
     for note in (*classifier.notes, *classifier.record.calibration.notes(classifier.record.labels)):
         tell(note)
-    size = wanted.window or (
-        1
-        if source.is_standard_input and standard_input is None and sys.stdin.isatty()
-        else WINDOW_TEXTS
-    )
+    size = WINDOW_TEXTS
+    if source.is_standard_input and standard_input is None and sys.stdin.isatty():
+        size = 1
     return _Prediction(classifier, recipe, source, kind, tell).run(
-        wanted.output, size, progress, standard_input
+        request.output, request.window or size, progress, standard_input
     )
+
+
+def _check_output(output: Path, source: Source) -> None:
+    """Raise RequestError if the output is the file that is read, or its folder does not exist."""
+    if output.exists() and not source.is_standard_input and output.samefile(source.name):
+        raise RequestError(f"--output {output} is the file that is read. Choose another name.")
+    if not output.parent.is_dir():
+        raise RequestError(
+            f"--output {output}: the folder {output.parent} does not exist. Make it, or choose"
+            " another."
+        )
 
 
 class _Prediction:
@@ -175,13 +166,8 @@ class _Prediction:
         self, classifier: Classifier, recipe: Recipe, source: Source, kind: str, tell: Tell
     ) -> None:
         record = classifier.record
-        self._classifier, self._recipe, self._source, self._kind, self._tell = (
-            classifier,
-            recipe,
-            source,
-            kind,
-            tell,
-        )
+        self._classifier, self._recipe, self._source = classifier, recipe, source
+        self._kind, self._tell = kind, tell
         self._form: Form | None = None
         thresholds = tuple(record.calibration.lines(record.labels))
         self.summary = PredictionSummary(
@@ -237,24 +223,16 @@ class _Prediction:
         probabilities_EC = classifier.probabilities(classified.logits_EC)
         decided = classifier.record.calibration.decide(probabilities_EC, labels).tolist()
         asked, rows = classified.is_asked_E.tolist(), probabilities_EC.tolist()
-        if labels.multiple:
-            given = [
-                tuple(name for name, has in zip(labels.names, each, strict=True) if has)
-                for each in decided
-            ]
-            answers = [
-                PredictedLabels(names, None, tuple(row))
-                for names, row in zip(given, rows, strict=True)
-            ]
-        else:
-            answers = [
-                PredictedLabels((labels.names[number],), row[number], tuple(row))
-                for number, row in zip(decided, rows, strict=True)
-            ]
-        answers = [
-            answer if is_asked else PredictedLabels(None, None, None)
-            for answer, is_asked in zip(answers, asked, strict=True)
-        ]
+        answers = []
+        for decision, row, is_asked in zip(decided, rows, asked, strict=True):
+            if not is_asked:
+                answers.append(PredictedLabels(None, None, None))
+            elif labels.multiple:
+                names = tuple(compress(labels.names, decision))
+                answers.append(PredictedLabels(names, None, tuple(row)))
+            else:
+                name = labels.names[decision]
+                answers.append(PredictedLabels((name,), row[decision], tuple(row)))
         self._count(answers, classified.num_cut)
         return answers
 
@@ -279,7 +257,7 @@ class _Prediction:
             self._tell(
                 f"no header, as in the input; columns: {', '.join([*columns, *added.names])}"
             )
-        separator = "\t" if self._kind == "tsv" else ","
+        separator = {"csv": ",", "tsv": "\t"}[self._kind]
         return TableRows(
             columns, added, separator, self._recipe.label_rules.separator, has_header=has_header
         )
@@ -289,17 +267,18 @@ class _Prediction:
             if output is not None:
                 partial_of(output).unlink(missing_ok=True)
             return ""
-        where = "on standard output" if output is None else f"in {partial_of(output)}"
-        rows = (
-            "row before is"
-            if self.summary.texts == 1
-            else f"{self.summary.texts:,} rows before are"
-        )
+        where, rows = "on standard output", f"{self.summary.texts:,} rows before are"
+        if output is not None:
+            where = f"in {partial_of(output)}"
+        if self.summary.texts == 1:
+            rows = "row before is"
         return f" The {rows} {where}."
 
 
 def _forget_standard_output() -> None:
-    """Nobody reads it any more; what is left in it is not tried again when the process ends."""
+    """Send standard output, which nobody reads any more, to the null device, so that the rest of
+    its buffer raises no error when the process ends.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -118,7 +118,9 @@ def fit_temperature(
     if len(logits) < 2 or not np.isfinite(logits).all():
         return 1.0
 
-    questions = logits.shape[1] if multiple else 1
+    decisions = 1
+    if multiple:
+        decisions = logits.shape[1]
 
     def cost_nats(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
@@ -126,15 +128,12 @@ def fit_temperature(
             logits, targets, temperature=temperature, multiple=multiple, log_weights_C=log_weights_C
         )
         return (
-            questions * float(nats_E.sum()) + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
+            decisions * float(nats_E.sum()) + 0.5 * (log_temperature / LOG_TEMPERATURE_SPREAD) ** 2
         )
 
     low, high = (math.log(bound) for bound in TEMPERATURE_BOUNDS)
-    low = (
-        low
-        if _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C)
-        else 0.0
-    )
+    if not _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C):
+        low = 0.0
     found = minimize_scalar(
         cost_nats, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
     )
@@ -145,13 +144,13 @@ def _has_mistake(
     logits_EC: Floats, targets: NDArray[Any], *, multiple: bool, log_weights_C: ArrayLike | None
 ) -> bool:
     scaled_EC = _scaled(logits_EC, 1.0, log_weights_C)
-    given = scaled_EC > 0 if multiple else scaled_EC.argmax(1)
-    return bool((given != (np.asarray(targets) > 0.5 if multiple else targets)).any())
+    if multiple:
+        return bool(((scaled_EC > 0) != (np.asarray(targets) > 0.5)).any())
+    return bool((scaled_EC.argmax(1) != targets).any())
 
 
 def _scaled(logits_EC: ArrayLike, temperature: float, log_weights_C: ArrayLike | None) -> Floats:
     logits = np.asarray(logits_EC, np.float64)
-    return np.asarray(
-        (logits if log_weights_C is None else logits - np.asarray(log_weights_C, np.float64))
-        / temperature
-    )
+    if log_weights_C is not None:
+        logits = logits - np.asarray(log_weights_C, np.float64)
+    return np.asarray(logits / temperature)

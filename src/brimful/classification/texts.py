@@ -89,7 +89,9 @@ class Source:
             DataError: no such file or column, a broken row, bytes of another encoding; what stands
                 before comes first.
         """
-        what = "standard input" if self.is_standard_input else self.name
+        what = self.name
+        if self.is_standard_input:
+            what = "standard input"
         if self.kind == ".txt":
             for number, line in enumerate(self._lines(standard_input), start=1):
                 text = line.removesuffix("\n")
@@ -123,13 +125,12 @@ class Source:
 
 
 def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
-    """How a file is read that is to be classified: as the recipe's own data, as far as that fits,
-    with these changes.
+    """Return how to read a file to classify: like the recipe's own data, as far as that fits, with
+    these changes.
 
-    What the recipe says of its own files counts for a file like them. The end of a file's name says
-    its format before the recipe's `data.file_type` does; a number of a column counts where columns
-    have no names, and else the column is `text`; standard input is UTF-8, and plain text, a text a
-    line.
+    The end of a file's name decides its format before the recipe's `data.file_type` does. A column
+    given by number counts where columns have no names; otherwise the column is `text`. Standard
+    input is UTF-8 and plain text, one text a line.
 
     Args:
         name: A path, or `-`.
@@ -149,27 +150,18 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
         )
     data = with_changes(recipe, changes, "predict").data
     kind = _kind(name, data, is_said="data.file_type" in keys)
-    column = data.text_column
-    if isinstance(column, int) and "data.text_column" not in keys and kind not in {".csv", ".tsv"}:
+    column, is_table = data.text_column, kind in {".csv", ".tsv"}
+    if isinstance(column, int) and "data.text_column" not in keys and not is_table:
         column = _TEXT
-    has_header = data.header is True or (
-        (data.header == AUTO or "data.header" not in keys) and isinstance(column, str)
-    )
+    may_have_header = data.header == AUTO or "data.header" not in keys
+    has_header = data.header is True or (may_have_header and isinstance(column, str))
     encoding = data.encoding
     if name == STANDARD_INPUT and "data.encoding" not in keys:
         encoding = UTF_8
-    reading = Reading(
-        text_column=column,
-        has_header=has_header,
-        encoding=encoding,
-        file_type=kind.removeprefix("."),
-    )
-    is_guessed = (
-        kind in {".csv", ".tsv"}
-        and not has_header
-        and not {"data.text_column", "data.header"} & set(keys)
-    )
-    return Source(name, kind, reading, column, is_guessed)
+    file_type = kind.removeprefix(".")
+    reading = Reading(column, has_header=has_header, encoding=encoding, file_type=file_type)
+    is_said = not {"data.text_column", "data.header"}.isdisjoint(keys)
+    return Source(name, kind, reading, column, is_table and not has_header and not is_said)
 
 
 def _reads_like_names(row: Row) -> bool:
@@ -186,8 +178,10 @@ def _kind(name: str, data: DataRecipe, *, is_said: bool) -> str:
     if name == STANDARD_INPUT:
         return ".txt"
     own = Reading().format_of(Path(name))
+    if own == ".ndjson":
+        return ".jsonl"
     if own is not None:
-        return ".jsonl" if own == ".ndjson" else own
+        return own
     if data.file_type != AUTO:
         return f".{data.file_type}"
     raise RequestError(

@@ -8,7 +8,7 @@ threshold.
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,7 +41,9 @@ class Policy:
         """As `parse_policy` reads it."""
         if self.goal is None:
             return self.kind
-        return f"{self.goal:.15g}" if self.kind == "fixed" else f"{self.kind}>={self.goal:.15g}"
+        if self.kind == "fixed":
+            return f"{self.goal:.15g}"
+        return f"{self.kind}>={self.goal:.15g}"
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,21 @@ def parse_policy(text: str) -> Policy:
     if match:
         goal = float(match[2])
         if match[1] and 0 < goal <= 1:
-            return Policy("precision" if match[1] == "precision" else "recall", goal)
+            return Policy(cast('Literal["precision", "recall"]', match[1]), goal)
         if not match[1] and 0 < goal < 1:
             return Policy("fixed", goal)
     raise RequestError(f"threshold {text!r}: unknown. Accepted: {ACCEPTED}.")
+
+
+def policy_of(policy: Policy | str) -> Policy:
+    """Return the policy; a text is parsed.
+
+    Raises:
+        RequestError: see `parse_policy`.
+    """
+    if isinstance(policy, str):
+        return parse_policy(policy)
+    return policy
 
 
 def choose_threshold(
@@ -113,7 +126,7 @@ def choose_threshold(
     Raises:
         RequestError: the policy is unknown.
     """
-    policy = parse_policy(policy) if isinstance(policy, str) else policy
+    policy = policy_of(policy)
     scores_E, has_E = np.asarray(probabilities_E, np.float64), np.asarray(targets_E) > 0.5
     if policy.kind == "fixed":
         return _judged(policy, float(policy.goal or 0.5), scores_E, has_E, "")
@@ -128,26 +141,17 @@ def choose_threshold(
     values_K, precision_K, recall_K = _candidates(scores_E, has_E)
     f1_K = 2 * precision_K * recall_K / np.maximum(precision_K + recall_K, ROUNDING)
     nearness_K = -abs(values_K - 0.5)
-    note = ""
-    if policy.kind == "best_f1":
-        allowed_K, first_K, second_K = np.ones(len(values_K), bool), f1_K, precision_K
+    note, goal = "", (policy.goal or 0) - ROUNDING
+    allowed_K, first_K, second_K = np.ones(len(values_K), bool), f1_K, precision_K
+    if policy.kind == "recall":
+        allowed_K, first_K, second_K = recall_K >= goal, precision_K, recall_K
+    elif policy.kind == "precision" and precision_K.max() >= goal:
+        allowed_K, first_K = precision_K >= goal, recall_K
     elif policy.kind == "precision":
-        allowed_K, first_K, second_K = (
-            precision_K >= (policy.goal or 0) - ROUNDING,
-            recall_K,
-            precision_K,
-        )
-        if not allowed_K.any():
-            note = (
-                f"{policy} is not reached on validation; the highest precision there is"
-                f" {precision_K.max():.3f}."
-            )
-            allowed_K, first_K, second_K = np.ones(len(values_K), bool), precision_K, recall_K
-    else:
-        allowed_K, first_K, second_K = (
-            recall_K >= (policy.goal or 0) - ROUNDING,
-            precision_K,
-            recall_K,
+        first_K, second_K = precision_K, recall_K
+        note = (
+            f"{policy} is not reached on validation; the highest precision there is"
+            f" {precision_K.max():.3f}."
         )
     order_K = np.lexsort((nearness_K, second_K.round(12), first_K.round(12), allowed_K))
     return _judged(policy, float(values_K[order_K[-1]]), scores_E, has_E, note)
@@ -176,7 +180,9 @@ def decide(
         ValueError: the number of thresholds does not fit.
     """
     given_EC = np.asarray(probabilities_EC, np.float64)
-    expected = given_EC.shape[1] if multiple else 0 if positive is None else 1
+    expected = int(positive is not None)
+    if multiple:
+        expected = given_EC.shape[1]
     if len(thresholds) != expected:
         raise ValueError(f"{len(thresholds)} thresholds where {expected} belong")
     if multiple:
@@ -188,7 +194,8 @@ def decide(
 
 def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
     """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall
-    of each.
+    of each. (scikit-learn's curve has the probabilities themselves as thresholds; training calls
+    this at every evaluation, and importing scikit-learn takes a second.)
     """
     order_E = np.argsort(-scores_E, kind="stable")
     sorted_E = scores_E[order_E]
@@ -196,9 +203,8 @@ def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Flo
     distinct_K = sorted_E[last_K]
     below_K = np.append(distinct_K[1:], 0.0)
     middle_K = (distinct_K + below_K) / 2
-    values_K = np.where(
-        middle_K > below_K, middle_K, distinct_K
-    )  # no float lies between two neighbours
+    # Where no float lies between two neighbours, the threshold is the higher one.
+    values_K = np.where(middle_K > below_K, middle_K, distinct_K)
     hits_K = np.cumsum(has_E[order_E])[last_K]
     return values_K, hits_K / (last_K + 1), hits_K / has_E.sum()
 
@@ -211,9 +217,15 @@ def _judged(
     return Threshold(
         policy=str(policy),
         value=value,
-        precision=hits / given if given else None,
-        recall=hits / have if have else None,
-        f1=2 * hits / (given + have) if given + have else None,
+        precision=_share(hits, given),
+        recall=_share(hits, have),
+        f1=_share(2 * hits, given + have),
         reached=not note,
         note=note,
     )
+
+
+def _share(part: int, whole: int) -> float | None:
+    if not whole:
+        return None
+    return part / whole

@@ -381,14 +381,16 @@ def predict(
     """
     from contextlib import nullcontext
 
-    from brimful.classification.predict import Wanted
+    from brimful.classification.predict import PredictionRequest
     from brimful.classification.predict import predict as predict_texts
     from brimful.report.live.progress import data_progress
 
     console = open_console(stderr=True)
     shown = console.is_terminal and not (output is None and sys.stdout.isatty())
     with data_progress(console) if shown else nullcontext() as progress:
-        wanted = Wanted(source, tuple(changes or ()), output, written_as, threshold, window, device)
+        wanted = PredictionRequest(
+            source, tuple(changes or ()), output, written_as, threshold, window, device
+        )
         summary = predict_texts(
             run_folder(run),
             wanted,

@@ -1,8 +1,7 @@
-"""The one place where examples become token ids, and where it is decided which of these ids are
-learned.
+"""Examples as token ids, with a mask of the ids that are learned (completion-only loss).
 
-An example is encoded in pieces, each by itself: a prompt's ids are exactly those that generation
-starts from later.
+An example is encoded in pieces, each by itself, so that a prompt's ids are exactly those that
+generation starts from later.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +21,8 @@ LossOn = Literal["completion", "all"]
 INSTRUCTION_HEADING, RESPONSE_HEADING = "### Instruction:\n", "### Response:\n"
 _PROBE = "an answer that no template contains"
 _FIXED_DAY = "{% macro strftime_now(format) %}1 January 2026{% endmacro %}"
-"""Before chat templates that ask for today's date: examples must be the same tomorrow, when
-training goes on.
+"""Put before chat templates that ask for today's date: examples must be the same when training
+resumes on another day.
 """
 
 
@@ -80,16 +79,15 @@ class Template:
         self._encode_plain = batch_encoder(tokenizer)
         self._encode_rendered = batch_encoder(tokenizer, special_tokens_are_text=False)
         self._begin = _begin_of(tokenizer)
-        self._chat_template = _chat_template_of(tokenizer) if style == "chat" else None
-        self._tail, self._end_of_turn_id = (
-            self._find_end_of_turn() if style == "chat" else ("", None)
-        )
-        ends = (
-            {self.end_of_text_id}
-            if self._end_of_turn_id is None
-            else {self.end_of_text_id, self._end_of_turn_id}
-        )
-        self.stop_ids = more_stop_ids | ends
+        self._chat_template: str | None = None
+        self._tail = ""
+        self._end_of_turn_id: int | None = None
+        self.stop_ids = more_stop_ids | {self.end_of_text_id}
+        if style == "chat":
+            self._chat_template = _chat_template_of(tokenizer)
+            self._tail, self._end_of_turn_id = self._find_end_of_turn()
+        if self._end_of_turn_id is not None:
+            self.stop_ids |= {self._end_of_turn_id}
 
     @classmethod
     def of(
@@ -127,9 +125,11 @@ class Template:
                 f"data.template=chat, but the tokenizer {_name_of(tokenizer)} has no chat template."
                 " Use data.template=plain, or put a chat_template.jinja beside its tokenizer.json."
             )
-        is_chat = choice != "plain" and bool(tokenizer.chat_template)
+        style: Literal["chat", "plain"] = "plain"
+        if choice != "plain" and tokenizer.chat_template:
+            style = "chat"
         stop_ids = frozenset(_stop_id(tokenizer, token) for token in stop)
-        return cls(tokenizer, "chat" if is_chat else "plain", stop_ids | frozenset(end_ids))
+        return cls(tokenizer, style, stop_ids | frozenset(end_ids))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -139,17 +139,16 @@ class Template:
         return {"style": self.style, "chat_template": self._chat_template, "begin": self._begin}
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
-        """What generation starts from: the same ids that stand before the answer in training; never
-        empty.
+        """Return the ids that generation starts from: the same that stand before the answer in
+        training; never empty.
 
         Raises:
             DataError: the chat template refuses the messages.
         """
-        pieces = (
-            [_Piece(prompt)]
-            if isinstance(prompt, str)
-            else self._conversation_pieces(prompt, len(prompt), "the prompt", is_open=True)
-        )
+        if isinstance(prompt, str):
+            pieces = [_Piece(prompt)]
+        else:
+            pieces = self._conversation_pieces(prompt, len(prompt), "the prompt", is_open=True)
         return self._joined(pieces, self._ids_of(pieces), "completion").ids
 
     def encode(
@@ -177,40 +176,45 @@ class Template:
     def _conversation_pieces(
         self, messages: tuple[Message, ...], given: int, where: str, *, is_open: bool = False
     ) -> list[_Piece]:
-        """What stands before an answer and the answer, in turn; `is_open`: at the end what stands
-        before one that is still to come.
+        """The text before each answer and the answer, in turn; with `is_open` at the end the text
+        before an answer that is still to come.
         """
         pieces: list[_Piece] = []
         done = 0
-        answers = [number for number, message in enumerate(messages) if message.role == "assistant"]
-        for number in answers:
-            before, answer = self._turn(messages, done, number, where)
-            pieces += [before, answer._replace(is_learned=number >= given)]
-            done = number + 1
-        return [*pieces, self._turn(messages, done, len(messages), where)[0]] if is_open else pieces
+        for number, message in enumerate(messages):
+            if message.role == "assistant":
+                before, answer = self._turn(messages, done, number, where)
+                pieces += [before, answer._replace(is_learned=number >= given)]
+                done = number + 1
+        if is_open:
+            pieces.append(self._turn(messages, done, len(messages), where)[0])
+        return pieces
 
     def _turn(
         self, messages: tuple[Message, ...], done: int, number: int, where: str
     ) -> tuple[_Piece, _Piece]:
-        """What stands between the messages that are done and the answer with this number, and that
-        answer (empty where it is to come).
+        """The text between the `done` first messages and the answer with this number, and that
+        answer (empty where it is still to come).
         """
         if self.style == "plain":
-            answer = messages[number].content if number < len(messages) else ""
-            return _Piece(
-                "".join(map(_under_heading, messages[done:number])) + RESPONSE_HEADING
-            ), _Piece(answer, is_answer=True)
-        written = self._render(messages[:done], where) if done else ""
-        opened = self._render(messages[:number], where, is_open=True)
-        closed = self._render(messages[: number + 1], where) if number < len(messages) else opened
+            answer = "".join(message.content for message in messages[number : number + 1])
+            before = "".join(map(_under_heading, messages[done:number])) + RESPONSE_HEADING
+            return _Piece(before), _Piece(answer, is_answer=True)
+        written = ""
+        if done:
+            written = self._render(messages[:done], where)
+        opened = closed = self._render(messages[:number], where, is_open=True)
+        if number < len(messages):
+            closed = self._render(messages[: number + 1], where)
         if not (opened.startswith(written) and closed.startswith(opened)):
             raise DataError(
                 f"{where}: the tokenizer's chat template writes the messages before an answer"
                 " differently once the answer follows, so what is learned would not be what is"
                 " generated. Use data.template=plain, or examples with a single answer."
             )
-        before = _Piece(opened[len(written) :], is_rendered=True)
-        return before, _Piece(closed[len(opened) :], is_answer=True, is_rendered=True)
+        return _Piece(opened[len(written) :], is_rendered=True), _Piece(
+            closed[len(opened) :], is_answer=True, is_rendered=True
+        )
 
     def _render(self, messages: Sequence[Message], where: str, *, is_open: bool = False) -> str:
         turns = [{"role": message.role, "content": message.content} for message in messages]
@@ -222,96 +226,94 @@ class Template:
                 chat_template=self._chat_template,
             )
         except (jinja2.TemplateError, ValueError, TypeError) as error:
-            roles, reason = (
-                ", ".join(message.role for message in messages) or "none",
-                str(error).rstrip("."),
-            )
+            roles = ", ".join(message.role for message in messages) or "none"
             raise DataError(
-                f"{where}: the tokenizer's chat template refuses the messages ({roles}): {reason}."
-                " Correct the row, or use data.template=plain."
+                f"{where}: the tokenizer's chat template refuses the messages ({roles}):"
+                f" {str(error).rstrip('.')}. Correct the row, or use data.template=plain."
             ) from error
         return text
 
     def _find_end_of_turn(self) -> tuple[str, int | None]:
-        """What the chat template writes after an answer, and the first special token in it."""
-        written = self._render(
-            [Message("user", "a task"), Message("assistant", _PROBE)],
-            "a probe of the chat template",
-        )
-        tail = written.rpartition(_PROBE)[2]
+        """The text that the chat template writes after an answer, and the first special token in
+        it.
+        """
+        probe = [Message("user", "a task"), Message("assistant", _PROBE)]
+        tail = self._render(probe, "a probe of the chat template").rpartition(_PROBE)[2]
         special = set(self._tokenizer.added_tokens_decoder)
-        return tail, next(
-            (token for token in self._encode_rendered([tail])[0] if token in special), None
-        )
+        ids = self._encode_rendered([tail])[0]
+        return tail, next((token for token in ids if token in special), None)
 
     def _ids_of(self, pieces: Sequence[_Piece]) -> list[list[int]]:
-        plain = iter(self._encode_plain([piece.text for piece in pieces if not piece.is_rendered]))
-        rendered = iter(
-            self._encode_rendered([piece.text for piece in pieces if piece.is_rendered])
-        )
-        return [next(rendered if piece.is_rendered else plain) for piece in pieces]
+        ids = {}
+        for rendered, encode in ((False, self._encode_plain), (True, self._encode_rendered)):
+            texts = [piece.text for piece in pieces if piece.is_rendered is rendered]
+            ids[rendered] = iter(encode(texts))
+        return [next(ids[piece.is_rendered]) for piece in pieces]
 
     def _joined(
         self, pieces: Sequence[_Piece], ids_P: Sequence[list[int]], loss_on: LossOn
     ) -> EncodedExample:
-        ids = [] if pieces[0].is_rendered else self._begin_before(pieces[0].text)
-        is_target = [True] * len(ids)
-        num_bytes = 0
+        ids = self._ids_before(pieces[0])
+        is_target, num_bytes = [True] * len(ids), 0
         for piece, piece_ids in zip(pieces, ids_P, strict=True):
-            is_last = piece is pieces[-1]
-            found, num_learned = (
-                self._with_end(piece, piece_ids, is_last) if piece.is_answer else (piece_ids, 0)
-            )
-            ids += found
-            is_target += [piece.is_learned] * num_learned + [False] * (len(found) - num_learned)
-            if piece.is_learned or loss_on == "all":
-                num_bytes += len(
-                    (
-                        piece.text if loss_on == "all" else piece.text.removesuffix(self._tail)
-                    ).encode()
-                )
-        is_target = [True] * len(ids) if loss_on == "all" else is_target
+            text, num_learned = piece.text, 0
+            if piece.is_answer:
+                piece_ids, num_learned = self._with_end(piece, piece_ids, piece is pieces[-1])  # noqa: PLW2901 - the same piece
+            ids += piece_ids
+            is_target += [piece.is_learned] * num_learned
+            is_target += [False] * (len(piece_ids) - num_learned)
+            if loss_on != "all":
+                text = text.removesuffix(self._tail) * piece.is_learned
+            num_bytes += len(text.encode())
+        if loss_on == "all":
+            is_target = [True] * len(ids)
         is_target[:1] = [False]
         return EncodedExample(ids, is_target, num_bytes)
 
-    def _begin_before(self, text: str) -> list[int]:
-        """Begin-of-text where the tokenizer adds it; a text from nothing follows end-of-text where
-        it does not.
+    def _ids_before(self, first: _Piece) -> list[int]:
+        """Begin-of-text where the tokenizer adds it, else end-of-text before an empty text; nothing
+        before rendered text.
         """
-        return [*self._begin] if self._begin or text else [self.end_of_text_id]
+        if first.is_rendered:
+            return []
+        if self._begin or first.text:
+            return [*self._begin]
+        return [self.end_of_text_id]
 
     def _with_end(self, answer: _Piece, ids: list[int], is_last: bool) -> tuple[list[int], int]:
-        """The ids of an answer, and how many of them are learned: up to the token that ends it,
-        behind which the last answer is cut.
+        """The ids of an answer, and how many of them are learned: up to the token that ends it. The
+        last answer is cut after that token.
         """
         if answer.is_rendered and self._end_of_turn_id in ids:
             num_learned = len(ids) - ids[::-1].index(self._end_of_turn_id)
-            return (ids[:num_learned] if is_last else ids), num_learned
-        ended = [*ids, self.end_of_text_id] if is_last or not answer.is_rendered else ids
-        return ended, len(ended)
+            if is_last:
+                ids = ids[:num_learned]
+            return ids, num_learned
+        if is_last or not answer.is_rendered:
+            ids = [*ids, self.end_of_text_id]
+        return ids, len(ids)
 
 
 def _chat_template_of(tokenizer: PreTrainedTokenizerBase) -> str:
-    found: str = tokenizer.get_chat_template()
-    return f"{_FIXED_DAY}{found}" if "strftime_now" in found else found
+    template: str = tokenizer.get_chat_template()
+    if "strftime_now" in template:
+        return _FIXED_DAY + template
+    return template
 
 
 def _under_heading(message: Message) -> str:
-    return (
-        f"{message.content}\n\n"
-        if message.role == "system"
-        else f"{INSTRUCTION_HEADING}{message.content}\n\n"
-    )
+    text = f"{message.content}\n\n"
+    if message.role == "system":
+        return text
+    return INSTRUCTION_HEADING + text
 
 
 def _begin_of(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Begin-of-text where the tokenizer puts it before a text by itself."""
     with_special, without = (tokenizer.encode("a", add_special_tokens=add) for add in (True, False))
-    return (
-        (with_special[0],)
-        if with_special[0] == tokenizer.bos_token_id and without[:1] != with_special[:1]
-        else ()
-    )
+    if with_special[0] != tokenizer.bos_token_id or without[:1] == with_special[:1]:
+        return ()
+    return (with_special[0],)
 
 
 def _stop_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 
 AUTO, UTF_8, FALLBACK = "auto", "utf-8", "cp1252"
 BOM = codecs.BOM_UTF8
@@ -55,8 +56,15 @@ class Detected:
     note: str | None = None
 
 
+def display_name(encoding: str) -> str:
+    """Return an encoding's name as messages have it."""
+    if encoding == UTF_8:
+        return "UTF-8"
+    return encoding
+
+
 def check_encoding(name: str) -> None:
-    """Raises DataError when Python has no such encoding of text."""
+    """Raise DataError if Python has no such encoding of text."""
     try:
         if name != AUTO:
             "".encode(name)
@@ -75,10 +83,9 @@ def detect(path: Path) -> Detected:
         start = file.read(_LOOKED_AT_BYTES)
         marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
         if marked is not None:
-            return Detected(
-                marked,
-                None if marked == UTF_8 else f"{path} is read as {marked}, by its byte order mark",
-            )
+            if marked == UTF_8:
+                return Detected(UTF_8)
+            return Detected(marked, f"{path} is read as {marked}, by its byte order mark")
         if (found := _utf_16_by_nul(start)) is not None:
             return Detected(
                 found, f"{path} is read as {found}: every other byte of its beginning is NUL"
@@ -111,21 +118,19 @@ def _by_lines(path: Path, file: BinaryIO) -> Detected:
     mixed = (
         f", but {num_utf_8} of its {num_utf_8 + num_other} lines beyond ASCII are UTF-8: the file"
         " is mixed, and those lines come out garbled; convert the others"
-        if num_utf_8
-        else ""
     )
     return Detected(
         FALLBACK,
-        f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first}){mixed};"
-        " data.encoding=NAME says otherwise",
+        f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first})"
+        f"{clause(num_utf_8, mixed)}; data.encoding=NAME says otherwise",
     )
 
 
 def open_raw(path: Path) -> BinaryIO:
     """The bytes of a file, unzipped where its name ends in .gz."""
-    return (
-        cast("BinaryIO", gzip.open(path)) if path.name.lower().endswith(".gz") else open(path, "rb")
-    )
+    if path.name.lower().endswith(".gz"):
+        return cast("BinaryIO", gzip.open(path))
+    return open(path, "rb")
 
 
 def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
@@ -138,9 +143,10 @@ def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
     Raises:
         DataError: a byte that the encoding does not have, by line and place; an unknown encoding.
     """
-    name = detect(path).encoding if encoding == AUTO else encoding
+    if encoding == AUTO:
+        encoding = detect(path).encoding
     with open_raw(path) as file:
-        yield from lines_of_bytes(file, name, str(path))
+        yield from lines_of_bytes(file, encoding, str(path))
 
 
 def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
@@ -157,15 +163,22 @@ def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
         yield from _lines_of_wide(file.read(), encoding, what)
         return
     for number, raw in enumerate(file, start=1):
-        has_mark = number == 1 and raw.startswith(BOM) and codecs.lookup(encoding).name == UTF_8
-        line = raw[len(BOM) :] if has_mark else raw
+        line = raw
+        if number == 1 and codecs.lookup(encoding).name == UTF_8:
+            line = raw.removeprefix(BOM)
         try:
             text = line.decode(encoding)
         except UnicodeDecodeError as error:
             raise _undecodable(
                 what, number, error.start + len(raw) - len(line), raw, encoding
             ) from error
-        yield f"{text[:-2]}\n" if text.endswith("\r\n") else text
+        yield _with_lf(text)
+
+
+def _with_lf(line: str) -> str:
+    if line.endswith("\r\n"):
+        return f"{line[:-2]}\n"
+    return line
 
 
 def _lines_of_wide(raw: bytes, encoding: str, what: str) -> Iterator[str]:
@@ -181,13 +194,13 @@ def _lines_of_wide(raw: bytes, encoding: str, what: str) -> Iterator[str]:
             f" ({error.reason}). Is the file whole, and is data.encoding right?"
         ) from error
     for line in io.StringIO(text.removeprefix("\ufeff"), newline="\n"):
-        yield f"{line[:-2]}\n" if line.endswith("\r\n") else line
+        yield _with_lf(line)
 
 
 def _undecodable(what: str, number: int, place: int, raw: bytes, encoding: str) -> DataError:
-    name = "UTF-8" if encoding == UTF_8 else encoding
     said = (
-        f"{what}:{number}: byte {place + 1} of the line is 0x{raw[place]:02x}, which is not {name}."
+        f"{what}:{number}: byte {place + 1} of the line is 0x{raw[place]:02x}, which is not"
+        f" {display_name(encoding)}."
     )
     marked = next((codec for mark, codec in _MARKS if raw.startswith(mark)), UTF_8)
     if number == 1 and marked != UTF_8:

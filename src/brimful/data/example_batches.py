@@ -175,8 +175,9 @@ def _bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
         bins[fullest].append(number)
         loads[fullest] += lengths[number]
     even = _evenly(lengths, len(bins))
-    is_within = all(sum(lengths[number] for number in filled) <= capacity for filled in even)
-    return sorted(sorted(filled) for filled in (even if is_within else bins))
+    if all(sum(lengths[number] for number in filled) <= capacity for filled in even):
+        bins = even
+    return sorted(map(sorted, bins))
 
 
 def _evenly(lengths: Sequence[int], num_bins: int) -> list[list[int]]:

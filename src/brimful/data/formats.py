@@ -7,12 +7,13 @@ Formats and their columns follow the conventions of TRL
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.rows import Row, column_name, text_of
 from brimful.recipe import DataRecipe
 
@@ -29,17 +30,15 @@ class Message:
 
 
 Prompt = tuple[Message, ...] | str
-"""What an answer follows: messages, which a template turns into text, or text that is used as it
-stands.
-"""
+"""Messages, which a template turns into text, or text that is used unchanged."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """What one row teaches.
+    """A prompt and its completion, from one row.
 
     Attributes:
-        prompt: What stands before the last answer; None: there is no prompt, the whole text is
+        prompt: Everything before the last answer; None: there is no prompt, the whole text is
             learned.
         completion: The last answer, or the whole text.
         where: The row, for errors.
@@ -57,23 +56,21 @@ class Example:
     @property
     def messages(self) -> tuple[Message, ...] | None:
         """The whole conversation; None where the prompt is not one."""
-        return (
-            (*self.prompt, Message("assistant", self.completion))
-            if isinstance(self.prompt, tuple)
-            else None
-        )
+        if not isinstance(self.prompt, tuple):
+            return None
+        return (*self.prompt, Message("assistant", self.completion))
 
 
 def text_of_prompt(example: Example) -> str:
-    """What the example asks, as one text to compare by: its prompt, or the text itself where there
-    is none.
-    """
-    if isinstance(example.prompt, tuple):
-        return "\n".join(
-            message.content if message.role == "user" else f"{message.role}: {message.content}"
-            for message in example.prompt
-        )
-    return example.completion if example.prompt is None else example.prompt
+    """Return the prompt as one text, to compare examples by; the text itself where there is none."""
+    if example.prompt is None:
+        return example.completion
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n".join(
+        clause(message.role != "user", f"{message.role}: ") + message.content
+        for message in example.prompt
+    )
 
 
 @dataclass(frozen=True)
@@ -118,29 +115,31 @@ def _conversations(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, s
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    task, material = (
-        text_of(row, "instruction", where),
-        "" if row.get("input") is None else text_of(row, "input", where),
-    )
-    return (
-        (Message("user", f"{task}\n\n{material}" if material.strip() else task),),
-        text_of(row, "output", where),
-        0,
-    )
+    task, material = text_of(row, "instruction", where), _optional_text(row, "input", where)
+    if material.strip():
+        task = f"{task}\n\n{material}"
+    return (Message("user", task),), text_of(row, "output", where), 0
+
+
+def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
+    if row.get(column) is None:
+        return ""
+    return text_of(row, column, where)
 
 
 def _question(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    reasoning = "" if row.get("reasoning") is None else text_of(row, "reasoning", where).rstrip()
+    reasoning = _optional_text(row, "reasoning", where).rstrip()
     answer = answer_text(row["answer"], where)
     if _MARKED.search(reasoning) or (not reasoning and _MARKED.search(answer)):
         completion = reasoning or answer
     else:
-        completion = f"{reasoning} <answer>{answer}</answer>".lstrip() if answer.strip() else ""
+        marked = f"{reasoning} <answer>{answer}</answer>".lstrip()
+        completion = clause(answer.strip(), marked)
     return (Message("user", text_of(row, "question", where)),), completion, 0
 
 
 _MARKED = re.compile(r"<answer>|####|\\boxed", re.IGNORECASE)
-"""What marks a final answer: the tags of the guide, GSM8K's, LaTeX's."""
+"""Marks of a final answer: the tags of the guide, GSM8K's and LaTeX's."""
 
 
 def answer_text(value: object, where: str) -> str:
@@ -229,12 +228,11 @@ def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[s
         chosen = _columns_in(found, FORMATS[name], data)
         if chosen is not None:
             return name, chosen
-    wanted = "; ".join(f"{name}: {_described(FORMATS[name], data)}" for name in candidates)
-    first = next(iter(FORMATS[candidates[0]].columns))
+    accepted = "; ".join(f"{name}: {_described(FORMATS[name], data)}" for name in candidates)
+    example = f"{next(iter(FORMATS[candidates[0]].columns))}: {[*found, 'NAME'][0]}"
     raise DataError(
-        f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {wanted}. Other"
-        f" names can be given with data.columns, for example data.columns='{{{first}:"
-        f" {found[0] if found else 'NAME'}}}'."
+        f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {accepted}. Other"
+        f" names can be given with data.columns, for example data.columns='{{{example}}}'."
     )
 
 
@@ -242,7 +240,9 @@ def _candidates(data: DataRecipe) -> list[str]:
     """The formats to try: the one asked for, else all that have the columns the recipe gives other
     names to.
     """
-    asked = list(FORMATS) if data.format == "auto" else [data.format]
+    asked: list[str] = [data.format]
+    if data.format == "auto":
+        asked = list(FORMATS)
     known = {name: [*FORMATS[name].columns, *FORMATS[name].optional] for name in asked}
     for column in data.columns:
         names = sorted({name for names in known.values() for name in names})
@@ -273,18 +273,17 @@ def _columns_in(found: list[str], row_format: RowFormat, data: DataRecipe) -> di
 
 def _names(column: str, accepted: tuple[str, ...], data: DataRecipe) -> tuple[str, ...]:
     renamed = {"text": str(data.text_column)} | data.columns
-    return (renamed[column],) if column in renamed else accepted
+    if column in renamed:
+        return (renamed[column],)
+    return accepted
 
 
 def _described(row_format: RowFormat, data: DataRecipe) -> str:
     required = " + ".join(
         "|".join(_names(column, accepted, data)) for column, accepted in row_format.columns.items()
     )
-    return (
-        f"{required} (and {', '.join(row_format.optional)} where there is one)"
-        if row_format.optional
-        else required
-    )
+    optional = f" (and {', '.join(row_format.optional)} where there is one)"
+    return required + clause(row_format.optional, optional)
 
 
 def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
@@ -336,10 +335,12 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
         return values
     if isinstance(values, list) and len(values) in {2, 3}:
         return dict(zip(("question", "answer", "reasoning"), values, strict=False))
+    found = type(values).__name__
+    if isinstance(values, list):
+        found = f"list of {len(values)}"
     raise DataError(
         f"{where}: expected an object with columns, or a list [question, answer] or [question,"
-        " answer, reasoning], found"
-        f" {type(values).__name__}{f' of {len(values)}' if isinstance(values, list) else ''}."
+        f" answer, reasoning], found {found}."
     )
 
 
@@ -348,8 +349,9 @@ def _example(
 ) -> Example:
     prompt, completion, given = row_format.parts(row, where)
     example = Example(prompt, completion, where, "", given)
-    group = document if isinstance(document, str) else text_of_prompt(example)
-    return Example(prompt, completion, where, group, given)
+    if not isinstance(document, str):
+        document = text_of_prompt(example)
+    return replace(example, group=document)
 
 
 def _has_an_empty_answer(example: Example) -> bool:

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import xxhash
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.rows import Column, Row, column_name
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -53,30 +55,37 @@ def open_data_set(
             " nor builtin:NAME."
         )
     loaded = _load(path, config_name, revision)
-    chosen = {
-        name: next((word for word in words if word in loaded), None)
-        for name, words in _SPLIT_NAMES.items()
-    }
-    if chosen["train"] is None and len(loaded) == 1:
-        chosen = {"train": next(iter(loaded))}
-    if chosen["train"] is None:
-        raise DataError(
-            f"data set {path} has no training split; its splits are {', '.join(loaded)}."
-        )
-    used = {name: word for name, word in chosen.items() if word is not None}
-    unused = [word for word in loaded if word not in used.values()]
-    notes = (f"{path}: splits not used: {', '.join(unused)}",) if unused else ()
-    rows = {name: loaded[word] for name, word in used.items()}
-    for word, split in zip(used.values(), rows.values(), strict=True):
+    used = _splits_used(path, list(loaded))
+    notes: tuple[str, ...] = ()
+    if unused := [word for word in loaded if word not in used.values()]:
+        notes = (f"{path}: splits not used: {', '.join(unused)}",)
+    readers, identities = {}, []
+    for name, word in used.items():
+        where = f"data set {path}, split {word}"
         if column is not None:
-            column_name(column, split.column_names, f"data set {path}, split {word}")
-    identity = "\0".join(f"{name}={split._fingerprint}" for name, split in rows.items())
-    description = f"{path}{f' ({config_name})' if config_name else ''} from the Hugging Face hub"
-    readers = {
-        name: _reader(split, f"data set {path}, split {used[name]}", column)
-        for name, split in rows.items()
-    }
-    return HubDataSet(description, readers, xxhash.xxh3_128_hexdigest(identity.encode()), notes)
+            column_name(column, loaded[word].column_names, where)
+        readers[name] = _reader(loaded[word], where, column)
+        identities.append(f"{name}={loaded[word]._fingerprint}")
+    fingerprint = xxhash.xxh3_128_hexdigest("\0".join(identities).encode())
+    description = f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub"
+    return HubDataSet(description, readers, fingerprint, notes)
+
+
+def _splits_used(path: str, names: list[str]) -> dict[str, str]:
+    """The data set's name of each split; an only split is training.
+
+    Raises:
+        DataError: there is no training split.
+    """
+    used = {}
+    for split, accepted in _SPLIT_NAMES.items():
+        if there := [name for name in accepted if name in names]:
+            used[split] = there[0]
+    if "train" in used:
+        return used
+    if len(names) == 1:
+        return {"train": names[0]}
+    raise DataError(f"data set {path} has no training split; its splits are {', '.join(names)}.")
 
 
 def _load(path: str, config_name: str | None, revision: str | None) -> Any:
@@ -84,32 +93,23 @@ def _load(path: str, config_name: str | None, revision: str | None) -> Any:
 
     try:
         return datasets.load_dataset(path, config_name, revision=revision)
-    except (
-        Exception
-    ) as error:  # the library raises whatever its network, parsing and file layers raise
+    # The library raises all kinds of errors of its network, parsing and file layers.
+    except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        where = (
+        offline = " HF_HUB_OFFLINE is set, so only data sets already downloaded can be used."
+        raise DataError(
             f"data.path: {path!r} is no local file or folder, and loading it from the Hugging Face"
-            " hub failed"
-        )
-        offline = (
-            " HF_HUB_OFFLINE is set, so only data sets already downloaded can be used."
-            if hub_is_offline()
-            else ""
-        )
-        raise DataError(f"{where}: {reason.rstrip('.')}.{offline} {_LOCAL_REMEDY}") from error
+            f" hub failed: {reason.rstrip('.')}.{clause(hub_is_offline(), offline)} {_LOCAL_REMEDY}"
+        ) from error
 
 
 def _reader(split: Any, where: str, column: Column | None) -> Callable[[], Iterator[Row]]:
     def rows() -> Iterator[Row]:
-        table = split.select_columns([column]) if isinstance(column, str) else split
-        batches = table.iter(batch_size=1000)
-        values = (
-            (batch.keys(), cells)
-            for batch in batches
-            for cells in zip(*batch.values(), strict=True)
-        )
-        for number, (names, cells) in enumerate(values, start=1):
-            yield Row(dict(zip(names, cells, strict=True)), f"{where}, row {number}")
+        table, number = split, count(1)
+        if isinstance(column, str):
+            table = split.select_columns([column])
+        for batch in table.iter(batch_size=1000):
+            for cells in zip(*batch.values(), strict=True):
+                yield Row(dict(zip(batch, cells, strict=True)), f"{where}, row {next(number)}")
 
     return rows

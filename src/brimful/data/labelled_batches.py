@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError, RecipeError
+from brimful.base.text import clause
 from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels, label_counts
@@ -92,7 +93,7 @@ def shortened(ids: list[int], most: int, num_special_at_end: int) -> list[int]:
     """The first `most` ids; special tokens that stand at the end stay there."""
     if len(ids) <= most:
         return ids
-    tail = ids[len(ids) - num_special_at_end :] if num_special_at_end else []
+    tail = ids[len(ids) - num_special_at_end :]
     return [*ids[: most - len(tail)], *tail]
 
 
@@ -117,36 +118,32 @@ def encode_split(
     """
     most, policy = recipe.sequence_length, recipe.data.long_documents
     encode, at_end = encoder_of(tokenizer), special_tokens_at_end(tokenizer)
-    starts = range(0, len(split.texts), _ENCODED_AT_ONCE)
-    ids = [
-        each for start in starts for each in encode(split.texts[start : start + _ENCODED_AT_ONCE])
-    ]
+    ids: list[list[int]] = []
+    for start in range(0, len(split.texts), _ENCODED_AT_ONCE):
+        ids += encode(split.texts[start : start + _ENCODED_AT_ONCE])
     is_long_E = np.array([len(each) > most for each in ids], dtype=bool)
-    num_long = int(is_long_E.sum())
-    if num_long and policy not in {"truncate", "drop"}:
+    num_cut, num_dropped = int(is_long_E.sum()), 0
+    if num_cut and policy not in {"truncate", "drop"}:
         first = int(np.argmax(is_long_E))
         raise DataError(
-            f"{num_long} of {len(ids)} {name} texts are longer than sequence_length {most}: the"
+            f"{num_cut} of {len(ids)} {name} texts are longer than sequence_length {most}: the"
             f" first is {split.wheres[first]} with {len(ids[first])} tokens, the longest has"
             f" {max(map(len, ids))}. Choose data.long_documents=truncate (their ends are cut) or"
             " drop, or raise sequence_length."
         )
-    if policy == "drop" and num_long:
-        if num_long == len(ids):
+    if policy == "drop" and num_cut:
+        num_cut, num_dropped = 0, num_cut
+        if num_dropped == len(ids):
             raise DataError(
-                f"all {num_long} {name} texts are longer than sequence_length {most} and dropped."
-                " Raise it."
+                f"all {num_dropped} {name} texts are longer than sequence_length {most} and"
+                " dropped. Raise it."
             )
-        split, ids = (
-            _some_of(split, ~is_long_E),
-            [each for each, is_long in zip(ids, is_long_E, strict=True) if not is_long],
-        )
+        split = _some_of(split, ~is_long_E)
+        ids = [each for each in ids if len(each) <= most]
     cut = [shortened(each, most, at_end) for each in ids]
     tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
     offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
-    return EncodedLabels(
-        split, tokens_N, offsets_E, *((0, num_long) if policy == "drop" else (num_long, 0))
-    )
+    return EncodedLabels(split, tokens_N, offsets_E, num_cut, num_dropped)
 
 
 def pad_id_of(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -182,11 +179,10 @@ def class_weights(
         return None
     if isinstance(chosen, str):
         counts_C = np.array(label_counts(targets, labels))
-        others_C = (
-            len(targets) - counts_C
-            if labels.multiple
-            else np.full(len(labels.names), len(targets) / len(labels.names))
-        )
+        if labels.multiple:
+            others_C = len(targets) - counts_C
+        else:
+            others_C = np.full(len(labels.names), len(targets) / len(labels.names))
         return np.where(
             (counts_C > 0) & (others_C > 0), others_C / np.maximum(counts_C, 1), 1.0
         ).astype(np.float32)
@@ -220,39 +216,24 @@ def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
 def told_of(
     splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDArray[np.float32] | None
 ) -> list[str]:
-    """What a user should know of the texts before training."""
-    told = []
+    """Return lines about the texts of each split and the weights, for before training."""
+    lines, has_few = [], len(labels.names) <= _FEW
     for name, encoded in splits.items():
-        counts = label_counts(encoded.split.targets, labels)
-        shares = (
-            ", ".join(
-                f"{label} {count:,}" for label, count in zip(labels.names, counts, strict=True)
-            )
-            if len(labels.names) <= _FEW
-            else f"{len(labels.names)} labels"
-        )
-        changed = "".join(
-            f"; {number:,} {what}"
-            for number, what in (
-                (encoded.num_cut, "cut to this length"),
-                (encoded.num_dropped, "too long and dropped"),
-            )
-            if number
-        )
+        shares = f"{len(labels.names)} labels"
+        if has_few:
+            counts = zip(labels.names, label_counts(encoded.split.targets, labels), strict=True)
+            shares = ", ".join(f"{label} {count:,}" for label, count in counts)
+        cut = clause(encoded.num_cut, f"; {encoded.num_cut:,} cut to this length")
+        dropped = clause(encoded.num_dropped, f"; {encoded.num_dropped:,} too long and dropped")
         median, longest = int(np.median(encoded.lengths_E)), int(encoded.lengths_E.max())
-        told.append(
+        lines.append(
             f"{name}: {len(encoded):,} texts ({shares}) of {median} tokens in the median, the"
-            f" longest {longest:,}{changed}"
+            f" longest {longest:,}{cut}{dropped}"
         )
-    if weights_C is not None and len(labels.names) <= _FEW:
-        told.append(
-            "weights: "
-            + ", ".join(
-                f"{label} {weight:.3g}"
-                for label, weight in zip(labels.names, weights_C.tolist(), strict=True)
-            )
-        )
-    return told
+    if weights_C is not None and has_few:
+        weights = zip(labels.names, weights_C.tolist(), strict=True)
+        lines.append("weights: " + ", ".join(f"{label} {weight:.3g}" for label, weight in weights))
+    return lines
 
 
 def _some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
@@ -347,7 +328,9 @@ class Passes:
         for row, each in enumerate(ids):
             inputs_BT[row, : len(each)] = each
             mask_BT[row, : len(each)] = 1
-        return torch.from_numpy(inputs_BT), None if mask_BT.all() else torch.from_numpy(mask_BT)
+        if mask_BT.all():
+            return torch.from_numpy(inputs_BT), None
+        return torch.from_numpy(inputs_BT), torch.from_numpy(mask_BT)
 
 
 def _evenly_cut(numbers: list[int], most: int) -> list[list[int]]:
@@ -400,11 +383,9 @@ def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> 
     """How much each target counts, in the targets' shape."""
     if weights_C is None:
         return np.ones(targets.shape, dtype=np.float32)
-    return (
-        weights_C[targets]
-        if targets.ndim == 1
-        else np.where(targets > 0, weights_C, np.float32(1)).astype(np.float32)
-    )
+    if targets.ndim == 1:
+        return weights_C.take(targets)
+    return np.where(targets > 0, weights_C, np.float32(1)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -426,11 +407,9 @@ class LabelledBatch:
         """The sum of the texts' weights, so that the loss is their weighted mean over the whole
         step; of texts with several labels their number.
         """
-        return (
-            float(self.weights.sum(dtype=np.float64))
-            if self.targets.ndim == 1
-            else float(len(self.ids))
-        )
+        if self.targets.ndim == 1:
+            return float(self.weights.sum(dtype=np.float64))
+        return float(len(self.ids))
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
         """Rows of similar length together, in passes of at most `max(sizes)` x the longest row

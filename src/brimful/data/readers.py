@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines
 from brimful.data.rows import Column, Row, column_name, missing_column, text_of
 from brimful.data.tables import csv_rows, tsv_rows
@@ -64,8 +65,10 @@ class Reading:
         """What a recipe's data section says; header auto: the first row names the columns, unless
         one is given by its number.
         """
-        by_number = isinstance(data.text_column, int) or isinstance(data.label_column, int)
-        has_header = data.header if isinstance(data.header, bool) else not by_number
+        has_header = data.header
+        if not isinstance(has_header, bool):
+            by_number = isinstance(data.text_column, int) or isinstance(data.label_column, int)
+            has_header = not by_number
         return cls(
             data.text_column,
             data.document_start,
@@ -87,7 +90,9 @@ class Reading:
 
     def format_of(self, path: Path) -> str | None:
         """As the function of that name, unless `file_type` says the format."""
-        return format_of(path) if self.file_type == AUTO else f".{self.file_type}"
+        if self.file_type == AUTO:
+            return format_of(path)
+        return f".{self.file_type}"
 
 
 _AS_EVER = Reading()
@@ -97,8 +102,10 @@ def format_of(path: Path) -> str | None:
     """The known suffix of a file, .gz left out; None when it is not a file brimful reads."""
     name = path.name.lower()
     inner = name.removesuffix(".gz")
-    found = next((suffix for suffix in SUFFIXES if inner.endswith(suffix)), None)
-    return None if found == ".parquet" and name.endswith(".gz") else found
+    for suffix in SUFFIXES:
+        if inner.endswith(suffix) and (suffix != ".parquet" or inner == name):
+            return suffix
+    return None
 
 
 def read_file(path: Path, reading: Reading) -> Iterator[str]:
@@ -199,11 +206,8 @@ def documents_of_rows(rows: Iterable[str], document_start: str | None) -> Iterat
     if document_start is None:
         yield from rows
         return
-    lines = (
-        line
-        for row in rows
-        for line in io.StringIO(row if row.endswith("\n") else f"{row}\n", newline="\n")
-    )
+    texts = (f"{row.removesuffix(chr(10))}\n" for row in rows)
+    lines = (line for text in texts for line in io.StringIO(text, newline="\n"))
     yield from documents_of_lines(lines, document_start)
 
 
@@ -219,13 +223,10 @@ def _json_value(line: str, what: str, number: int) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        torn = (
-            ""
-            if line.endswith("\n")
-            else " The line does not end with a line break: the file may be cut off."
-        )
+        torn = " The line does not end with a line break: the file may be cut off."
         raise DataError(
-            f"{what}:{number}: not valid JSON: {error}.{torn} Every line must hold one JSON object."
+            f"{what}:{number}: not valid JSON: {error}.{clause(not line.endswith(chr(10)), torn)}"
+            " Every line must hold one JSON object."
         ) from error
 
 
@@ -248,11 +249,9 @@ def _json_rows(
             f"{what}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}. Is the"
             " file whole?"
         ) from error
-    lists = (
-        [rows for rows in value.values() if isinstance(rows, list)]
-        if isinstance(value, dict)
-        else [value]
-    )
+    lists = [value]
+    if isinstance(value, dict):
+        lists = [rows for rows in value.values() if isinstance(rows, list)]
     if len(lists) != 1 or not isinstance(lists[0], list):
         raise DataError(
             f"{what}: expected a list of objects, or an object that holds exactly one such list,"
@@ -266,8 +265,10 @@ def _parquet_rows(path: Path, column: Column | None) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            wanted = [column_name(column, names, str(path))] if isinstance(column, str) else None
-            batches = file.iter_batches(batch_size=1024, columns=wanted)
+            columns = None
+            if isinstance(column, str):
+                columns = [column_name(column, names, str(path))]
+            batches = file.iter_batches(batch_size=1024, columns=columns)
             rows = (row for batch in batches for row in batch.to_pylist())
             for number, row in enumerate(rows, start=1):
                 yield Row(row, f"{path}, row {number}")

@@ -113,11 +113,9 @@ class TokenSequences:
         these numbers.
         """
         pieces = self._shuffle.draw(first_sample, count)
-        return (
-            self._stream_batch(pieces)
-            if self._layout == "stream"
-            else self._document_batch(np.concatenate([order for order, _ in pieces]))
-        )
+        if self._layout == "stream":
+            return self._stream_batch(pieces)
+        return self._document_batch(np.concatenate([order for order, _ in pieces]))
 
     def _stream_batch(self, pieces: list[tuple[Int64Array, int]]) -> Batch:
         num_starts = min(
@@ -136,9 +134,8 @@ class TokenSequences:
         for row, sequence in enumerate(order_B):
             start, length = int(self._starts_W[sequence]), int(self._lengths_W[sequence])
             targets_BT[row, :length] = self._tokens_N[start : start + length]
-            first = (
-                1 if start == 0 else 0
-            )  # before the first document stands the end-of-text the array is filled with
+            # The array is filled with end-of-text, which is what precedes the first document.
+            first = int(start == 0)
             inputs_BT[row, first:length] = self._tokens_N[start + first - 1 : start + length - 1]
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 

@@ -5,7 +5,7 @@ become re-iterable documents or rows.
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -16,8 +16,9 @@ import xxhash
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.text import listed
 from brimful.data import builtin, hub
-from brimful.data.encodings import AUTO, UTF_8, check_encoding, detect
+from brimful.data.encodings import AUTO, check_encoding, detect, display_name
 from brimful.data.readers import SUFFIXES, Reading, format_of, read_file, read_rows, texts_of_rows
 from brimful.data.rows import Column, Row
 from brimful.recipe import DataRecipe
@@ -271,11 +272,9 @@ def _no_such_file(path: Path) -> DataError:
     there = sorted(
         entry.name for entry in path.parent.iterdir() if entry.is_dir() or format_of(entry)
     )
-    listing = (
-        f" In {path.parent} there are: {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}."
-        if there
-        else f" {path.parent} holds nothing readable."
-    )
+    listing = f" {path.parent} holds nothing readable."
+    if there:
+        listing = f" In {path.parent} there are: {listed(there, 8)}."
     return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
 
 
@@ -300,16 +299,17 @@ def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
         )
     by_split: dict[str, list[Path]] = {}
     for path in readable:
-        word = _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
-        by_split.setdefault(_SPLIT_OF_WORD[word["word"].lower()] if word else "", []).append(path)
+        split, match = "", _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
+        if match:
+            split = _SPLIT_OF_WORD[match["word"].lower()]
+        by_split.setdefault(split, []).append(path)
     if "train" not in by_split:
         return _open_files(str(folder), folder, {"train": readable}, access)
-    unused = [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]
-    notes = (
-        (f"{folder}: not used, because other files are named after splits: {', '.join(unused)}",)
-        if unused
-        else ()
-    )
+    notes = []
+    if unused := [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]:
+        notes.append(
+            f"{folder}: not used, because other files are named after splits: {', '.join(unused)}"
+        )
     return _open_files(str(folder), folder, by_split, access, notes)
 
 
@@ -318,41 +318,27 @@ def _open_files(
     root: Path,
     by_split: Mapping[str, list[Path]],
     access: _Access[Items],
-    notes: tuple[str, ...] = (),
+    notes: Sequence[str] = (),
 ) -> AnyPart[Items]:
-    ordered = {name: by_split[name] for name in ("train", "validation", "test") if name in by_split}
-    readings: dict[Path, tuple[Reading, str | None]] = {
-        path: _reading(path, access.reading) for paths in ordered.values() for path in paths
-    }
-    splits = {
-        name: access.items(
-            _named(what, paths), _reader({path: readings[path][0] for path in paths}, access)
-        )
-        for name, paths in ordered.items()
-    }
-    checksum = xxhash.xxh3_128()
-    for name, paths in ordered.items():
-        for path in paths:
+    checksum, splits = xxhash.xxh3_128(), {}
+    encodings, all_notes, files = set(), [*notes], 0
+    for name in ("train", "validation", "test"):
+        readings = {}
+        for path in by_split.get(name, ()):
+            readings[path], note = _reading(path, access.reading)
+            encodings.add(display_name(readings[path].encoding))
+            if note:
+                all_notes.append(note)
             checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
             _add_content(checksum, path)
-    files = sum(map(len, ordered.values()))
-    encodings = ", ".join(
-        sorted(
-            {
-                "UTF-8" if reading.encoding == UTF_8 else reading.encoding
-                for reading, _ in readings.values()
-            }
-        )
-    )
+        if readings:
+            splits[name] = access.items(_named(what, list(readings)), _reader(readings, access))
+            files += len(readings)
     description = (
-        f"{what} ({files} file{'s' * (files != 1)}; {encodings}, line ends normalised to LF)"
+        f"{what} ({files} file{'s' * (files != 1)}; {', '.join(sorted(encodings))}, line ends"
+        " normalised to LF)"
     )
-    return AnyPart(
-        description,
-        splits,
-        checksum.hexdigest(),
-        (*notes, *(note for _, note in readings.values() if note)),
-    )
+    return AnyPart(description, splits, checksum.hexdigest(), tuple(all_notes))
 
 
 def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
@@ -378,14 +364,9 @@ def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
 
 
 def _named(what: str, paths: list[Path]) -> str:
-    return (
-        str(paths[0])
-        if len(paths) == 1
-        else (
-            f"{what}"
-            f" ({', '.join(path.name for path in paths[:3])}{', ...' if len(paths) > 3 else ''})"
-        )
-    )
+    if len(paths) == 1:
+        return str(paths[0])
+    return f"{what} ({listed([path.name for path in paths], 3)})"
 
 
 def _reader(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data.rows import Column, Row, column_name, short
 
 _LISTED = 20
@@ -38,18 +39,14 @@ def tsv_rows(
     """The same of tab-separated fields, a row a line. Quotation marks are text, unless a field
     stands wholly within properly doubled ones.
     """
-    rows = (
-        (
-            number,
-            (
-                [_unquoted(value) for value in line.removesuffix("\n").split("\t")]
-                if line.strip("\n")
-                else []
-            ),
-        )
-        for number, line in _without_nul(lines, what)
-    )
+    rows = ((number, _tsv_fields(line)) for number, line in _without_nul(lines, what))
     yield from _table_rows(rows, what, column, has_header)
+
+
+def _tsv_fields(line: str) -> list[str]:
+    if not line.strip("\n"):
+        return []
+    return [_unquoted(value) for value in line.removesuffix("\n").split("\t")]
 
 
 def _without_nul(lines: Iterator[str], what: str) -> Iterator[tuple[int, str]]:
@@ -64,8 +61,9 @@ def _without_nul(lines: Iterator[str], what: str) -> Iterator[tuple[int, str]]:
 
 def _unquoted(value: str) -> str:
     inner = value[1:-1]
-    quoted = len(value) >= 2 and value[0] == value[-1] == '"' and '"' not in inner.replace('""', "")
-    return inner.replace('""', '"') if quoted else value
+    if len(value) >= 2 and value[0] == value[-1] == '"' and '"' not in inner.replace('""', ""):
+        return inner.replace('""', '"')
+    return value
 
 
 class _CsvFields:
@@ -106,7 +104,7 @@ class _CsvFields:
                 " '\\r' '\\n' < FILE > FILE.csv"
             )
         place = self._first + _line_of_open_quote(self._of_row)
-        until = f" and is not closed properly before line {last}" if last > place else ""
+        until = clause(last > place, f" and is not closed properly before line {last}")
         return DataError(
             f"{self._what}:{place}: not valid CSV: {error}. Look for a quotation mark that is not"
             " closed or not doubled: the last one opens in "
@@ -123,7 +121,8 @@ def _line_of_open_quote(lines: list[str]) -> int:
     for number, line in enumerate(lines):
         for character in line:
             if character == '"' and (in_quotes or at_start):
-                opened = number if not in_quotes else opened
+                if not in_quotes:
+                    opened = number
                 in_quotes, at_start = not in_quotes, False
             else:
                 at_start = not in_quotes and character in ",\n"
@@ -154,26 +153,20 @@ def _table_rows(
 def _names(fields: list[str], where: str, column: Column | None, has_header: bool) -> list[str]:
     names = list(map(str, range(len(fields))))
     if has_header:
-        first = {name: number for number, name in reversed(list(enumerate(fields)))}
-        names = [
-            name if first[name] == number else names[number] for number, name in enumerate(fields)
-        ]
+        for name in dict.fromkeys(fields):
+            names[fields.index(name)] = name
     if column is not None:
         column_name(column, names, where)
     return names
 
 
 def _ragged(fields: list[str], names: list[str], where: str, has_header: bool) -> DataError:
-    listed = (
-        f", but the header names {len(names)}: {', '.join(names[:_LISTED])}"
-        if has_header
-        else f", but the first row has {len(names)}"
-    )
-    many = (
-        f" The row runs over {sum(field.count(chr(10)) for field in fields) + 1} lines: is a"
-        " quotation mark not closed?"
-    )
+    expected = f"the first row has {len(names)}"
+    if has_header:
+        expected = f"the header names {len(names)}: {', '.join(names[:_LISTED])}"
+    breaks = sum(field.count("\n") for field in fields)
+    hint = f" The row runs over {breaks + 1} lines: is a quotation mark not closed?"
     return DataError(
-        f"{where}: {len(fields)} fields{listed}. The first field is"
-        f" {short(fields[0])}.{many if any(chr(10) in field for field in fields) else ''}"
+        f"{where}: {len(fields)} fields, but {expected}. The first field is"
+        f" {short(fields[0])}.{clause(breaks, hint)}"
     )

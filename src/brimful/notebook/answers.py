@@ -133,7 +133,7 @@ def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) ->
 
 def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
     """What the classifier says of texts."""
-    from brimful.classification.predict import Wanted, predict  # noqa: PLC0415
+    from brimful.classification.predict import PredictionRequest, predict  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder) / "texts.jsonl", Path(folder) / "labels.jsonl"
@@ -142,7 +142,7 @@ def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
         )
         predict(
             run_folder,
-            Wanted(str(source), ("data.text_column=text",), output, "jsonl"),
+            PredictionRequest(str(source), ("data.text_column=text",), output, "jsonl"),
             tell=lambda note: None,
         )
         rows = list(read_journal(output))

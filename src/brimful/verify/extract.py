@@ -112,7 +112,9 @@ def program(text: str, row: Mapping[str, Any]) -> str:
     """The first fenced block, or the part of a text that is code."""
     del row
     blocks = code_blocks(text)
-    return blocks[0] if blocks else _without_talk(text)
+    if blocks:
+        return blocks[0]
+    return _without_talk(text)
 
 
 def continuation(text: str, row: Mapping[str, Any]) -> str:
@@ -145,8 +147,7 @@ EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
 
 
 def _opened(row: Mapping[str, Any]) -> str:
-    prompt = str(row["prompt"])
-    return prompt if prompt.endswith("\n") else f"{prompt}\n"
+    return f"{str(row['prompt']).removesuffix(chr(10))}\n"
 
 
 def _with_body(opened: str, code: str) -> Iterator[str]:
@@ -190,4 +191,6 @@ def python_verdict(answer: str) -> tuple[str, str]:
     kind, _, what = verdict.error.partition(": ")
     if verdict.line is not None:
         return code, f"does not parse: {kind}, line {verdict.line}{f': {what}' if what else ''}"
-    return code, "parses as Python" if verdict.parses else f"is no program: {verdict.error}"
+    if verdict.parses:
+        return code, "parses as Python"
+    return code, f"is no program: {verdict.error}"

@@ -150,7 +150,9 @@ def _plain(text: str) -> str:
     for spelling, replacement in _SPELLINGS:
         plain = spelling.sub(replacement, plain)
     plain = plain.strip()
-    return plain[:-1] if plain.endswith(".") and not plain.endswith("..") else plain
+    if plain.endswith("..") or not plain.endswith("."):
+        return plain
+    return plain[:-1]
 
 
 def _is_unit(text: str) -> bool:
@@ -176,4 +178,6 @@ def _value(match: re.Match[str]) -> Decimal | None:
     if not under:
         return None
     value = ARITHMETIC.divide(over, under)
-    return -value if "-" in {match["sign"], match["inner"]} else value
+    if "-" in {match["sign"], match["inner"]}:
+        return -value
+    return value

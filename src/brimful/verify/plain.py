@@ -68,12 +68,18 @@ def _pack(value: object) -> object:
         return str.__str__(value)
     if isinstance(value, int):
         number = int.__int__(value)
-        return number if number.bit_length() <= _JSON_INTEGER_BITS else {"int": hex(number)}
+        return _packed_integer(number)
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, list):
         return [_pack(item) for item in list.__iter__(value)]
     return {_name_of(value): _parts(value)}
+
+
+def _packed_integer(number: int) -> object:
+    if number.bit_length() > _JSON_INTEGER_BITS:
+        return {"int": hex(number)}
+    return number
 
 
 def _name_of(value: object) -> str:

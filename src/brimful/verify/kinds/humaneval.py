@@ -19,7 +19,9 @@ def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
     if not answer.strip() or len(answer) > MAX_CODE_CHARACTERS:
         return None
     code = function(answer, row)
-    return _program_of_code(code, row) if parses(code).parses else None
+    if not parses(code).parses:
+        return None
+    return _program_of_code(code, row)
 
 
 def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:

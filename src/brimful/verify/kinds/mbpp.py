@@ -17,7 +17,9 @@ def _program(answer: str, row: Mapping[str, Any]) -> Program | None:
     if len(answer) > MAX_CODE_CHARACTERS:
         return None
     code = program(answer, row)
-    return _program_of_code(code, row) if parses(code).parses else None
+    if not parses(code).parses:
+        return None
+    return _program_of_code(code, row)
 
 
 def _program_of_code(code: str, row: Mapping[str, Any]) -> Program:

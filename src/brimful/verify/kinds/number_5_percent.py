@@ -25,7 +25,9 @@ def _agrees(value: Decimal, reference: Decimal) -> bool:
 
 
 def _rounded(value: Decimal) -> Decimal:
-    return value if value.adjusted() > _TOO_LARGE_TO_ROUND else ARITHMETIC.quantize(value, _PLACES)
+    if value.adjusted() > _TOO_LARGE_TO_ROUND:
+        return value
+    return ARITHMETIC.quantize(value, _PLACES)
 
 
 def _verify(answer: str, reference: str) -> Verdict:

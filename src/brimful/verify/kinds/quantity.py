@@ -43,7 +43,7 @@ def _reference(text: str) -> tuple[Decimal, tuple[Unit, ...]]:
     units = units_spelled(read.unit)
     if not units:
         raise ValueError(
-            f"{text[:80]!r} has no unit that brimful knows; brimful/data/units.py lists them"
+            f"{text[:80]!r} has no unit that brimful knows; brimful/data/units.toml lists them"
         )
     return read.value, units
 
