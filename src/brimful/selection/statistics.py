@@ -4,8 +4,9 @@ many paths were found.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from brimful.base.errors import DataError
@@ -45,9 +46,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of answers: the shortest, the middle one, the one that nine of ten do not exceed, the
-    longest.
-    """
+    """Tokens of answers: minimum, median, 90th percentile and maximum."""
 
     minimum: int
     median: int
@@ -137,33 +136,43 @@ def statistics_of(
     of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
     for sample in samples:
         of_question[sample.question].append(sample)
-    everything = [sample for drawn in of_question.values() for sample in drawn]
+    by_question = list(of_question.values())
+    everything = list(chain.from_iterable(by_question))
     fates = Counter(sample.fate for sample in everything)
-    kinds = dict.fromkeys(question.kind for question in questions if question.kind is not None)
-    kept = [_kept(drawn) for drawn in of_question.values()]
-    paths = [
-        sum(sample.fate in {"kept", "enough"} for sample in drawn) for drawn in of_question.values()
-    ]
+    num_correct = sum(sample.is_correct for sample in everything)
+    num_answered = sum(sample.status != "unparsed" for sample in everything)
+    paths = list(map(_distinct_correct_paths, by_question))
     return Statistics(
         questions=len(questions),
         samples=len(everything),
         tokens=sum(sample.tokens for sample in everything),
         fates={fate: fates[fate] for fate in FATES},
-        correct=_share(sum(sample.is_correct for sample in everything), len(everything)),
-        answered=_share(sum(sample.status != "unparsed" for sample in everything), len(everything)),
-        questions_by_kept=_counts(kept, rules.keep_per_prompt),
-        questions_by_correct=_counts([_tenth(drawn) for drawn in of_question.values()], BINS),
+        correct=_share(num_correct, len(everything)),
+        answered=_share(num_answered, len(everything)),
+        questions_by_kept=_counts(list(map(_kept, by_question)), rules.keep_per_prompt),
+        questions_by_correct=_counts(list(map(_tenth, by_question)), BINS),
         questions_by_paths=_counts(paths, max(paths, default=0)),
-        kinds={
-            kind: _kind(
-                [of_question[question.id] for question in questions if question.kind == kind]
-            )
-            for kind in kinds
-        },
+        kinds=_kinds(questions, of_question),
         lengths=_lengths([sample.tokens for sample in everything]),
         lengths_kept=_lengths([sample.tokens for sample in everything if sample.fate == "kept"]),
         reasons=_reasons(everything, {question.id: question.text for question in questions}),
     )
+
+
+def _distinct_correct_paths(samples: Sequence[JudgedSample]) -> int:
+    """Ways of solving a question among its samples, kept or beyond what is kept."""
+    return sum(sample.fate in {"kept", "enough"} for sample in samples)
+
+
+def _kinds(
+    questions: Sequence[SampledPrompt], of_question: Mapping[str, list[JudgedSample]]
+) -> dict[str, KindCounts]:
+    """Counts by kind of question, in the order in which kinds first occur."""
+    by_kind: dict[str, list[list[JudgedSample]]] = {}
+    for question in questions:
+        if question.kind is not None:
+            by_kind.setdefault(question.kind, []).append(of_question[question.id])
+    return {kind: _kind(samples) for kind, samples in by_kind.items()}
 
 
 def refuse_nothing_kept(statistics: Statistics) -> None:
