@@ -22,7 +22,7 @@ from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
 from brimful.planning.plan import Choice
-from brimful.planning.search import SAME_TIME, Found, highest_useful, search, split
+from brimful.planning.search import SAME_TIME, SearchResult, highest_useful, search, split
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
 from brimful.planning.work import PARTS, IrregularWork, Work
@@ -55,7 +55,7 @@ def tracer(by_hand: Callable[..., Any]) -> Tracer:
 class Searching(Protocol):
     def __call__(
         self, *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **rates: Any
-    ) -> Found: ...
+    ) -> SearchResult: ...
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def found(prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]) -> S
 
     def find(
         *overrides: str, free_mib: int = AMPLE, steps: int | None = None, **changes: Any
-    ) -> Found:
+    ) -> SearchResult:
         return search(prepared(*overrides, free_mib=free_mib), tracer, rates(**changes), steps)
 
     return find
 
 
-def _seconds(found: Found) -> float:
+def _seconds(found: SearchResult) -> float:
     assert found.taken.time is not None
     return found.taken.time.seconds
 

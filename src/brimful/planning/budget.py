@@ -1,5 +1,5 @@
-"""Whether a run keeps to a time, a sum of money or the length of a session, by how much it does
-not, and how many steps would. No torch.
+"""Budgets: whether a run stays within a time, a sum of money or the length of a session, and how many
+steps do. No torch.
 """
 
 import bisect
@@ -12,8 +12,7 @@ from typing import Any, Literal
 from brimful.base.errors import RequestError
 from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
-from brimful.planning.memory import Verdict
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Prediction, Verdict, verdict_on
 
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:\$|usd)", re.IGNORECASE)
 _SHELL = "Within double quotes a shell replaces $5: write '$5' in single quotes, or 5usd."
@@ -21,34 +20,33 @@ _SHELL = "Within double quotes a shell replaces $5: write '$5' in single quotes,
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may take: seconds or US dollars."""
+    """The most that a run may take, in seconds or US dollars."""
 
     kind: Literal["time", "money"]
     limit: float
 
     @property
     def name(self) -> str:
-        """Of the prediction that it limits."""
+        """The name of the limited prediction."""
         return "total_time_s" if self.kind == "time" else "cost_usd"
 
     @property
     def phrase(self) -> str:
         """`in 3h 00m` or `for $5.00`."""
-        return f"{'in' if self.kind == 'time' else 'for'} {self.told(self.limit)}"
+        preposition = "in" if self.kind == "time" else "for"
+        return f"{preposition} {self.format(self.limit)}"
 
-    def told(self, amount: float) -> str:
-        """An amount of what is limited, as people read it."""
+    def format(self, amount: float) -> str:
+        """Return an amount in the unit of the budget, for people."""
         return format_duration(amount) if self.kind == "time" else format_money(amount)
 
     def verdict(self, prediction: Prediction) -> Verdict:
-        """Whether the run surely keeps to it, may or may not, or surely does not."""
-        if prediction.high <= self.limit:
-            return "fits"
-        return "uncertain" if prediction.low <= self.limit else "does not fit"
+        """Return whether the run surely, perhaps or surely not stays within the budget."""
+        return verdict_on(prediction, self.limit)
 
 
 def session_seconds(text: str) -> float:
-    """The length of a session, as `--session` says it.
+    """Parse the argument of `--session` and return seconds.
 
     Raises:
         RequestError: not a time above zero.
@@ -60,10 +58,10 @@ def session_seconds(text: str) -> float:
 
 
 def parse_budget(text: str) -> Budget:
-    """A time as in `parse_duration`, or money: `$5`, `5usd`.
+    """Parse a time as in `parse_duration`, or money such as `$5` or `5usd`.
 
     Raises:
-        RequestError: neither, or nothing.
+        RequestError: the text is neither.
     """
     money = _MONEY.fullmatch(text.strip())
     if money:
@@ -71,9 +69,9 @@ def parse_budget(text: str) -> Budget:
         if limit > 0:
             return Budget("money", limit)
     elif not text.strip() or re.fullmatch(r"[\d.]+", text.strip()):
-        said = "is empty" if not text.strip() else f"{text!r} has no unit"
+        problem = f"{text!r} has no unit" if text.strip() else "is empty"
         raise RequestError(
-            f"--budget {said}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
+            f"--budget {problem}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
             f" {_SHELL}"
         )
     try:
@@ -86,11 +84,11 @@ def parse_budget(text: str) -> Budget:
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, float]:
-    """`2.5` (every device asked about) and `NAME=0.8` -> US dollars an hour by exact device name,
-    "" being every device.
+    """Parse prices such as `2.5` (for every device) and `NAME=0.8`. Return US dollars an hour by exact
+    device name, with "" for every device.
 
     Raises:
-        RequestError: no such number, or a device named twice.
+        RequestError: not a price, or a device is named twice.
         DeviceError: no device of the catalog has this name.
     """
     prices: dict[str, float] = {}
@@ -117,32 +115,32 @@ def parse_prices(texts: Sequence[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a run takes on another device: seconds, and US dollars where its price is known."""
+    """Time and cost of a run on another device; no cost where its price is unknown."""
 
     device: str
     time: Prediction
     money: Prediction | None
 
     def amount(self, budget: Budget) -> Prediction | None:
-        """What the budget limits."""
+        """Return the prediction that the budget limits."""
         return self.time if budget.kind == "time" else self.money
 
     def keeps_to(self, budget: Budget) -> bool:
-        """Surely."""
+        """Return whether the run surely stays within the budget."""
         amount = self.amount(budget)
         return amount is not None and budget.verdict(amount) == "fits"
 
 
 @dataclass(frozen=True)
 class BudgetCheck:
-    """What comes of a budget on one device.
+    """A budget compared with a run on one device.
 
     Attributes:
-        budget: Asked for.
+        budget: The limit.
         verdict: As in Budget.verdict.
-        amount: What the run takes, in the unit of the budget.
-        total_steps: Of the run.
-        steps: How many surely keep to the budget; 0 for none.
+        amount: Prediction for the run, in the unit of the budget.
+        total_steps: Number of steps of the run.
+        steps: Number of steps that surely stay within the budget; 0 for none.
         others: Other devices, ranked.
     """
 
@@ -155,7 +153,7 @@ class BudgetCheck:
 
     @property
     def over(self) -> float:
-        """How much more than the budget is expected; negative where some is left."""
+        """Expected amount above the budget; negative where some is left."""
         return self.amount.value - self.budget.limit
 
     def to_json(self) -> dict[str, Any]:
@@ -166,7 +164,7 @@ class BudgetCheck:
 def answer(
     budget: Budget, predicted_at: Callable[[int], Mapping[str, Prediction]], total_steps: int
 ) -> BudgetCheck:
-    """Whether a run keeps to a budget, and how many steps would.
+    """Compare a run with a budget and find the number of steps that stay within it.
 
     Args:
         budget: Limits total_time_s or cost_usd.
@@ -179,39 +177,39 @@ def answer(
         budget.limit,
         key=lambda count: predicted_at(count)[budget.name].high,
     )
-    while (
-        steps and predicted_at(steps)[budget.name].high > budget.limit
-    ):  # a step more can bring an evaluation less
+    # Not monotonic: with one step more a run can have one evaluation less.
+    while steps and predicted_at(steps)[budget.name].high > budget.limit:
         steps -= 1
     return BudgetCheck(budget, budget.verdict(amount), amount, total_steps, steps)
 
 
 def ranked(offers: Sequence[Offer], budget: Budget) -> list[Offer]:
-    """Those that surely keep to the budget first: to a time, the cheapest first, to money, the
-    quickest. Then the others, the nearest first.
+    """Sort offers: first those that surely stay within the budget, the cheapest first for a time
+    and the quickest first for money; then the others by how little they exceed it.
     """
 
     def order(offer: Offer) -> tuple[bool, float, float]:
         money = offer.money.value if offer.money else math.inf
-        by_time, by_money = (offer.time.value, money), (money, offer.time.value)
         keeps = offer.keeps_to(budget)
-        return (not keeps, *(by_money if keeps == (budget.kind == "time") else by_time))
+        if keeps == (budget.kind == "time"):
+            return not keeps, money, offer.time.value
+        return not keeps, offer.time.value, money
 
     return sorted((offer for offer in offers if offer.amount(budget)), key=order)
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """A run cut into sessions that are killed at their end.
+    """A run in sessions that are killed at their end.
 
     Attributes:
         session_s: Length of a session.
-        count: Sessions the run takes: expected, low, high.
-        every: Optimizer steps between checkpoints that lose least.
+        count: Number of sessions: expected, low, high.
+        every: Optimizer steps between checkpoints that lose the least time.
         interval_s: The same in seconds.
         checkpoint_s: Time of one checkpoint.
-        lost_share: Of a killed session's time after its start, what checkpoints and work to be done
-            again take.
+        lost_share: Share of a killed session, after its start, that is spent on checkpoints and on
+            work that the next session repeats.
     """
 
     session_s: float
@@ -227,7 +225,8 @@ class Sessions:
 
 
 def checkpoint_interval_s(checkpoint_s: float, interruption_s: float) -> float:
-    """Time between checkpoints that loses least: sqrt(2 x checkpoint x time to the interruption).
+    """Return the time between checkpoints that loses the least: sqrt(2 x checkpoint x time to the
+    interruption).
 
     Young 1974 (CACM 17:9); Daly 2006 (FGCS 22:3) shows that it holds where a checkpoint takes much
     less than the time to the interruption.
@@ -238,9 +237,9 @@ def checkpoint_interval_s(checkpoint_s: float, interruption_s: float) -> float:
 def sessions(
     session_s: float, predicted: Mapping[str, Prediction], checkpoint_s: float
 ) -> Sessions:
-    """How many sessions a run takes when each is killed at its end, and how often to save.
+    """Return how many sessions a run takes when each is killed at its end, and how often to save.
 
-    Each session starts and compiles anew, and repeats on average half of what lies between two
+    Each session starts and compiles again, and repeats on average half of the work between two
     checkpoints.
 
     Args:
@@ -254,13 +253,8 @@ def sessions(
     """
     step_s, anew_s = predicted["step_time_s"].value, predicted["start_time_s"].value
     room_s = session_s - anew_s - checkpoint_s
-    every = max(
-        1,
-        min(
-            round(min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2) / step_s),
-            int(room_s // step_s),
-        ),
-    )
+    best_s = min(checkpoint_interval_s(checkpoint_s, session_s), session_s / 2)
+    every = max(1, min(round(best_s / step_s), int(room_s // step_s)))
     interval_s = every * step_s
     share = 1 / (1 + checkpoint_s / interval_s)
     last_s, each_s = (session_s - anew_s) * share, (session_s - anew_s - interval_s / 2) * share

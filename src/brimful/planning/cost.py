@@ -1,5 +1,5 @@
-"""What a run takes beside its steps (evaluation, checkpoints, compiling, start), and what all of it
-takes in energy and money. No torch.
+"""The whole run: time of evaluation, checkpoints, compiling and start beside the steps, and its energy
+and cost. No torch.
 """
 
 import math
@@ -14,20 +14,20 @@ from brimful.planning.plan import Plan, Prediction
 from brimful.recipe import Recipe
 
 EVALUATIONS_PER_RUN = 10
-"""About so many with `evaluation.every: auto`; see `evaluate_every`."""
+"""Approximate number of evaluations with `evaluation.every: auto`; see `evaluate_every`."""
 CHECKPOINT_AFTER_S = 60.0
 MOST_CHECKPOINT_SHARE = 1 / 20
-"""What `checkpoint.every: auto` means in the loop: about one a minute, but no more than this share
+"""`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this share
 of the time for writing them.
 """
 CHECKPOINT_BYTES_PER_S = (60e6, 200e6, 1e9)
-"""Low, expected, high rate at which a checkpoint is copied, written, hashed, synced and read back.
-Measured here 157 to 240 MB/s (2 cores, checkpoints of 20 to 300 MB, 2026-11-21); the rest is
+"""Low, expected and high rate at which a checkpoint is copied, written, hashed, synced and read back.
+Measured 157 to 240 MB/s (2 cores, checkpoints of 20 to 300 MB, 2026-11-21); the rest is
 assumption.
 """
 HASH_BYTES_PER_S = 260e6
-"""Copying, hashing and reading back without waiting for the disk: bytes over CPU time of the same
-measurement.
+"""Rate of copying, hashing and reading back without waiting for the disk: bytes over CPU time in the
+same measurement.
 """
 COMPILE_S = (7.0, COMPILE_SECONDS, 60.0)
 """Low as measured on a CPU (planning.choices); high is an assumption for GPUs that tune their
@@ -47,22 +47,22 @@ FORWARD_SHARE = {
 6 FLOPs per parameter and token. For plans that do not know their own evaluation batch's.
 """
 FORWARD_SPREAD = 1.3
-"""Factor either way on that share (assumption)."""
+"""The share may be larger or smaller by this factor (assumption)."""
 SHARE_SPREAD = 1.15
-"""The same on a share predicted from the evaluation batch's own operators: it errs with the step,
-but not quite alike (assumption).
+"""The same for a share predicted from the operators of the evaluation batch (assumption). Its error
+is much like that of the step.
 """
 UNREAD_VALIDATION = (0.02, 0.3, 1.5)
-"""Where the data are not read, one epoch over what the whole run sees: fifty, about three, or less
-than one epoch (assumption).
+"""Low, expected and high size of an epoch over the sequences of the whole run, while the data are not
+read: fifty epochs, about three, or less than one (assumption).
 """
 POWER_SHARE = (0.35, 0.76, 1.0)
-"""Mean power over the board's limit. Expected: 8 x H100 under training loads drew 76 % of their
-rating (arXiv 2506.14551, read 2026-11-21); low: an assumption for small models that leave the
-device idle between kernels; the limit is the most there can be.
+"""Low, expected and high mean power over the board's limit. Expected: 8 x H100 under training loads drew 76 % of their
+rating (arXiv 2506.14551, read 2026-11-21); low: an assumption for small models, which
+leave the device idle between kernels.
 """
 PARTS = ("training_time_s", "evaluation_time_s", "checkpoint_time_s", "start_time_s")
-"""What total_time_s is made of."""
+"""Parts of total_time_s."""
 WHOLE_RUN = (
     *PARTS,
     "total_time_s",
@@ -71,12 +71,12 @@ WHOLE_RUN = (
     "billion_tokens_s",
     "billion_tokens_usd",
 )
-"""Names of predictions that are made here."""
+"""Names of the predictions of `whole_run`."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What is known beside recipe and plan; each better than the guess made without it.
+    """Optional facts about a run, each better than the guess made without it.
 
     Attributes:
         price: Of an hour of the device.
@@ -98,8 +98,8 @@ def conditions_of(
     prices: Mapping[str, float] | None = None,
     disk_bytes_per_s: float | None = None,
 ) -> Conditions:
-    """Price and power limit of a device from the catalog; `prices` (see `budget.parse_prices`) go
-    first.
+    """Return price and power limit of a device from the catalog; `prices` (see
+    `budget.parse_prices`) take precedence.
     """
     return Conditions(
         price=_price_of(device_name, prices or {}),
@@ -116,7 +116,7 @@ def _price_of(device_name: str, prices: Mapping[str, float]) -> Price | None:
 
 
 def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
-    """The plan with `whole_run` among its predictions."""
+    """Return the plan with the predictions of `whole_run`."""
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
 
@@ -124,10 +124,10 @@ def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
 def whole_run(
     recipe: Recipe, plan: Plan, conditions: Conditions, steps: int | None = None
 ) -> dict[str, Prediction]:
-    """PARTS and total_time_s, and where power and price are known energy_wh and cost_usd.
+    """Predict PARTS and total_time_s, and energy_wh and cost_usd where power and price are known.
 
-    Where the length of the run is unknown: billion_tokens_s of training alone, and where the price
-    is known billion_tokens_usd.
+    For a run of unknown length, predict billion_tokens_s of training alone, and billion_tokens_usd
+    where the price is known.
 
     Args:
         recipe: Says how often the run evaluates and saves.
@@ -146,39 +146,40 @@ def whole_run(
         billion = _times(
             step_time, 1e9 / (plan.effective_batch * plan.sequence_length), "training alone"
         )
-        return {"billion_tokens_s": billion} | (
-            {"billion_tokens_usd": cost(billion, conditions.price)} if conditions.price else {}
-        )
+        predicted = {"billion_tokens_s": billion}
+        if conditions.price:
+            predicted["billion_tokens_usd"] = cost(billion, conditions.price)
+        return predicted
     training = _times(step_time, steps, f"{steps:,} steps")
-    found = {
+    predicted = {
         "training_time_s": training,
         "evaluation_time_s": _evaluation(recipe, plan, conditions, step_time, steps),
         "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps),
         "start_time_s": _start(plan),
     }
-    total = total_time(found)
-    found["total_time_s"] = total
+    total = total_time(predicted)
+    predicted["total_time_s"] = total
     if conditions.power_w:
-        found["energy_wh"] = energy(total, conditions.power_w)
+        predicted["energy_wh"] = energy(total, conditions.power_w)
     if conditions.price is not None:
-        found["cost_usd"] = cost(total, conditions.price)
-    return found
+        predicted["cost_usd"] = cost(total, conditions.price)
+    return predicted
 
 
 def evaluate_every(recipe: Recipe, steps: int) -> int:
-    """Optimizer steps from one evaluation of a run to the next."""
+    """Return the number of optimizer steps between two evaluations."""
     every = recipe.evaluation.every
     return max(1, steps // EVALUATIONS_PER_RUN) if every == "auto" else every
 
 
 def evaluations(recipe: Recipe, steps: int) -> int:
-    """Of a run: one every so many steps, and one at its end."""
+    """Return the number of evaluations of a run, the one at its end included."""
     return math.ceil(steps / evaluate_every(recipe, steps))
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
-    """The sum of PARTS. Training and evaluation err together, so their intervals add; with the
-    other parts they combine in quadrature.
+    """Return the sum of PARTS. The errors of training and evaluation are correlated, so their
+    intervals add; with those of the other parts they combine in quadrature.
     """
     together = ("training_time_s", "evaluation_time_s")
     value = sum(part.value for part in parts.values())
@@ -195,9 +196,7 @@ def total_time(parts: Mapping[str, Prediction]) -> Prediction:
 
 
 def energy(total: Prediction, power_w: float) -> Prediction:
-    """Watt hours of the device alone, from the time of the whole run and the board's power
-    limit.
-    """
+    """Return the watt hours of the device alone, from the time of the run and its power limit."""
     low, expected, high = (share * power_w / 3600 for share in POWER_SHARE)
     basis = (
         f"{POWER_SHARE[1]:.0%} of {power_w:g} W on average ({POWER_SHARE[0]:.0%} to"
@@ -207,7 +206,7 @@ def energy(total: Prediction, power_w: float) -> Prediction:
 
 
 def cost(total: Prediction, price: Price) -> Prediction:
-    """US dollars of renting the device for a time."""
+    """Return the US dollars of renting the device for a time."""
     hourly = price.usd_per_hour / 3600
     source = f"{price.source}, read {price.read}" if price.read else f"given by {price.source}"
     return Prediction(
@@ -219,7 +218,7 @@ def cost(total: Prediction, price: Price) -> Prediction:
 
 
 def checkpoint_seconds(recipe: Recipe, plan: Plan, conditions: Conditions) -> Prediction:
-    """Time of one checkpoint: trained weights and optimizer states."""
+    """Return the time of one checkpoint of trained weights and optimizer states."""
     states = plan.memory_terms.get("optimizer states", 0)
     trained = plan.memory_terms.get("weights" if recipe.adapter is None else "adapters", 0)
     low, expected, high = CHECKPOINT_BYTES_PER_S
@@ -263,17 +262,16 @@ def _evaluation(
     recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
 ) -> Prediction:
     count = evaluations(recipe, steps)
-    sequences, told = _validation_sequences(recipe, conditions, steps)
-    share = plan.evaluation_share or FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
-    spread, batch = (
-        SHARE_SPREAD if plan.evaluation_share else FORWARD_SPREAD,
-        recipe.effective_batch,
-    )
+    sequences, note = _validation_sequences(recipe, conditions, steps)
+    share, spread, batch = plan.evaluation_share, SHARE_SPREAD, recipe.effective_batch
+    if not share:
+        share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
+        spread = FORWARD_SPREAD
     return Prediction(
         count * sequences.value / batch * share * step_time.value,
         count * sequences.low / batch * share / spread * step_time.low,
         count * sequences.high / batch * share * spread * step_time.high,
-        f"{count:,} x {round(sequences.value):,} validation sequences{told}",
+        f"{count:,} x {round(sequences.value):,} validation sequences{note}",
     )
 
 
@@ -299,11 +297,11 @@ def _checkpoints(
 
     def count(training_s: float) -> int:
         every = recipe.checkpoint.every
-        by_interval = (
-            int(training_s // max(CHECKPOINT_AFTER_S, each.value / MOST_CHECKPOINT_SHARE))
-            if every == "auto"
-            else steps // every
-        )
+        if every == "auto":
+            interval_s = max(CHECKPOINT_AFTER_S, each.value / MOST_CHECKPOINT_SHARE)
+            by_interval = int(training_s // interval_s)
+        else:
+            by_interval = steps // every
         return min(steps, evaluations(recipe, steps) + by_interval)
 
     number = count(training.value)

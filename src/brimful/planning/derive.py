@@ -1,8 +1,8 @@
-"""Plan = derive(Recipe, Device): choices with reasons, the fastest way that fits, its memory and
-its time.
+"""Derive a plan from a recipe and a device: choices with reasons, the fastest way that fits, its
+memory and its time.
 
-Everything the user fixed in the recipe's `plan` section is respected. The recipe's effective batch
-is never changed.
+Everything that the user fixed in the recipe's `plan` section is kept. The effective batch of the
+recipe is never changed.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
-from brimful.planning.search import Candidate, Found, search, split
+from brimful.planning.search import Candidate, SearchResult, search, split
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
@@ -24,7 +24,7 @@ from brimful.recipe import Recipe
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known beside recipe and device, each better than the guess made without it.
+    """Optional facts about a run, each better than the guess made without it.
 
     Attributes:
         vocabulary: Real size of the tokenizer.
@@ -64,7 +64,7 @@ class Derived:
 
 
 def derive(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()) -> Plan:
-    """How `recipe` runs on `device`.
+    """Return the plan of a recipe on a device.
 
     Raises:
         PlanError: it does not fit, not even one sequence at a time.
@@ -75,9 +75,7 @@ def derive(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts(
 
 
 def refuse_what_cannot_fit(derived: Derived) -> None:
-    """Raises PlanError with both numbers and a way out where the plan's micro-batch does not fit;
-    doubt is no refusal.
-    """
+    """Raise PlanError if the plan's micro-batch surely does not fit; an uncertain one is allowed."""
     footprint, recipe = derived.footprint, derived.prepared.recipe
     if footprint.verdict == "does not fit":
         sequences = (
@@ -95,7 +93,7 @@ def refuse_what_cannot_fit(derived: Derived) -> None:
 def derive_with_memory(
     recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()
 ) -> Derived:
-    """The plan and the memory it rests on, also where it does not fit."""
+    """Return the plan and the memory that it rests on, even if it does not fit."""
     prepared = prepare(
         recipe,
         device,
@@ -113,11 +111,28 @@ def derive_with_memory(
 
 
 def _plan(
-    prepared: Prepared, facts: Facts, found: Found, footprint: Footprint, total_steps: int | None
+    prepared: Prepared,
+    facts: Facts,
+    found: SearchResult,
+    footprint: Footprint,
+    total_steps: int | None,
 ) -> Plan:
     recipe, device, choices, taken = prepared.recipe, prepared.device, prepared.choices, found.taken
     predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken)
-    outside = () if device.kind == "cpu" else ("CUDA context and libraries", "process")
+    terms = dict(footprint.terms)
+    if device.kind != "cpu":
+        for outside in ("CUDA context and libraries", "process"):
+            terms.pop(outside, None)
+    time_terms: dict[str, float] = {}
+    evaluation_share = threads = None
+    if taken.time is not None:
+        seconds = predicted["step_time_s"].value
+        time_terms = {
+            name: each * seconds / taken.time.seconds for name, each in taken.time.terms.items()
+        }
+        evaluation_share = _evaluation_share(recipe, taken, taken.time)
+    if device.kind == "cpu":
+        threads = device.threads if recipe.plan.threads == "auto" else recipe.plan.threads
     return Plan(
         recipe=recipe.name,
         device=device.to_json(),
@@ -141,66 +156,49 @@ def _plan(
         packing=str(choices["packing"].value),
         loss_chunk=int(choices["loss_chunk"].value),
         loader_workers=int(choices["loader_workers"].value),
-        threads=(
-            None
-            if device.kind != "cpu"
-            else (device.threads if recipe.plan.threads == "auto" else recipe.plan.threads)
-        ),
+        threads=threads,
         parameters=prepared.model.parameters or footprint.parameters,
         sequence_length=recipe.sequence_length,
         total_steps=total_steps,
         predicted=predicted,
-        memory_terms={name: size for name, size in footprint.terms.items() if name not in outside},
-        time_terms=(
-            {}
-            if taken.time is None
-            else {
-                name: each * predicted["step_time_s"].value / taken.time.seconds
-                for name, each in taken.time.terms.items()
-            }
-        ),
-        evaluation_share=(
-            None if taken.time is None else _evaluation_share(recipe, taken, taken.time)
-        ),
+        memory_terms=terms,
+        time_terms=time_terms,
+        evaluation_share=evaluation_share,
         correction=(facts.correction or Correction()).factor,
         rates_basis="" if facts.rates is None else basis_of(facts.rates, device),
     )
 
 
 def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float | None:
-    """Time of scoring a sequence over time of training on it."""
+    """Return the time of scoring a sequence over the time of training on it."""
     sequence_s = time.evaluation_s / (EVALUATION_FACTOR * taken.micro_batch)
     return sequence_s / (time.seconds / recipe.effective_batch) or None
 
 
 def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Prediction]:
-    """Step time, throughput and share of the peak; the interval is that of the rates, or of earlier
-    runs on the device.
+    """Return step time, throughput and MFU, with the interval of the rates or of earlier runs on the
+    device.
     """
     if taken.time is None or facts.rates is None:
         return {}
     recipe, device, correction = prepared.recipe, prepared.device, facts.correction or Correction()
-    low, high = (
-        (correction.low / correction.factor, correction.high / correction.factor)
-        if correction.runs
-        else facts.rates.share
-    )
+    low, high = facts.rates.share
     seconds = taken.time.seconds
     basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
     if correction.runs:
+        low, high = correction.low / correction.factor, correction.high / correction.factor
         basis += (
             f"; corrected by {correction.runs} earlier run{'s' * (correction.runs > 1)} on this"
             " device"
         )
     peak = device.dense_flop_per_s.get(str(prepared.choices["precision"].value))
-    least_s = (
-        taken.time.model_flop / peak if peak else 0.0
-    )  # nothing is faster than its matrix units
+    # Nothing is faster than the device's matrix units.
+    least_s = taken.time.model_flop / peak if peak else 0.0
     step = Prediction(
         max(seconds, least_s), max(low * seconds, least_s), max(high * seconds, least_s), basis
     )
     tokens = recipe.effective_batch * recipe.sequence_length
-    found = {
+    predicted = {
         "step_time_s": step,
         "tokens_per_s": Prediction(
             tokens / step.value, tokens / step.high, tokens / step.low, "from the step time"
@@ -209,16 +207,16 @@ def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Pred
     if peak:
         flop = taken.time.model_flop
         value, low, high = (flop / (each * peak) for each in (step.value, step.high, step.low))
-        told = (
+        basis = (
             "forward and backward FLOPs, causal attention counted by half, nothing computed twice,"
             f" of {peak / 1e12:,.4g} TFLOP/s dense"
         )
-        found["mfu"] = Prediction(value, low, high, told)
-    return found
+        predicted["mfu"] = Prediction(value, low, high, basis)
+    return predicted
 
 
 def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str, Prediction]:
-    """What will be measured: torch's allocator on CUDA, the process on a CPU."""
+    """Return the peaks that a run will measure: torch's allocator on CUDA, the process on a CPU."""
     peaks = {"peak_memory_bytes": footprint.driver if device.kind == "cpu" else footprint.reserved}
     if device.kind != "cpu":
         peaks |= {
@@ -230,8 +228,8 @@ def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str,
 
 
 def total_steps_of(recipe: Recipe, train_sequences: int | None) -> int | None:
-    """Optimizer updates of the whole run; None where that needs the number of training sequences
-    and it is unknown.
+    """Return the number of optimizer steps of a run; None where it needs the number of training
+    sequences and that is unknown.
     """
     if recipe.training.steps is not None:
         return recipe.training.steps

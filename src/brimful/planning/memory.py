@@ -1,4 +1,4 @@
-"""From a trace and a device to the peak memory, term by term, with its interval and a verdict.
+"""Peak memory of a trace on a device, term by term, with an interval and a verdict.
 
 Suffixes: E events, S storages.
 """
@@ -8,12 +8,12 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from brimful.planning.allocator import MIN_BLOCK_BYTES, AllocatorSettings, Usage, replay
-from brimful.planning.plan import Prediction
+from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL, Work
@@ -37,22 +37,20 @@ NEAR = 1.05
 would be reserved in most cases.
 """
 
-Verdict = Literal["fits", "uncertain", "does not fit"]
-
 
 class Traces(Protocol):
     """Traces of one step for every micro-batch."""
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of this micro-batch."""
+        """Return the trace of a micro-batch."""
 
     def work_at(self, micro_batch: int) -> Work:
-        """What its operators compute."""
+        """Return the work of its operators."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One storage that is alive at the peak."""
+    """A storage that is alive at the peak."""
 
     num_bytes: int
     kind: str
@@ -66,11 +64,10 @@ class Footprint:
     Attributes:
         micro_batch: Sequences per forward and backward pass.
         terms: Bytes by term at the moment when most is allocated; they add up to `driver_bytes`.
-        allocated, reserved, driver: Peaks in bytes: what torch's tensors take, what its allocator
-            holds, what the driver shows. Their upper ends may lie beyond the device also where the
-            verdict is "fits": what the allocator keeps where nothing stops it, which it gives back
-            where memory is short.
-        usable_bytes: What the device can give in all.
+        allocated, reserved, driver: Peaks in bytes: of torch's tensors, of its allocator, and as
+            the driver shows. Their upper ends may exceed the device although the verdict is "fits":
+            the allocator caches more than it needs, and frees that when memory is short.
+        usable_bytes: Memory of the device that the process can use.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
         parameters, trainable: As the trace counted them.
@@ -91,7 +88,7 @@ class Footprint:
 
     @property
     def headroom_bytes(self) -> int:
-        """What is left of the device at the expected peak; negative when it does not fit."""
+        """Memory left at the expected peak; negative when it does not fit."""
         return self.usable_bytes - round(self.driver.value)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,18 +111,17 @@ class Footprint:
 
 
 Known = dict[str, list[int | None]]
-"""Results of replays by what was replayed; plain values, to be kept from one process to the next.
-"""
+"""Results of replays by key; plain values, to be stored from one process to the next."""
 
 
 class Replayed:
-    """A trace as one kind of device sees it: with workspaces, and what the allocator makes of it.
-    Shared by devices that differ in size only.
+    """A trace on one kind of device: with the workspaces of its matrix library, and replayed through
+    the allocator. Devices that differ in size only share it.
 
     Args:
-        make: Gives the trace; not called for what is known.
-        workspace_bytes: Of each of the matrix library's workspaces.
-        key: Names the trace in `known`.
+        make: Makes the trace; not called for known results.
+        workspace_bytes: Size of each workspace.
+        key: Name of the trace in `known`.
         known: Results of earlier replays; new ones are added.
     """
 
@@ -136,36 +132,29 @@ class Replayed:
         key: str = "",
         known: Known | None = None,
     ) -> None:
-        self._make, self._workspace_bytes, self._key = (
-            make,
-            workspace_bytes,
-            f"{key}/{workspace_bytes}",
-        )
+        self._make, self._workspace_bytes = make, workspace_bytes
+        self._key = f"{key}/{workspace_bytes}"
         self._known: Known = {} if known is None else known
 
     @cached_property
     def trace(self) -> Trace:
-        """With the workspaces in it."""
+        """The trace with the workspaces in it."""
         return with_workspaces(self._make(), self._workspace_bytes)
 
     @cached_property
     def usage(self) -> Usage:
-        """On a device without limit."""
+        """The replay on a device without limit."""
         return self._replay(None)
 
     @cached_property
     def allocated_bytes(self) -> int:
-        """Peak of the blocks in use if each is as large as it must be; never above what a replay
-        gives, and needs none.
-        """
+        """The peak if each block is as small as it can be: a lower bound that needs no replay."""
         blocks_S = -(-self.trace.sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         events_E = self.trace.events_E
         return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
 
     def fits_in(self, limit_bytes: int) -> bool:
-        """Whether the allocator gets through with this much memory, giving back what it only
-        holds.
-        """
+        """Return whether the allocator gets through with this much memory, freeing its cache."""
         if self.allocated_bytes > limit_bytes:
             return False
         if (
@@ -175,9 +164,8 @@ class Replayed:
         ):
             within = self._replay(limit_bytes)
             if not within.gave_back:
-                self._known[f"{self._key}/None"] = list(
-                    dataclasses.astuple(within)
-                )  # the limit was never met, so without it nothing differs
+                # The limit was never reached, so the replay without it is the same.
+                self._known[f"{self._key}/None"] = list(dataclasses.astuple(within))
             return within.out_of_memory_event is None
         if self.usage.peak_reserved_bytes <= limit_bytes:
             return True
@@ -196,11 +184,11 @@ class Replayed:
 
 
 class Replays:
-    """Replayed traces of one step by workspace and micro-batch; devices with the same kernels share
-    them.
+    """Replayed traces of one step by workspace and micro-batch, shared by devices with the same
+    kernels.
 
     Attributes:
-        known: Results of replays, of this process and of earlier ones.
+        known: Results of replays in this process and in earlier ones.
     """
 
     def __init__(self, traces: Traces, known: Known | None = None) -> None:
@@ -209,7 +197,7 @@ class Replays:
         self.known: Known = {} if known is None else known
 
     def at(self, micro_batch: int, workspace_bytes: int) -> Replayed:
-        """The replayed trace of this micro-batch."""
+        """Return the replayed trace of a micro-batch."""
         key = (micro_batch, workspace_bytes)
         if key not in self._made:
             make = functools.partial(self._traces.at, micro_batch)
@@ -217,20 +205,18 @@ class Replays:
         return self._made[key]
 
     def work_at(self, micro_batch: int) -> Work:
-        """What the operators of this micro-batch compute."""
+        """Return the work of a micro-batch's operators."""
         return self._traces.work_at(micro_batch)
 
     def release(self) -> None:
-        """Let go of the traces of single micro-batches, a few MB each; they are made again when
-        asked for.
-        """
+        """Free the traces of single micro-batches, a few MB each; they are made again on demand."""
         for replayed in self._made.values():
             replayed.__dict__.pop("trace", None)
 
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
-    """The trace with the matrix library's workspaces, which are there from the first product on and
-    stay.
+    """Return the trace with the matrix library's workspaces, which are allocated at the first product
+    and stay.
     """
     if not workspace_bytes:
         return trace
@@ -255,8 +241,8 @@ def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
 def footprint(
     replayed: Replayed, target: Target, micro_batch: int, *, lengths_vary: bool = False
 ) -> Footprint:
-    """Peak memory of a replayed trace on a device; `lengths_vary` where batches are not all of one
-    length.
+    """Return the peak memory of a replayed trace on a device. `lengths_vary`: batches have several
+    lengths.
     """
     if target.kind == "cuda":
         return _cuda_footprint(
@@ -275,9 +261,6 @@ def footprint(
     )
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     limit = target.usable_bytes
-    verdict: Verdict = (
-        "fits" if driver.high <= limit else ("does not fit" if driver.low > limit else "uncertain")
-    )
     terms = {
         **_terms(trace, peak_event),
         "allocator slack": round(reserved.value) - round(allocated),
@@ -290,7 +273,7 @@ def footprint(
         reserved,
         driver,
         limit,
-        verdict,
+        verdict_on(driver, limit),
         phase_at(trace, peak_event),
         trace.parameters,
         trace.trainable,
@@ -334,8 +317,8 @@ def _cuda_footprint(
 
 
 def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
-    """Out of memory is what the allocator cannot serve after giving back what it only holds; the
-    interval is that of live tensors and the context.
+    """Return the verdict on CUDA, where a step fails if the allocator cannot serve it even after
+    freeing its cache. The interval is that of live tensors and the context.
     """
     if replayed.fits_in(sure_bytes(target)):
         return "fits"
@@ -343,17 +326,17 @@ def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
 
 
 def sure_bytes(target: Target) -> int:
-    """What the allocator can have at least."""
+    """Return the least memory that the allocator can have."""
     return int((target.torch_bytes - target.context_uncertainty_bytes) / ALLOCATED_SHARE[1])
 
 
 def possible_bytes(target: Target) -> int:
-    """What the allocator may have at most before a step surely fails."""
+    """Return the most memory that the allocator may have."""
     return int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
 
 
 def cuda_high_at_least(replayed: Replayed, target: Target, *, lengths_vary: bool) -> float:
-    """What the upper end of `driver` in the footprint is at least, without a replay."""
+    """Return a lower bound of the upper end of `driver` in the footprint, without a replay."""
     share = (VARYING_SHARE if lengths_vary else RESERVED_SHARE)[1]
     return (
         share * replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
@@ -361,7 +344,7 @@ def cuda_high_at_least(replayed: Replayed, target: Target, *, lengths_vary: bool
 
 
 def phase_at(trace: Trace, event: int) -> str:
-    """Name of the phase an event belongs to, without its count."""
+    """Return the name of the phase of an event, without its count."""
     name = ""
     for mark, first in trace.marks.items():
         if first <= event:
@@ -370,7 +353,7 @@ def phase_at(trace: Trace, event: int) -> str:
 
 
 def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[Tensor, ...]:
-    """The largest storages alive after an event."""
+    """Return the largest storages that are alive after an event."""
     alive_S = trace.alive_at(event)
     top = alive_S[np.argsort(-trace.sizes_S[alive_S], kind="stable")[:count]]
     return tuple(
@@ -392,7 +375,7 @@ def _terms(trace: Trace, event: int) -> dict[str, int]:
 
 
 def standing_bytes(trace: Trace) -> int:
-    """Weights, adapters and optimizer states at the moment when tensors take most."""
+    """Return the bytes of weights, adapters and optimizer states at the peak."""
     terms = _terms(trace, int(trace.live_E().argmax()))
     return sum(terms[name] for name in ("weights", "adapters", "optimizer states"))
 

@@ -1,8 +1,8 @@
 """One trace for all micro-batches and any number of blocks: sizes are affine in the micro-batch,
 equal blocks repeat.
 
-Neither is believed: `affine` refuses traces whose events differ, `stretch` refuses steps whose
-blocks do not repeat, and the caller checks both against a further trace.
+Both are checked: `affine` refuses traces whose events differ, `stretch` refuses steps whose blocks
+do not repeat, and the caller compares the result with a further trace.
 
 Suffixes: E events, S storages.
 """
@@ -19,40 +19,37 @@ from brimful.planning.trace import Int32Array, Int64Array, Trace, same_events
 from brimful.planning.work import GLOBAL, ParametricWork
 
 EXAMPLES = (4, 5)
-"""Blocks that a step can be traced with to be stretched.
+"""Numbers of blocks in a trace that can be stretched.
 
-Going forward a block ends tensors of the one before it, going backward of the one after it. With
-four blocks the two in the middle stand for all: forward the later one repeats, backward the earlier
-one, so what either ends is a tensor of the other. Where a block touches both neighbours in one
-pass, five are needed, of which the third repeats.
+In the forward pass a block frees tensors of the block before it, in the backward pass of the block
+after it. With four blocks, the third repeats in the forward pass and the second in the backward
+pass, so that each frees tensors of the other. Where a block touches both neighbours in one pass,
+five are needed, of which the third repeats.
 """
 
 
 class Irregular(Exception):
-    """The step is not a repetition of equal blocks, or sizes are not affine; it has to be traced as
-    it is.
-    """
+    """The step does not repeat equal blocks, or sizes are not affine: it has to be traced whole."""
 
 
 @dataclass(frozen=True)
 class ParametricTrace:
     """Events that hold for every micro-batch, with sizes that are affine in it.
 
-    The chunked loss is traced with two chunks. A third and later one takes and gives back what the
-    second did, so peaks stand for any number of chunks; with one chunk the second one's tensors are
+    The chunked loss is traced with two chunks. Later chunks allocate and free what the second one
+    does, so peaks hold for any number of chunks; with one chunk the tensors of the second one are
     empty.
 
     Attributes:
         trace: The events; its sizes are those of one micro-batch.
-        base_S: Bytes that depend on neither.
+        base_S: Bytes that depend on neither micro-batch nor chunk.
         slope_S: Bytes per sequence of the micro-batch.
         chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last,
             partial chunk.
         sequence_length: Tokens per sequence.
         loss_chunk: Tokens per chunk of the loss.
-        lowest: The smallest micro-batch it holds for: operators may treat one sequence in a way of
-            their own.
-        work: What the operators compute; None where that does not follow from small traces.
+        lowest: The smallest micro-batch that it holds for: one sequence may be a special case.
+        work: Work of the operators; None where it does not follow from small traces.
     """
 
     trace: Trace
@@ -65,8 +62,8 @@ class ParametricTrace:
     work: ParametricWork | None = None
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as
-        large.
+        """Return the trace of a micro-batch, with an evaluation batch that is EVALUATION_FACTOR
+        times as large.
         """
         sequences_S = np.where(
             self.trace.is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch
@@ -84,7 +81,7 @@ class ParametricTrace:
 
 
 def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:
-    """Bytes at 0 and per unit of the line through two traces, for every storage.
+    """Return intercept and slope of the line through two traces, in bytes for every storage.
 
     Raises:
         Irregular: the events differ, or a size does not grow by whole bytes.
@@ -98,13 +95,13 @@ def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Arr
 
 
 def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
-    """The trace of a model with `blocks` equal blocks, from one with few.
+    """Return the trace of a model with `blocks` equal blocks from one with few.
 
     Args:
         short: A step with as many blocks as EXAMPLES says.
         blocks: At least as many.
-        longer: The same step with one block more, from which sizes outside the blocks that grow
-            with their number are known.
+        longer: The same step with one block more, which shows how sizes outside the blocks grow
+            with their number.
 
     Raises:
         Irregular: the blocks do not repeat.
@@ -148,7 +145,7 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
 
 
 def equal(one: Trace, other: Trace) -> bool:
-    """Whether two traces tell the same, whatever their numbering of storages."""
+    """Return whether two traces are equal except for the numbers of their storages."""
     return (
         one.events_E.shape == other.events_E.shape
         and np.array_equal(np.sign(one.events_E), np.sign(other.events_E))
@@ -164,7 +161,7 @@ def _by_event(trace: Trace, values_S: Int64Array | Int32Array) -> Int64Array | I
 
 
 def _birth_events(trace: Trace) -> Int64Array:
-    """For each event, the event at which its storage was born."""
+    """Return for each event the event that allocated its storage."""
     birth_S = np.zeros(len(trace.sizes_S), np.int64)
     born = trace.events_E > 0
     birth_S[trace.events_E[born] - 1] = np.flatnonzero(born)
@@ -174,7 +171,7 @@ def _birth_events(trace: Trace) -> Int64Array:
 
 @dataclass(frozen=True)
 class _Example:
-    """A few blocks that stand for many."""
+    """A few traced blocks that represent many."""
 
     size: int
     blocks: int
@@ -185,7 +182,7 @@ class _Example:
 
     @property
     def alike(self) -> list[int]:
-        """Blocks that are like each other: all but the first and the last."""
+        """Blocks that equal each other: all but the first and the last."""
         return list(range(1, self.size - 1))
 
     @property
@@ -193,14 +190,16 @@ class _Example:
         return self.blocks - self.size
 
     def source(self, layer: int, *, falling: bool = False) -> int:
-        """Which of the example's blocks a block of the long model is like in a pass over them."""
+        """Return the traced block that a block of the long model equals in a pass over all blocks."""
         after = self.blocks - 1 - layer
-        if layer == 0 or after == 0:
-            return 0 if layer == 0 else self.size - 1
+        if layer == 0:
+            return 0
+        if after == 0:
+            return self.size - 1
         repeats = 1 if self.size == 4 and falling else 2
         if layer < repeats:
             return layer
-        return self.size - 1 - after if after < self.size - 1 - repeats else repeats
+        return max(repeats, self.size - 1 - after)
 
 
 def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
@@ -214,7 +213,7 @@ def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
 
 
 def _ordinals(layers_S: Int32Array) -> Int64Array:
-    """Number of each storage among those of its block."""
+    """Return the number of each storage among those of its block."""
     ordinal_S = np.zeros(len(layers_S), np.int64)
     for layer in np.unique(layers_S):
         members = layers_S == layer
@@ -223,8 +222,8 @@ def _ordinals(layers_S: Int32Array) -> Int64Array:
 
 
 def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
-    """Runs of events of one block (start, end, shift of the block's number), in the order they have
-    with all blocks.
+    """Return the runs of events of one block (start, end, shift of the block's number), in their
+    order with all blocks.
     """
     labels_E = short.event_layers_E
     changes = np.flatnonzero(np.diff(labels_E)) + 1
@@ -262,24 +261,22 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
 
 
 def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _Example) -> None:
-    """The run of a block that repeats may touch tensors of the blocks that are alike, and of the
-    others those that have their like there.
+    """Raise Irregular unless the run of a repeating block touches only tensors of equal blocks, or
+    tensors of other blocks that have an equal one there.
     """
     ordinal_S = _ordinals(short.layers_S)
     own_S = np.flatnonzero(short.layers_S == 1)
     for number in np.unique(np.abs(short.events_E[run[0] : run[1]]) - 1):
         if short.layers_S[number] in example.alike:
             continue
-        like = (
-            own_S[ordinal_S[number]]
-            if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S)
-            else None
-        )
-        if (
-            like is None
-            or short.sizes_S[like] != short.sizes_S[number]
-            or short.kinds_S[like] != short.kinds_S[number]
-        ):
+        has_equal = False
+        if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S):
+            like = own_S[ordinal_S[number]]
+            has_equal = (
+                short.sizes_S[like] == short.sizes_S[number]
+                and short.kinds_S[like] == short.kinds_S[number]
+            )
+        if not has_equal:
             raise Irregular(
                 f"a block that repeats makes or ends a tensor of block {short.layers_S[number]}"
                 " that others do not have"
@@ -289,9 +286,7 @@ def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _E
 def _origins(
     short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int
 ) -> tuple[Int64Array, Int64Array]:
-    """For each storage of the long trace: the storage of the short one that it is like, and its
-    block.
-    """
+    """Return for each storage of the long trace the equal storage of the short one, and its block."""
     members = {
         layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)
     }
@@ -302,7 +297,7 @@ def _origins(
 def _renamed(
     short: Trace, origin_S: Int64Array, layer_S: Int64Array
 ) -> tuple[Int32Array, tuple[str, ...]]:
-    """Places with the number of the block they now stand for."""
+    """Return the places with the numbers of their blocks in the long trace."""
     table: dict[tuple[int, int], int] = {}
     names: list[str] = []
     places_S = np.empty(len(origin_S), np.int32)
@@ -313,29 +308,28 @@ def _renamed(
         key = (place, layer)
         if key not in table:
             table[key] = len(names)
-            names.append(
-                pattern.sub(f"{short.blocks}.{layer}", short.places[place])
-                if layer != GLOBAL
-                else short.places[place]
-            )
+            name = short.places[place]
+            if layer != GLOBAL:
+                name = pattern.sub(f"{short.blocks}.{layer}", name)
+            names.append(name)
         places_S[index] = table[key]
     return places_S, tuple(names)
 
 
 def _grown(count: int, longer_count: int | None, example: _Example) -> int:
-    return count if longer_count is None else count + (longer_count - count) * example.added
+    if longer_count is None:
+        return count
+    return count + (longer_count - count) * example.added
 
 
 def _grown_sizes(short: Trace, longer: Trace | None, example: _Example) -> Int64Array:
-    """Sizes with all blocks: those outside the blocks may grow by the same number of bytes with
-    every block.
+    """Return the sizes with all blocks: storages outside the blocks may grow by the same number of
+    bytes with every block.
     """
     if longer is None:
         return short.sizes_S
-    members, grown = (
-        np.flatnonzero(short.layers_S == GLOBAL),
-        np.flatnonzero(longer.layers_S == GLOBAL),
-    )
+    members = np.flatnonzero(short.layers_S == GLOBAL)
+    grown = np.flatnonzero(longer.layers_S == GLOBAL)
     if len(members) != len(grown):
         raise Irregular("the number of tensors outside the blocks depends on their number")
     sizes_S = short.sizes_S.copy()

@@ -1,18 +1,19 @@
-"""The Plan: how a recipe runs on one device, why, and what it is expected to need."""
+"""The Plan: how a recipe runs on one device, the reasons, and the predicted time and memory."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_count, format_named
 
+Verdict = Literal["fits", "uncertain", "does not fit"]
 _UNITS = ("_bytes", "_s", "_wh", "_usd")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One decision of the plan, with its reason and what came second."""
+    """One decision of the plan, with its reason and the second-best value."""
 
     name: str
     value: str | int | float | bool
@@ -22,7 +23,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prediction:
-    """An expected value with the interval it is believed to lie in, and how it was derived."""
+    """An expected value with its interval, and how it was derived."""
 
     value: float
     low: float
@@ -30,9 +31,16 @@ class Prediction:
     basis: str
 
 
+def verdict_on(prediction: Prediction, limit: float) -> Verdict:
+    """Return whether a predicted value surely, perhaps or surely not stays within a limit."""
+    if prediction.high <= limit:
+        return "fits"
+    return "uncertain" if prediction.low <= limit else "does not fit"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything the loop needs to know about the device side of a run.
+    """Everything that the training loop needs to know about the device.
 
     Attributes:
         micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is
@@ -102,9 +110,11 @@ class Plan:
         }
 
     def explain(self) -> str:
-        """The plan in a few lines a person can check."""
+        """Return the plan in a few lines of text."""
         micro, rest = self.micro_batches[0], self.to_json()["remainder"]
-        split = f"{self.to_json()['accumulation']} x {micro}" + (f" + {rest}" if rest else "")
+        split = f"{self.to_json()['accumulation']} x {micro}"
+        if rest:
+            split += f" + {rest}"
         tokens = self.effective_batch * self.sequence_length
         lines = [
             (
@@ -129,8 +139,8 @@ class Plan:
 
 
 def plan_from_json(values: Mapping[str, Any]) -> Plan:
-    """The Plan whose `to_json` gave `values`, also that of an earlier version, which lacked what
-    has a default.
+    """Return the Plan that `to_json` described, also one of an earlier version without fields that
+    have a default.
 
     Raises:
         PlanError: the values are not a plan.
@@ -140,14 +150,9 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
             name: Prediction(values["predicted"][name], low, high, values["basis"][name])
             for name, (low, high) in values["predicted_interval"].items()
         }
-        earlier = (
-            {"optimizer": "fused" if values["fused_optimizer"] else "for_loop"}
-            if "fused_optimizer" in values
-            else {}
-        )
-        plain = earlier | {
-            each.name: values[each.name] for each in fields(Plan) if each.name in values
-        }
+        plain = {each.name: values[each.name] for each in fields(Plan) if each.name in values}
+        if "fused_optimizer" in values:
+            plain.setdefault("optimizer", "fused" if values["fused_optimizer"] else "for_loop")
         choices = tuple(Choice(**choice) for choice in values["choices"])
         return Plan(
             **{
@@ -164,6 +169,6 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
 
 
 def _plain(value: object) -> str:
-    return (
-        {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-    )
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)

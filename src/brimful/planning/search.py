@@ -1,11 +1,10 @@
-"""The search: what the loop can do with a recipe on a device, pruned by memory, ranked by predicted
-time, with the reason for what is taken.
+"""The search for the fastest plan: ways to run a recipe on a device, limited by memory and ranked by
+predicted time.
 
-Every micro-batch gives the same optimizer step, so the search is free to take the fastest. A
-difference that prediction cannot tell apart buys no riskier plan: among equals nothing is computed
-twice, and memory stays clear of the brim. There, a GPU gets the larger micro-batch, since what no
-model of it sees (launches, half-filled tiles) speaks for size; a CPU gets the smaller one, since
-its caches speak against it.
+Every micro-batch gives the same optimizer step, so the search may take the fastest. Among ways that
+are equally fast within the error of prediction it takes the safest: without recomputation, and with
+memory to spare. Of those a GPU gets the largest micro-batch, because effects that are not modelled
+(launches, half-filled tiles) favour size; a CPU gets the smallest, because of its caches.
 """
 
 import math
@@ -23,20 +22,20 @@ from brimful.planning.timing import StepTime, UnknownRate, step_time
 from brimful.planning.work import IrregularWork
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
-"""Larger micro-batches are not looked at: they bring no speed (CPU: caches, measured in
-docs/log.md; GPUs: every product fills the device).
+"""Most tokens of a micro-batch. Larger ones are no faster (CPU: caches, measured in docs/log.md;
+GPUs: every product fills the device).
 """
 SAME_TIME = 0.02
-"""Plans whose predicted times differ by less are equally fast: two predictions of one device share
-their errors, but not to the last percent.
+"""Plans whose predicted times differ by less are equally fast. Predictions for one device share most
+of their errors.
 """
 MOST_SIZES_TRIED = 16
 COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
-"""What compiling has to save over the run, as neither its cost nor its gain is known well
-(assumption).
+"""Time that compiling has to save over the run, with a margin because neither its cost nor its gain
+is known well (assumption).
 """
-CLEAR_OF_THE_BRIM = 0.7
-"""Share of the usable memory up to which nothing speaks against taking more of it (assumption)."""
+COMFORTABLE_SHARE = 0.7
+"""Share of the usable memory that a plan may take without risk (assumption)."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,9 @@ class Candidate:
 
     Attributes:
         micro_batch: Sequences per pass.
-        recompute: Activations are computed twice.
+        recompute: With activation checkpointing.
         compiled: Chains of element-wise operators are one kernel.
-        time: Predicted; None where a rate is unknown or the operators could not be told.
+        time: Predicted; None where a rate or the operators are unknown.
     """
 
     micro_batch: int
@@ -57,14 +56,14 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the search takes, and why.
+class SearchResult:
+    """The result of the search.
 
     Attributes:
-        taken: The plan's way.
+        taken: The way that the plan takes.
         choices: micro_batch, recompute and compile, with reasons and runners-up.
-        memory: That goes with `taken`.
-        largest: The largest micro-batch that surely fits, with the taken recomputation.
+        memory: With the recomputation of `taken`.
+        largest: The largest micro-batch that surely fits then.
     """
 
     taken: Candidate
@@ -74,11 +73,9 @@ class Found:
 
 
 def split(effective_batch: int, micro_batch: int) -> tuple[int, ...]:
-    """Micro-batches that add up exactly to the effective batch; only the last one may be
-    smaller.
-    """
+    """Return the micro-batches of an effective batch; only the last one may be smaller."""
     full, rest = divmod(effective_batch, micro_batch)
-    return (micro_batch,) * full + ((rest,) if rest else ())
+    return (micro_batch,) * full + (rest,) * bool(rest)
 
 
 def search(
@@ -88,12 +85,12 @@ def search(
     total_steps: int | None,
     *,
     factor: float = 1.0,
-) -> Found:
-    """The fastest way that surely fits; where none does, one sequence at a time.
+) -> SearchResult:
+    """Return the fastest way that surely fits, or one sequence at a time where none does.
 
     Args:
-        prepared: What was decided before memory and time were looked at.
-        tracer: Gives traces.
+        prepared: The choices that do not depend on memory and time.
+        tracer: Returns traces.
         rates: Of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
         factor: Of all times, as earlier runs on the device measured.
@@ -112,23 +109,19 @@ def search(
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     again = _Way(prepared, tracer, rates, factor, recompute=True)
     if plain.largest < least:
-        told = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
+        size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
         if plain.memory.verdict(least) == "uncertain" and again.largest < least:
-            return _settle(
-                prepared,
-                plain,
-                total_steps,
-                Choice("recompute", False, f"{told} may just fit", True),
-            )
-        reason = f"without it not even {told} surely fits" + (
-            "" if again.largest >= least else ", with it neither"
-        )
+            choice = Choice("recompute", False, f"{size} may just fit", True)
+            return _settle(prepared, plain, total_steps, choice)
+        reason = f"without it not even {size} surely fits"
+        if again.largest < least:
+            reason += ", with it neither"
         return _settle(prepared, again, total_steps, Choice("recompute", True, reason, False))
     return _faster(prepared, plain, again, total_steps)
 
 
 def highest_useful(prepared: Prepared) -> int:
-    """The largest micro-batch that is looked at, except for one that the user fixed above it."""
+    """Return the largest micro-batch to consider; one that the user fixed may be larger."""
     recipe, fixed = prepared.recipe, prepared.recipe.plan.micro_batch
     useful = max(1, MICRO_BATCH_TOKENS[prepared.device.kind] // recipe.sequence_length)
     return min(recipe.effective_batch, useful if fixed == "auto" else max(useful, fixed))
@@ -146,12 +139,8 @@ class _Way:
         *,
         recompute: bool,
     ) -> None:
-        self.recompute, self._prepared, self._rates, self._factor = (
-            recompute,
-            prepared,
-            rates,
-            factor,
-        )
+        self.recompute, self._prepared = recompute, prepared
+        self._rates, self._factor = rates, factor
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
@@ -159,7 +148,7 @@ class _Way:
         self._made: dict[tuple[int, bool], Candidate] = {}
 
     def candidate(self, micro_batch: int, *, compiled: bool) -> Candidate:
-        """With its predicted time, each worked out once."""
+        """Return a candidate with its predicted time, computed once."""
         key = (micro_batch, compiled)
         if key not in self._made:
             self._made[key] = Candidate(
@@ -183,17 +172,14 @@ class _Way:
             return None
         if not compiled:
             return time
-        least_s = (
-            _seconds(self.candidate(micro_batch, compiled=False))
-            / COMPILE_GAIN[self._prepared.device.kind]
-        )
-        return replace(
-            _scaled(time, max(1.0, least_s / time.seconds)), evaluation_s=time.evaluation_s
-        )  # evaluation runs eagerly
+        eager_s = _seconds(self.candidate(micro_batch, compiled=False))
+        least_s = eager_s / COMPILE_GAIN[self._prepared.device.kind]
+        compiled_time = _scaled(time, max(1.0, least_s / time.seconds))
+        return replace(compiled_time, evaluation_s=time.evaluation_s)  # evaluation runs eagerly
 
     def candidates(self) -> list[Candidate]:
-        """Eager ones that fit, each with another number of passes; the fixed one alone where the
-        user fixed it.
+        """Return eager candidates that fit, with different numbers of passes; only the fixed one
+        where the user fixed the micro-batch.
         """
         recipe = self._prepared.recipe
         if recipe.plan.micro_batch != "auto":
@@ -207,8 +193,9 @@ class _Way:
 
     @cached_property
     def best(self) -> tuple[Candidate, list[Candidate]]:
-        """Of those that are as fast as the fastest: passes that are equal, if any are; on a GPU the
-        largest that is clear of the brim, else the smallest; and all of them.
+        """The best candidate, and all of them. Of those that are as fast as the fastest: with equal
+        passes if there are any, and of these on a GPU the largest with memory to spare, else the
+        smallest.
         """
         every = self.candidates()
         if any(candidate.time is None for candidate in every):
@@ -222,16 +209,16 @@ class _Way:
         return clear or largest_first[-1], every
 
     def _is_clear(self, micro_batch: int) -> bool:
-        """Far from the brim, on a device that gains by size."""
+        """Return whether this leaves memory to spare, on a device that gains by size."""
         target = self._prepared.target
         return target.kind != "cpu" and self.memory.high_below(
-            micro_batch, CLEAR_OF_THE_BRIM * target.usable_bytes
+            micro_batch, COMFORTABLE_SHARE * target.usable_bytes
         )
 
 
 def _sizes(effective_batch: int, largest: int) -> list[int]:
-    """Largest first: as few passes as fit, as equal as can be, then more and more; and with each
-    the next smaller size that leaves none over.
+    """Return micro-batches to try, the largest first: with as few passes as fit, then more and more,
+    each also rounded down to a divisor of the effective batch.
     """
     passes, sizes = -(-effective_batch // largest), set[int]()
     while len(sizes) < MOST_SIZES_TRIED and passes <= effective_batch:
@@ -242,7 +229,7 @@ def _sizes(effective_batch: int, largest: int) -> list[int]:
 
 
 def _scaled(time: StepTime, factor: float) -> StepTime:
-    """All times multiplied; operations stay."""
+    """Return the time with all seconds multiplied by a factor."""
     terms = {name: factor * seconds for name, seconds in time.terms.items()}
     return replace(
         time, seconds=factor * time.seconds, terms=terms, evaluation_s=factor * time.evaluation_s
@@ -257,16 +244,13 @@ def _seconds(candidate: Candidate) -> float:
     return float("inf") if candidate.time is None else candidate.time.seconds
 
 
-def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | None) -> Found:
-    """Recomputation buys larger micro-batches and costs a forward pass: whichever is faster."""
+def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | None) -> SearchResult:
+    """Return the faster way: recomputation allows larger micro-batches and costs a forward pass."""
     (one, _), (other, _) = plain.best, again.best
     if one.time is None or other.time is None or _seconds(other) >= (1 - SAME_TIME) * _seconds(one):
-        told = (
-            ""
-            if one.time is None
-            else f"; with it {other.micro_batch} at a time would take {_compared(other, one)}"
-        )
-        reason = f"activations of {plain.largest} sequence{'s' * (plain.largest != 1)} fit{told}"
+        reason = f"activations of {plain.largest} sequence{'s' * (plain.largest != 1)} fit"
+        if one.time is not None:
+            reason += f"; with it {other.micro_batch} at a time would take {_compared(other, one)}"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     reason = (
         f"{other.micro_batch} sequences at a time in place of {one.micro_batch}:"
@@ -278,19 +262,19 @@ def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | Non
 def _compared(candidate: Candidate, to: Candidate) -> str:
     """`1.3 s, 12 % more`."""
     share = _seconds(candidate) / _seconds(to) - 1
-    return (
-        f"{format_duration(_seconds(candidate))}, {abs(share):.0%}"
-        f" {'more' if share >= 0 else 'less'}"
-    )
+    direction = "more" if share >= 0 else "less"
+    return f"{format_duration(_seconds(candidate))}, {abs(share):.0%} {direction}"
 
 
-def _settle(prepared: Prepared, way: _Way, total_steps: int | None, recompute: Choice) -> Found:
+def _settle(
+    prepared: Prepared, way: _Way, total_steps: int | None, recompute: Choice
+) -> SearchResult:
     eager, every = way.best
     compiling = _compile(prepared, way, eager, total_steps)
     micro = _micro_batch(prepared, way, eager, every, compiled=bool(compiling.value))
     taken = way.candidate(eager.micro_batch, compiled=True) if compiling.value else eager
     choices = {"micro_batch": micro, "recompute": recompute, "compile": compiling}
-    return Found(taken, choices, way.memory, way.largest)
+    return SearchResult(taken, choices, way.memory, way.largest)
 
 
 def _micro_batch(
@@ -320,29 +304,26 @@ def _micro_batch(
         (each for each in every if each.micro_batch != size and each.time is not None), key=_seconds
     )
     if taken.time is None or not others:
-        told = limit and f"{limit}, one more may not"
-        return Choice(
-            "micro_batch",
-            size,
-            told
-            or (
-                "the whole effective batch at once"
-                if size == recipe.effective_batch
-                else "tokens enough to keep the device busy"
-            ),
-        )
+        reason = "tokens enough to keep the device busy"
+        if limit:
+            reason = f"{limit}, one more may not"
+        elif size == recipe.effective_batch:
+            reason = "the whole effective batch at once"
+        return Choice("micro_batch", size, reason)
     runner_up = others[0]
-    told = (
-        f"{format_duration(_seconds(taken))} a step{' before compiling' if compiled else ''};"
-        f" {runner_up.micro_batch} would take {_compared(runner_up, taken)}"
-    )
+    reason = f"{format_duration(_seconds(taken))} a step"
+    if compiled:
+        reason += " before compiling"
+    reason += f"; {runner_up.micro_batch} would take {_compared(runner_up, taken)}"
     if runner_up.micro_batch > size:
-        told += " and more memory"
-    return Choice("micro_batch", size, f"{told}{limit and f'; {limit}'}", runner_up.micro_batch)
+        reason += " and more memory"
+    if limit:
+        reason += f"; {limit}"
+    return Choice("micro_batch", size, reason, runner_up.micro_batch)
 
 
 def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
-    """Whether compiling saves more than it costs over the run."""
+    """Choose whether to compile: if it saves more time over the run than it costs."""
     recipe, device = prepared.recipe, prepared.device
     if recipe.plan.compile is True and recipe.kind.rows == "texts":
         raise PlanError(
@@ -369,17 +350,15 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         )
     saved_s = max(0.0, _seconds(eager) - _seconds(way.candidate(eager.micro_batch, compiled=True)))
     if total_steps is None:
-        when = (
-            f"would pay after {math.ceil(COMPILE_WORTH_S / saved_s):,} steps"
-            if saved_s
-            else "would save nothing"
-        )
+        gain = "would save nothing"
+        if saved_s:
+            gain = f"would pay after {math.ceil(COMPILE_WORTH_S / saved_s):,} steps"
         return Choice(
-            "compile", False, f"the length of the run is not known yet; compiling {when}", True
+            "compile", False, f"the length of the run is not known yet; compiling {gain}", True
         )
     pays = saved_s * total_steps > COMPILE_WORTH_S
-    told = (
+    reason = (
         f"compiling costs about {format_duration(COMPILE_SECONDS)} and would save about"
         f" {format_duration(saved_s * total_steps)}"
     )
-    return Choice("compile", pays, told, not pays)
+    return Choice("compile", pays, reason, not pays)

@@ -1,6 +1,4 @@
-"""How much of a device's memory a recipe takes, micro-batch by micro-batch, and what would make it
-fit.
-"""
+"""Memory of a recipe on a device for every micro-batch, and changes that would make it fit."""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -22,7 +20,6 @@ from brimful.planning.memory import (
     Replayed,
     Replays,
     Traces,
-    Verdict,
     cuda_high_at_least,
     cuda_verdict,
     footprint,
@@ -30,7 +27,7 @@ from brimful.planning.memory import (
     standing_bytes,
     sure_bytes,
 )
-from brimful.planning.plan import Choice
+from brimful.planning.plan import Choice, Verdict
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of
@@ -38,18 +35,18 @@ from brimful.planning.work import Work
 from brimful.recipe import AdapterRecipe, Recipe
 
 Margin = Literal["conservative", "balanced", "tight"]
-"""How close to the brim a plan goes."""
+"""How much of the memory a plan may use, see `Memory.largest`."""
 Tracer = Callable[[StepSpec], Traces | Replays]
-"""Gives the traces of a step; `brimful.rehearsal.store` has the real one."""
+"""Returns the traces of a step; the real one is in `brimful.rehearsal.store`."""
 
 
 class Memory:
-    """Footprints of one step on one device, each worked out once.
+    """Footprints of one step on one device, each computed once.
 
     Args:
         traces: Of the step; replayed ones are shared with other devices.
         target: The device.
-        lengths_vary: Batches are not all of one length.
+        lengths_vary: Batches have several lengths.
     """
 
     def __init__(
@@ -60,7 +57,7 @@ class Memory:
         self._made: dict[int, Footprint] = {}
 
     def at(self, micro_batch: int) -> Footprint:
-        """The footprint with this micro-batch."""
+        """Return the footprint of a micro-batch."""
         if micro_batch not in self._made:
             self._made[micro_batch] = footprint(
                 self.replayed(micro_batch),
@@ -71,30 +68,26 @@ class Memory:
         return self._made[micro_batch]
 
     def replayed(self, micro_batch: int) -> Replayed:
-        """The trace of this micro-batch as the device sees it."""
+        """Return the trace of a micro-batch, replayed for the device."""
         return self._replays.at(micro_batch, self._target.workspace_bytes)
 
     def work_at(self, micro_batch: int) -> Work:
-        """What the operators of this micro-batch compute."""
+        """Return the work of a micro-batch's operators."""
         return self._replays.work_at(micro_batch)
 
     def largest(self, highest: int, margin: Margin = "balanced") -> int:
-        """The largest micro-batch up to `highest` that fits by this margin; 0 where none does.
-        Memory grows with the micro-batch. On CUDA it is looked for first where tensors alone would
-        fill the device, as little is lost between them.
+        """Return the largest micro-batch up to `highest` that fits by this margin; 0 for none.
+        Memory grows with the micro-batch. On CUDA the search begins where the tensors alone fill
+        the device, because little is lost between them.
 
-        conservative: the upper end of the prediction fits, without the allocator giving back what
-        it holds; balanced: the run surely gets through; tight: it is not sure to fail.
+        conservative: the upper end of the prediction fits, without the allocator freeing its cache;
+        balanced: the run surely gets through; tight: it may get through.
         """
         if self._target.kind != "cuda":
-            return _last(
-                highest,
-                lambda size: (
-                    self.verdict(size) == "fits"
-                    or (margin == "tight" and self.verdict(size) == "uncertain")
-                ),
-            )
-        limit_bytes = (possible_bytes if margin == "tight" else sure_bytes)(self._target)
+            accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
+            return _last(highest, lambda size: self.verdict(size) in accepted)
+        limit_of = possible_bytes if margin == "tight" else sure_bytes
+        limit_bytes = limit_of(self._target)
 
         def may_hold(size: int) -> bool:
             return self.replayed(size).allocated_bytes <= limit_bytes
@@ -109,14 +102,12 @@ class Memory:
 
     @property
     def standing_bytes(self) -> int:
-        """What is there whatever the micro-batch: weights, adapters and optimizer states at the
-        moment when tensors take most.
-        """
+        """Bytes of weights, adapters and optimizer states at the peak, for every micro-batch."""
         return standing_bytes(self.replayed(1).trace)
 
     def high_below(self, micro_batch: int, limit_bytes: float) -> bool:
-        """Whether the upper end of the prediction is at most this; asks for no replay where tensors
-        alone are above it.
+        """Return whether the upper end of the prediction is at most `limit_bytes`; needs no replay
+        where the tensors alone exceed it.
         """
         if self._target.kind == "cuda":
             least = cuda_high_at_least(
@@ -127,15 +118,15 @@ class Memory:
         return self.at(micro_batch).driver.high <= limit_bytes
 
     def verdict(self, micro_batch: int) -> Verdict:
-        """As in the footprint, without working out the rest of it."""
+        """Return the verdict of the footprint, without computing the rest of it."""
         if self._target.kind == "cuda":
             return cuda_verdict(self.replayed(micro_batch), self._target)
         return self.at(micro_batch).verdict
 
 
 def _last(highest: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to `highest` of which something holds that holds of all smaller ones; 0
-    for none.
+    """Return the largest number up to `highest` for which `holds`, by bisection from below; 0 for
+    none. What holds for a number holds for all smaller ones.
     """
     low, step = 0, 1
     while low + step <= highest and holds(low + step):
@@ -145,7 +136,7 @@ def _last(highest: int, holds: Callable[[int], bool]) -> int:
 
 
 def _last_below(highest: int, holds: Callable[[int], bool]) -> int:
-    """The same, from above: near `highest` in few questions."""
+    """Return the same, searching from above: few calls where the result is near `highest`."""
     high, step = highest, 1
     while high > 0 and not holds(high):
         high, step = high - step, 2 * step
@@ -155,12 +146,12 @@ def _last_below(highest: int, holds: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Something that takes less memory.
+    """A change that takes less memory.
 
     Attributes:
         name: What to change.
         change: What that does to the recipe or to the run.
-        set: The override that does it; empty where the command line cannot.
+        set: The override on the command line; empty where there is none.
         footprint: With one sequence per micro-batch.
         largest: The largest micro-batch that fits then.
     """
@@ -184,7 +175,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe on a device, with everything decided that needs no memory."""
+    """A recipe on a device, with all choices that do not depend on memory."""
 
     recipe: Recipe
     device: Device
@@ -193,11 +184,11 @@ class Prepared:
     choices: Mapping[str, Choice]
 
     def changed(self, changes: Mapping[str, Any]) -> "Prepared":
-        """The same for a changed recipe."""
+        """Return the same for a changed recipe."""
         return replace(self, recipe=self.recipe.model_copy(update=dict(changes)))
 
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
-        """Footprints of the step as it runs here."""
+        """Return the footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
         return Memory(
             traces,
@@ -206,7 +197,7 @@ class Prepared:
         )
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
-        """The step as it runs here."""
+        """Return the step as it runs here."""
         return replace(
             spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute),
             **changes,
@@ -250,20 +241,18 @@ def prepare(
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
-    """Micro-batches worth showing: powers of two, the chosen and the largest that fits, and the
-    first beyond it.
+    """Return the micro-batches to show: powers of two, the chosen one, the largest that fits and the
+    first that does not.
     """
     powers = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
-    shown = sorted(
-        {*powers, chosen, *([largest] if largest else []), min(largest + 1, highest)} - {0}
-    )
+    shown = sorted({*powers, chosen, largest, min(largest + 1, highest)} - {0})
     beyond = [size for size in shown if size > max(largest, chosen)]
     return [size for size in shown if size not in beyond[2:]]
 
 
 def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
-    """What would take less memory than the recipe as it is, each by itself beside recomputation,
-    the most helpful first.
+    """Return single changes that take less memory than the recipe as it is, the most helpful
+    first.
     """
     highest = prepared.recipe.effective_batch
     as_it_is = prepared.memory(tracer, recompute=recomputes)

@@ -5,7 +5,8 @@ from typing import Any
 
 from brimful.hardware.device import Device
 from brimful.planning.derive import Derived
-from brimful.planning.memory import Footprint, Verdict
+from brimful.planning.memory import Footprint
+from brimful.planning.plan import Verdict
 from brimful.planning.survey import Remedy
 
 

@@ -1,5 +1,4 @@
-"""From the operators of a step and a device's rates to seconds, term by term: a roofline per
-operator.
+"""Time of a step from its operators and a device's rates, term by term: a roofline per operator.
 
 An operator takes (a^p + b^p)^(1/p) + launch, with a = flop / rate and b = bytes / bandwidth
 (Williams et al. 2009, "Roofline"; p is fitted, where the roofline itself has p without bound). On
@@ -56,7 +55,7 @@ class UnknownRate(Exception):
 
 @dataclass(frozen=True)
 class StepTime:
-    """What one optimizer step takes.
+    """Predicted time of one optimizer step.
 
     Attributes:
         seconds: Of the step.
@@ -83,7 +82,7 @@ def step_time(
     precision: str,
     compiled: bool = False,
 ) -> StepTime:
-    """Time of an optimizer step over these micro-batches.
+    """Predict the time of an optimizer step over these micro-batches.
 
     Args:
         work_at: Gives the operators of a micro-batch.
@@ -123,16 +122,16 @@ def step_time(
 
 
 def _part(work: Work, name: str) -> Work:
-    """A step that never accumulates records no further micro-batch; one that does, repeats its
-    first where the trace has only one.
-    """
+    """Return a part of the step. A trace without a further micro-batch repeats its first one."""
     part = work.part(name)
-    return work.part("micro-batch") if name == "further micro-batch" and not len(part) else part
+    if name == "further micro-batch" and not len(part):
+        return work.part("micro-batch")
+    return part
 
 
 def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Mapping[str, float]:
-    """Seconds of a part of the step by term; what the program takes longer than the device is the
-    term "issuing operators".
+    """Return the seconds of a part of the step by term. The term "issuing operators" is the time by
+    which the program takes longer than the device.
     """
     seconds_W = (
         operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
@@ -145,35 +144,36 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> M
     host_s = _host_s(work, rates, compiled=compiled)
     device_s = sum(terms.values())
     if rates.overlaps:
-        host_s = (device_s**RUN_AHEAD_NORM + host_s**RUN_AHEAD_NORM) ** (
-            1 / RUN_AHEAD_NORM
-        ) - device_s
+        norm = RUN_AHEAD_NORM
+        host_s = (device_s**norm + host_s**norm) ** (1 / norm) - device_s
     terms["issuing operators"] += host_s
     return terms
 
 
 def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:
-    """Seconds of the program that issues a part's operators; those of an update are few and large,
-    and wait for nothing where it runs ahead.
+    """Return the seconds that the program takes to issue a part's operators. Those of an update are
+    few and large, so a program that runs ahead of the device takes no time for them.
     """
-    waits_W = (
-        work.parts_W != PARTS.index("optimizer") if rates.overlaps else np.ones(len(work), np.bool_)
-    )
-    launches_W = work.fused_launches_W if compiled else work.launches_W
-    each_s = (
-        rates.host_compiled_s if compiled and rates.host_compiled_s is not None else rates.host_s
-    )
+    waits_W = np.ones(len(work), np.bool_)
+    if rates.overlaps:
+        waits_W = work.parts_W != PARTS.index("optimizer")
+    launches_W, each_s = work.launches_W, rates.host_s
+    if compiled:
+        launches_W = work.fused_launches_W
+        if rates.host_compiled_s is not None:
+            each_s = rates.host_compiled_s
     return each_s * float(np.dot(launches_W * waits_W, work.repeats_W))
 
 
 def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool) -> FloatArray:
-    """Seconds of the device for one run of each operator.
+    """Return the seconds of the device for one run of each operator.
 
     Raises:
         UnknownRate: as in `step_time`.
     """
-    bytes_W = work.fused_bytes_W if compiled else work.bytes_W
-    launches_W = work.fused_launches_W if compiled else work.launches_W
+    bytes_W, launches_W = work.bytes_W, work.launches_W
+    if compiled:
+        bytes_W, launches_W = work.fused_bytes_W, work.fused_launches_W
     flop_rate_W = _flop_rates(work, rates, precision)
     arithmetic_W = np.where(
         np.isfinite(flop_rate_W),
@@ -234,7 +234,7 @@ def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
 
 
 def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArray:
-    """`rate` of every operator, asked once for each combination of what it depends on."""
+    """Return the rate of every operator, calling `rate` once for each combination of columns."""
     if not len(columns_W[0]):
         return np.empty(0)
     sizes = [int(column_W.max()) + 1 for column_W in columns_W]
@@ -242,18 +242,14 @@ def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArr
         np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes),
         return_inverse=True,
     )
-    found: FloatArray = np.array(
-        [
-            rate(*map(int, combination))
-            for combination in zip(*np.unravel_index(codes, sizes), strict=True)
-        ]
-    )[kind_W]
-    return found
+    combinations = zip(*np.unravel_index(codes, sizes), strict=True)
+    rates: FloatArray = np.array([rate(*map(int, each)) for each in combinations])
+    return rates[kind_W]
 
 
 def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
-    """How much longer a product takes because its last tiles are not full and its last round of
-    tiles does not fill the device.
+    """Return the factor by which a product takes longer because its last tiles are not full and its
+    last round of tiles does not fill the device.
     """
     loss_W = np.ones(len(work))
     product_W = np.isin(
@@ -273,8 +269,8 @@ def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
 
 
 def _model_flop(work: Work) -> float:
-    """Nothing computed twice: no recomputation, and a backward pass of attention as four products
-    where the kernel makes five.
+    """Return the operations with nothing computed twice: without recomputation, and with four
+    products in a backward pass of attention, where the kernel computes five.
     """
     needed = work.only(work.phases_W != PHASES.index("recomputation"))
     backward_W = needed.classes_W == CLASSES.index("attention backward")

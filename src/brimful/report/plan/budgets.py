@@ -13,12 +13,12 @@ def budget_lines(answer: BudgetCheck, tokens_per_step: int) -> list[str]:
     """For one device: fits or not, by how much, and what would."""
     budget, amount = answer.budget, answer.amount
     told = (
-        f"{budget.told(amount.value)} expected, {budget.told(amount.low)} to"
-        f" {budget.told(amount.high)}"
+        f"{budget.format(amount.value)} expected, {budget.format(amount.low)} to"
+        f" {budget.format(amount.high)}"
     )
     times = amount.value / budget.limit
     by = (
-        f"{budget.told(abs(answer.over))} {'over' if answer.over > 0 else 'left'},"
+        f"{budget.format(abs(answer.over))} {'over' if answer.over > 0 else 'left'},"
         f" {f'{times:,.0f} times' if times >= 10 else f'{times:.0%} of'} the budget"
     )
     verdict = {
@@ -26,7 +26,7 @@ def budget_lines(answer: BudgetCheck, tokens_per_step: int) -> list[str]:
         "uncertain": "may or may not be kept",
         "does not fit": "is not kept",
     }[answer.verdict]
-    lines = [f"Budget {budget.told(budget.limit)} {verdict}: {told}; {by}."]
+    lines = [f"Budget {budget.format(budget.limit)} {verdict}: {told}; {by}."]
     if answer.verdict == "fits":
         return lines
     if answer.steps:
@@ -53,7 +53,7 @@ def list_lines(answers: Mapping[str, BudgetCheck]) -> list[str]:
     least = min(surely or answers, key=lambda name: answers[name].amount.value)
     best = answers[least]
     devices = f"{len(answers)} device{'s' * (len(answers) != 1)} that can hold it"
-    told = best.budget.told
+    told = best.budget.format
     if surely:
         return [
             f"Budget {told(best.budget.limit)}: {len(surely)} of {devices} surely"

@@ -18,8 +18,7 @@ from brimful.base.units import (
     format_money,
 )
 from brimful.planning.budget import BudgetCheck, Sessions
-from brimful.planning.memory import Verdict
-from brimful.planning.plan import Plan, Prediction
+from brimful.planning.plan import Plan, Prediction, Verdict
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.report.table import Table
 
