@@ -1,5 +1,5 @@
-"""Measured rates of the device at hand: square matrix products in half a second, or every class of
-operator in less than a minute.
+"""Measure the rates of this machine's devices: square matrix products in half a second, or every class
+of operator in less than a minute.
 """
 
 import math
@@ -37,13 +37,11 @@ from brimful.hardware.rates import Rates
 from brimful.hardware.stopwatch import Stopwatch, synchronize
 
 Progress = Callable[[str, int, int], None]
-"""Receives what is measured next, how many operators are done, and how many there are."""
+"""Called with the next operator, the number of operators done, and the total."""
 SECONDS = 0.02
-"""Spent on each of the about 250 operators in each pass."""
+"""Time for each of about 250 operators in each pass."""
 PASSES = 2
-"""Other programs slow a machine down for seconds on end; the passes meet an operator at different
-times.
-"""
+"""Every operator is measured in each pass, because other programs may slow a machine down for seconds."""
 SLOW_SHARE = 0.2
 DISK_BYTES = 64 << 20
 LOADER_BATCHES = 64
@@ -51,24 +49,24 @@ PARALLEL_S, PARALLEL_ROUNDS = 0.3, 3
 SMALLEST_SIZE = 128
 LARGEST_CPU_SIZE = 2048
 LARGEST_GPU_SIZE = 8192
-"""Beyond these, products gain nothing measurable: a CPU's caches and a GPU's tiles are full."""
+"""Larger products are no faster: a CPU's caches and a GPU's tiles are full."""
 FEWEST_TIMES = 3
 
 
 def measure_matrix_rates(
     device: torch.device, dtypes: Sequence[str], seconds: float = 0.3, size: int | None = None
 ) -> dict[str, float]:
-    """FLOP/s of square products C = A @ B, from the fastest of as many as fit into the time, at
-    least three.
+    """Measure the FLOP/s of square products C = A @ B: the fastest of as many as fit into the time,
+    at least three.
 
-    The fastest, because whatever else the machine does only slows a product down. On a CPU one
-    thread is measured and the rate multiplied by torch's number of threads: cores have matrix units
-    of their own, and threads that wait for a core somebody else holds would measure that somebody.
+    The fastest counts, because other programs only slow a product down. On a CPU one thread is
+    measured and its rate multiplied by torch's number of threads: each core has matrix units, and
+    with several threads the measurement would depend on other programs that use the cores.
 
-    Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 as long as the next
-    product would fit several times into the time, so that a dtype which is unusably slow (fp16 on
-    most CPUs) is measured on a small product. Leaves the global random state and the fp32 precision
-    settings as they were.
+    Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 while the next
+    product fits several times into the time, so that an unusably slow dtype (fp16 on most CPUs) is
+    measured on a small product. The global random state and the fp32 precision settings do not
+    change.
 
     Args:
         device: Where to measure.
@@ -103,7 +101,7 @@ def measure_matrix_rates(
 
 @contextmanager
 def _fp32_mode(device: torch.device, dtype: str) -> Iterator[None]:
-    """fp32 products in true fp32 or TF32 while measuring; a no-op elsewhere."""
+    """Compute fp32 products in true fp32 or TF32 on CUDA; nothing changes elsewhere."""
     if device.type != "cuda" or dtype not in {"fp32", "tf32"}:
         yield
         return
@@ -118,9 +116,7 @@ def _fp32_mode(device: torch.device, dtype: str) -> Iterator[None]:
 
 @contextmanager
 def _one_thread(device: torch.device) -> Iterator[int]:
-    """On a CPU one thread while measuring; gives the number of threads there otherwise are.
-    Elsewhere 1, and nothing changes.
-    """
+    """Use one thread on a CPU, and yield the number of threads otherwise used; elsewhere yield 1."""
     if device.type != "cpu":
         yield 1
         return
@@ -155,7 +151,7 @@ def _fitting_size(device: torch.device, dtype: torch.dtype, seconds: float) -> i
 
 
 class _Product:
-    """One product, its operands drawn from a private generator and its result written in place."""
+    """One product with operands from a private generator, written to the same result."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, size: int) -> None:
         generator = torch.Generator(device).manual_seed(0)
@@ -183,25 +179,25 @@ def calibrate(
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure a device of this machine: products by shape, attention, bandwidth by class, launch
-    and issue of operators, optimizer, disk, loader.
+    """Measure a device of this machine: products by shape, attention, bandwidth by class, launching
+    and issuing operators, optimizer, disk, loader.
 
-    Takes under a minute. torch keeps its number of threads; on a CPU the C library keeps freed
-    memory from here on, as in training.
+    Takes under a minute. torch's number of threads does not change; on a CPU the C library keeps
+    freed memory from now on, as in training.
 
     Args:
         device: As probed.
         folder: Where checkpoints will be written.
-        threads: CPU threads that the training will use; by default the device's. Operators are
-            measured with one, in CPU time, which other programs disturb least; how many times
-            faster all threads are is measured on three of them.
-        seconds: Time to spend on an operator in each pass.
+        threads: CPU threads of the training; by default the device's. Operators are measured with
+            one thread in CPU time, which other programs disturb least; the speed-up of all threads
+            is measured on three operators.
+        seconds: Time for an operator in each pass.
         progress: See Progress.
 
     Raises:
         DeviceError: not a device of this machine. RunFolderError: the folder cannot be written to.
     """
-    where, tell = torch_device(device), progress or _tell_nobody
+    where, report = torch_device(device), progress or _ignore_progress
     before, on_cpu = torch.get_num_threads(), device.kind == "cpu"
     used = threads or device.threads or before
     if on_cpu:
@@ -209,12 +205,12 @@ def calibrate(
         keep_freed_memory()
     try:
         points, host_s = _measure_operators(
-            where, Stopwatch(where, own_time=on_cpu, seconds=seconds), tell
+            where, Stopwatch(where, own_time=on_cpu, seconds=seconds), report
         )
         speed_ups = _speed_ups(where, used) if on_cpu and used > 1 else {}
     finally:
         torch.set_num_threads(before)
-    tell("disk and loader", PASSES * len(points), PASSES * len(points))
+    report("disk and loader", PASSES * len(points), PASSES * len(points))
     extras = {
         "disk_bytes_per_s": disk_bytes_per_s(folder),
         "loader_tokens_per_s": loader_tokens_per_s(folder),
@@ -236,12 +232,12 @@ def calibrate(
 
 
 def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
-    """Rates of a step on several threads: half way between those of one thread and of operators
-    that divide as well as the measured ones.
+    """Return the rates of a step on several threads: half way between one thread and the measured
+    speed-ups.
 
-    A step has small operators and ones that do not divide, and its threads wait for each other:
-    quickstart on 2 threads took 1.7 times as long as full speed-ups say (one run, on a quiet
-    machine). The interval reaches from none to all of them.
+    A step also has operators that are small or do not divide, and its threads wait for each other:
+    quickstart on 2 threads took 1.7 times as long as with full speed-ups (one run, on an idle
+    machine). The interval reaches from no speed-up to the full one.
     """
     widest = math.sqrt(max(speed_ups.values()))
     made = sped_up(rates, **{name: math.sqrt(value) for name, value in speed_ups.items()})
@@ -249,14 +245,13 @@ def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
 
 
 def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
-    """How many times faster so many threads are than one: a product, and a sum of cached and of
-    large operands; the arguments of `sped_up`.
+    """Return the speed-ups of several threads over one, as arguments of `sped_up`: of a product, and
+    of a sum of cached and of large operands.
 
-    The fastest of many runs counts, in rounds of one thread and of all, as threads that wait for a
-    core somebody else holds would measure that somebody. Rounds, because a thread that was just
-    woken is slow.
+    The fastest of many runs counts, because other programs may use a core. One thread and all
+    threads take turns, because a thread that has just started is slow.
     """
-    found = {}
+    speed_ups = {}
     with torch.no_grad():
         for name, make in PARALLEL.items():
             run = make(device)
@@ -266,8 +261,8 @@ def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
             ratio = min(alone_s for alone_s, _ in rounds) / min(
                 together_s for _, together_s in rounds
             )
-            found[name] = min(max(ratio, 1.0), float(threads))
-    return found
+            speed_ups[name] = min(max(ratio, 1.0), float(threads))
+    return speed_ups
 
 
 def _fastest_s(run: Call, threads: int) -> float:
@@ -281,22 +276,22 @@ def _fastest_s(run: Call, threads: int) -> float:
     return min(times_s)
 
 
-def _tell_nobody(name: str, done: int, total: int) -> None:
-    """Progress that nobody wants to see."""
+def _ignore_progress(name: str, done: int, total: int) -> None:
+    """Do nothing."""
 
 
 def _measure_operators(
-    device: torch.device, stopwatch: Stopwatch, tell: Progress
+    device: torch.device, stopwatch: Stopwatch, report: Progress
 ) -> tuple[list[TimedOperator], float]:
-    """Times of all operators that the free memory has room for, and the seconds the program needs
-    to issue one.
+    """Return the times of all operators that fit into the free memory, and the seconds that the
+    program needs to issue one.
     """
     with torch.no_grad():
         todo = cases(device, _usable_dtypes(device, stopwatch))
         times_s: list[list[float]] = [[] for _ in todo]
         for number in range(PASSES * len(todo)):
             case = todo[number % len(todo)]
-            tell(f"{case.name}, {case.dtype}", number, PASSES * len(todo))
+            report(f"{case.name}, {case.dtype}", number, PASSES * len(todo))
             try:
                 with _fp32_mode(device, case.dtype):
                     times_s[number % len(todo)].append(
@@ -321,12 +316,13 @@ def _measure_operators(
 
 
 def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...]:
-    """fp32 and what a plan may use beside it; a 16-bit type that is SLOW_SHARE as fast as fp32 is
-    not worth the time.
+    """Return fp32 and the other types that a plan may use. A 16-bit type that is SLOW_SHARE as fast as
+    fp32 is left out.
     """
     if device.type == "cuda":
-        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        return ("fp32", *(("tf32", "bf16") if bf16 else ()), "fp16")
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return ("fp32", "tf32", "bf16", "fp16")
+        return ("fp32", "fp16")
     fp32_s, bf16_s = (
         stopwatch.time_s(_Product(device, TORCH_DTYPES[dtype], SMALLEST_SIZE).run)
         for dtype in ("fp32", "bf16")
@@ -335,7 +331,7 @@ def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...
 
 
 class _Counter(TorchDispatchMode):
-    """Counts operators that start a kernel: all but views."""
+    """Counts operators that start a kernel, which are all except views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -347,8 +343,8 @@ class _Counter(TorchDispatchMode):
 
 
 def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> float:
-    """Seconds per operator that a model's code and autograd take; on a CPU without the operator's
-    own time, which is the smallest one's.
+    """Return the seconds per operator of a model's code and autograd. On a CPU the time of the
+    smallest operator is subtracted.
     """
     block = SmallTransformerBlock().to(device)
     weights = list(block.parameters())
@@ -366,8 +362,7 @@ def _host_s(device: torch.device, stopwatch: Stopwatch, smallest_s: float) -> fl
 
 
 def disk_bytes_per_s(folder: Path) -> float:
-    """Rate of writing a file and waiting until it is on the disk, from the faster of two; nothing
-    is left behind.
+    """Measure the rate of writing and syncing a file, the faster of two; the file is removed.
 
     Raises:
         RunFolderError: the folder cannot be written to.
@@ -392,8 +387,8 @@ def disk_bytes_per_s(folder: Path) -> float:
 
 
 def loader_tokens_per_s(folder: Path) -> float:
-    """Rate at which batches of token ids come from a mapped file, read as `data.sequences` reads
-    them: windows in random order, made int64 twice.
+    """Measure the rate at which batches of token ids are read from a mapped file, as by
+    `data.sequences`: windows in random order, converted to int64 twice.
     """
     sequences, length = 64, 512
     tokens = LOADER_BATCHES * sequences * length

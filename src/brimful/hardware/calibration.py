@@ -1,8 +1,8 @@
-"""What is remembered of a device: its measured rates, and how runs on it compared with their
+"""The stored calibration of a device: its measured rates, and measurements of runs beside their
 predictions. Plain JSON; no torch.
 
-One file per device in the cache folder. A file that cannot be read is ignored, said in a note, and
-written anew by the next save.
+One file per device in the cache folder. A file that cannot be read is ignored with a note, and the
+next save replaces it.
 """
 
 import hashlib
@@ -24,30 +24,28 @@ from brimful.hardware.rates import Rates
 
 SCHEMA = 1
 LAST_RUNS = 20
-"""Runs that a correction looks at."""
+"""Number of last runs that a correction uses."""
 KEPT_RUNS = 200
 SHRINKAGE_RUNS = 3
-"""A correction from as many runs goes half of the way."""
+"""Number of runs with which a correction goes half of the way."""
 LEAST_LOG_SPREAD = 0.2
-"""Least half-width of the 90 % interval of log(measured / predicted) that few runs are pulled
-towards; assumption.
-"""
+"""Least half-width of the prior 90 % interval of log(measured / predicted); assumption."""
 APPLIED = ("step_time_s",)
-"""What plans are corrected in; the rest is noted and shown only."""
+"""Predictions that are corrected; the others are only stored and shown."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Measured rates of one device and what they are valid for.
+    """Measured rates of one device and the conditions that they are valid for.
 
     Attributes:
         device: Its exact name.
         rates: The roofline's parameters.
-        threads: CPU threads that were measured; None on GPUs.
+        threads: Number of CPU threads; None on GPUs.
         extras: By name: disk_bytes_per_s (written and synced), loader_tokens_per_s, ...
         versions: brimful, python, torch, and the driver where there is one.
         made: Seconds since the epoch.
-        points: Operators that were measured.
+        points: Number of measured operators.
     """
 
     device: str
@@ -88,9 +86,7 @@ class Calibration:
         return cls(**{**value, "rates": rates})
 
     def mismatch(self, threads: int | None) -> str:
-        """Why it says nothing about a program with this torch and so many threads; "" when it
-        does.
-        """
+        """Return why it does not hold for this torch and number of threads; "" if it does."""
         if _minor(self.versions.get("torch", "")) != _minor(_version("torch")):
             return (
                 f"it was measured with torch {self.versions.get('torch')}, this is"
@@ -103,8 +99,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RunNote:
-    """One run's measurements beside its predictions, by name; `made` in seconds since the epoch,
-    `basis` as `basis_of` the rates gives it.
+    """Measurements and predictions of one run by name; `made` in seconds since the epoch, `basis` as
+    returned by `basis_of`.
     """
 
     key: str
@@ -117,7 +113,7 @@ class RunNote:
 
 @dataclass(frozen=True)
 class Stored:
-    """Everything remembered of a device; `note` says what could not be read."""
+    """Everything stored about a device; `note` says what could not be read."""
 
     calibration: Calibration | None = None
     runs: tuple[RunNote, ...] = ()
@@ -130,10 +126,9 @@ class Correction:
 
     Attributes:
         factor: Multiply a prediction by it.
-        low, high: Where measured over predicted is believed to lie in nine of ten runs; both 1
-            without runs.
-        runs: Runs it is made of.
-        median: Of measured over predicted.
+        low, high: 90 % interval of measured over predicted; both 1 without runs.
+        runs: Number of runs.
+        median: Median of measured over predicted.
     """
 
     factor: float = 1.0
@@ -144,15 +139,17 @@ class Correction:
 
 
 def load(device: Device, threads: int | None = None) -> Calibration | None:
-    """The stored calibration where it holds for this torch and number of threads (default: the
-    device's), else None; `reason` says why.
+    """Return the stored calibration if it holds for this torch and number of threads (default: the
+    device's), else None; `reason` returns why.
     """
     kept = stored(device.name).calibration
-    return None if kept is None or kept.mismatch(threads or device.threads) else kept
+    if kept is None or kept.mismatch(threads or device.threads):
+        return None
+    return kept
 
 
 def reason(device: Device, threads: int | None = None) -> str:
-    """Why `load` gives None; "" when it gives a calibration."""
+    """Return why `load` returns None; "" if it returns a calibration."""
     kept = stored(device.name)
     if kept.calibration is None:
         return (
@@ -160,10 +157,10 @@ def reason(device: Device, threads: int | None = None) -> str:
             or f"{device.name} was never calibrated: `brimful calibrate` takes under a minute"
         )
     mismatch = kept.calibration.mismatch(threads or device.threads)
+    if not mismatch:
+        return ""
     return (
         f"the calibration of {device.name} is not used: {mismatch}. Run `brimful calibrate` again."
-        if mismatch
-        else ""
     )
 
 
@@ -191,7 +188,7 @@ def stored(device_name: str) -> Stored:
 
 
 def save(calibration: Calibration) -> Path:
-    """Remember a calibration in place of the one before; noted runs stay.
+    """Store a calibration in place of the one before; stored runs stay.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -200,7 +197,7 @@ def save(calibration: Calibration) -> Path:
 
 
 def reset(device_name: str) -> bool:
-    """Forget all of a device; whether there was something."""
+    """Delete everything stored about a device; return whether there was something."""
     path = path_of(device_name)
     existed = path.exists()
     path.unlink(missing_ok=True)
@@ -217,10 +214,10 @@ def note_run(
     applied: Mapping[str, float] | None = None,
     basis: str = "",
 ) -> None:
-    """Remember what a run measured beside what was predicted for it.
+    """Store the measurements of a run with its predictions.
 
-    Names that are not in both, and values that are not positive and finite, are left out; nothing
-    is written when nothing is left.
+    Names that are not in both, and values that are not positive and finite, are left out. Nothing is
+    written if nothing is left.
 
     Args:
         device_name: Exact name.
@@ -228,9 +225,9 @@ def note_run(
         predicted: The same names.
         key: What ran, for people: the recipe's name.
         versions: Of libraries; by default those of this process.
-        applied: Correction factors that the predictions were already multiplied by: they are taken
-            out, so that corrections do not feed on themselves.
-        basis: What the predicted times rest on, from `basis_of`.
+        applied: Correction factors in the predictions. They are divided out, so that corrections do
+            not build on each other.
+        basis: Of the predicted times, from `basis_of`.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -256,20 +253,18 @@ def note_run(
 
 
 def basis_of(rates: Rates, device: Device) -> str:
-    """What predicted times rest on. Runs with other rates or another number of threads say nothing
-    about them.
+    """Return the basis of predicted times: the source of the rates and the number of threads. Only
+    runs with the same basis correct them.
     """
-    return (
-        rates.source
-        if device.threads is None
-        else f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
-    )
+    if device.threads is None:
+        return rates.source
+    return f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
 
 
 def correction(
     device_name: str, name: str, *, basis: str, share: tuple[float, float] = (1.0, 1.0)
 ) -> Correction:
-    """What the last runs on this device say about predictions of a value.
+    """Return the correction of predictions of a value from the last runs on this device.
 
     With n ratios measured / predicted of the last 20 runs and their logarithms x: log(factor) =
     median(x) n / (n + 3), so that few runs move little. The interval reaches h below the smaller
@@ -278,13 +273,13 @@ def correction(
     90 % half-width 1.645 x 1.4826 x median |x - median(x)|, and p half of log(high / low) of the
     share of the rates, at least 0.2.
 
-    Runs with another minor version of torch say nothing. For times, runs of another basis do not
-    either, nor those from before the present calibration: their predictions came from other rates.
+    Runs with another minor version of torch do not count. For times, neither do runs with another
+    basis, nor those before the present calibration: their predictions came from other rates.
 
     Args:
         device_name: Exact name.
         name: As in `Plan.predicted`.
-        basis: Of the predictions to correct, from `basis_of`; of no matter for memory.
+        basis: Of the predictions to correct, from `basis_of`; ignored for memory.
         share: Measured over predicted time that the rates themselves promise (`Rates.share`).
     """
     ratios = list(_ratios(stored(device_name), name, basis))[-LAST_RUNS:]
@@ -306,29 +301,27 @@ def correction(
 
 
 def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
-    """Every value that runs on this device say something about, with the basis of the predictions;
-    memory has the basis "".
+    """Return the correction of every predicted value with stored runs, by name and basis; memory has
+    the basis "".
     """
     pairs = {
         (name, "" if _is_memory(name) else run.basis)
         for run in stored(device_name).runs
         for name in run.measured
     }
-    found = {
+    entries = {
         (name, basis): correction(device_name, name, basis=basis) for name, basis in sorted(pairs)
     }
-    return {pair: entry for pair, entry in found.items() if entry.runs}
+    return {pair: entry for pair, entry in entries.items() if entry.runs}
 
 
 def current_versions() -> dict[str, str]:
-    """brimful and torch, as this process has them."""
+    """Return the versions of brimful and torch in this process."""
     return {name: _version(name) for name in ("brimful", "torch")}
 
 
 def path_of(device_name: str) -> Path:
-    """The file of a device: its name in letters that every file system takes, and a few digits of
-    its hash.
-    """
+    """Return the file of a device: its name in portable characters, and a few digits of its hash."""
     readable = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")[:60]
     digest = hashlib.sha256(device_name.encode()).hexdigest()[:6]
     return cache_folder() / "calibration" / f"{readable}-{digest}.json"

@@ -1,6 +1,4 @@
-"""The catalog: devices nobody needs to own to plan for. One row of catalog.toml per accelerator,
-looked up by exact name.
-"""
+"""The catalog of accelerators to plan for: one row of catalog.toml each, found by its exact name."""
 
 import dataclasses
 import functools
@@ -21,12 +19,12 @@ _UNMEASURED_MEMORY = (
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """What an hour of the device costs to rent.
+    """The price of renting a device.
 
     Attributes:
         usd_per_hour: The first on-demand offer; the upper end where the source gives a range.
         offers: All offers, as the source words them.
-        source: Who said so.
+        source: Of the offers.
         read: The day it was read, ISO 8601.
     """
 
@@ -37,30 +35,30 @@ class Price:
 
 
 def names() -> list[str]:
-    """Exact names of all rows, in the order of the file, without other names."""
+    """Return the exact names of all rows in the order of the file, without aliases."""
     return [row["name"] for row in _rows()]
 
 
 def find(name: str) -> Device | None:
-    """The row of this exact name or listed other name, whatever the case; None when there is
-    none.
-    """
+    """Return the row with this exact name or alias in any case; None if there is none."""
     row = _row_by_name().get(name.casefold().strip())
-    return None if row is None else _device(row)
+    if row is None:
+        return None
+    return _device(row)
 
 
 def get(name: str) -> Device:
-    """The row of this exact name or listed other name, whatever the case.
+    """Return the row with this exact name or alias in any case.
 
     Raises:
-        DeviceError: no such row. A part of a name is never enough; rows that contain all its words
-            are listed.
+        DeviceError: no such row. A part of a name is not enough; the message lists rows that contain
+            all its words.
     """
     return _device(_require(name))
 
 
 def price_of(name: str) -> Price | None:
-    """What an hour of the device `name` costs; None where no offer is known, or only a free quota.
+    """Return the price of the device `name`; None where no offer is known, or only a free quota.
 
     Raises:
         DeviceError: as in `get`.
@@ -75,17 +73,13 @@ def price_of(name: str) -> Price | None:
 
 
 def power_of(name: str) -> float | None:
-    """The power limit of the board `name` in watts; None where the catalog has no such row or the
-    row no limit.
-    """
-    row = _row_by_name().get(name.casefold().strip(), {})
-    return float(row["power_w"]) if "power_w" in row else None
+    """Return the power limit of the board `name` in watts; None where the catalog does not have it."""
+    power_w = _row_by_name().get(name.casefold().strip(), {}).get("power_w")
+    return None if power_w is None else float(power_w)
 
 
 def cache_bytes_of(name: str) -> int:
-    """The last cache before memory of the board `name`; 0 where the catalog has no such row or the
-    row no cache.
-    """
+    """Return the size of the L2 cache of the board `name`; 0 where the catalog does not have it."""
     return round(1e6 * float(_row_by_name().get(name.casefold().strip(), {}).get("l2_cache_mb", 0)))
 
 

@@ -1,5 +1,5 @@
-"""The doctor: what this machine is, what it can do, and what is wrong with it. Diagnosing is
-measuring; judging is pure.
+"""The doctor: this machine's hardware, its abilities, and warnings about it. `examine` measures; all
+other functions depend on its result only.
 """
 
 import dataclasses
@@ -30,13 +30,15 @@ PACKAGES: Mapping[str, str] = {
     "triton": "for torch.compile on GPUs",
 }
 LITTLE_DISK_BYTES = 5 * GIB
-"""Two kept checkpoints and the best one of a 124M model with AdamW states in fp32 take 4.5 GB."""
+"""Warn below this: two checkpoints and the best one of a 124M model with AdamW states in fp32 take
+4.5 GB.
+"""
 LITTLE_MEMORY_BYTES = 2 * GIB
-"""Python with torch, transformers and datasets takes 0.4 GiB before the first tensor (measured, CPU
-build); data, weights and the page cache of checkpoints come on top.
+"""Warn below this: Python with torch, transformers and datasets takes 0.4 GiB before the first tensor
+(measured, CPU build), in addition to data, weights and the page cache of checkpoints.
 """
 BUSY_SHARE = 0.2
-"""A desktop's windows take less of a GPU than this; more is another program."""
+"""Share of a GPU's memory above which another program than the desktop uses it."""
 FIRST_CAPABILITY_OF_CUDA_13 = (7, 5)
 """torch's CUDA 12.8 wheels dropped older GPUs in 2.11, and the cu126 wheels, which have them, end
 with torch 2.14 (pytorch/pytorch#172352, #190385; pytorch/test-infra#8739).
@@ -45,7 +47,7 @@ with torch 2.14 (pytorch/pytorch#172352, #190385; pytorch/test-infra#8739).
 
 @dataclasses.dataclass(frozen=True)
 class Consequence:
-    """One ability of a device and what follows from having it or not, in a sentence."""
+    """An ability of a device, whether it has it, and what that means for training."""
 
     ability: str
     has: bool
@@ -54,8 +56,7 @@ class Consequence:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """Everything the doctor looked at. Plain values, so that every judgement about them can be
-    tested anywhere.
+    """Everything that the doctor looked at, as plain values.
 
     Attributes:
         system: Operating system and processor architecture.
@@ -116,7 +117,7 @@ class Diagnosis:
 
 
 def examine(folder: Path, choice: str = "auto") -> Diagnosis:
-    """Look at this machine. Nothing is changed; on CUDA devices a context is made to ask for free
+    """Look at this machine. Nothing is changed; on CUDA devices a context is made to read the free
     memory.
 
     Args:
@@ -171,9 +172,7 @@ def _torch_backend() -> str | None:
 
 
 def _driver_problem() -> str | None:
-    """What torch says when it is made to start CUDA and cannot. Nothing to say for builds without
-    CUDA.
-    """
+    """Return torch's message if it cannot start CUDA; None if it can, and for builds without CUDA."""
     if _torch_backend() is None or probe.cuda_count():
         return None
     try:
@@ -183,23 +182,25 @@ def _driver_problem() -> str | None:
     return None
 
 
+_TF32_MEANING = {
+    True: "fp32 matrix products may run in TF32: faster, with 10 bits of mantissa",
+    False: "fp32 products run in full fp32",
+}
+_FP8_MEANING = {
+    True: "8-bit units are there; no recipe uses them by itself",
+    False: "no 8-bit floating-point units",
+}
+
+
 def consequences_of(device: Device) -> tuple[Consequence, ...]:
-    """What the abilities of `device` mean for training on it."""
+    """Return what the abilities of `device` mean for training on it."""
     abilities = device.abilities
     meanings = {
         "bf16": _bf16_meaning(device),
         "fp16": _fp16_meaning(device),
-        "tf32": (
-            "fp32 matrix products may run in TF32: faster, with 10 bits of mantissa"
-            if abilities.tf32
-            else "fp32 products run in full fp32"
-        ),
+        "tf32": _TF32_MEANING[abilities.tf32],
         "flash_attention": _attention_meaning(device),
-        "fp8": (
-            "8-bit units are there; no recipe uses them by itself"
-            if abilities.fp8
-            else "no 8-bit floating-point units"
-        ),
+        "fp8": _FP8_MEANING[abilities.fp8],
         "compile": _compile_meaning(device),
     }
     return tuple(
@@ -212,23 +213,20 @@ def _bf16_meaning(device: Device) -> str:
         return "matrix products run in bf16 natively; no loss scaling needed"
     if device.kind == "cpu":
         return "no bf16 instructions found: fp32, unless bf16 is measured to be faster"
-    return "no bf16 units, only emulation" + (
-        "; fp16 takes its place" if device.abilities.fp16 else ""
-    )
+    if device.abilities.fp16:
+        return "no bf16 units, only emulation; fp16 takes its place"
+    return "no bf16 units, only emulation"
 
 
 def _fp16_meaning(device: Device) -> str:
-    if not device.abilities.fp16:
-        return (
-            "unusably slow without fp16 instructions"
-            if device.kind == "cpu"
-            else "no fp16 matrix units: train in fp32"
-        )
-    return (
-        "works with loss scaling; bf16 is the safer choice"
-        if device.abilities.bf16
-        else "train in fp16 with loss scaling; master weights stay fp32"
-    )
+    abilities = device.abilities
+    if abilities.fp16 and abilities.bf16:
+        return "works with loss scaling; bf16 is the safer choice"
+    if abilities.fp16:
+        return "train in fp16 with loss scaling; master weights stay fp32"
+    if device.kind == "cpu":
+        return "unusably slow without fp16 instructions"
+    return "no fp16 matrix units: train in fp32"
 
 
 def _attention_meaning(device: Device) -> str:
@@ -246,25 +244,24 @@ def _attention_meaning(device: Device) -> str:
 
 
 def _compile_meaning(device: Device) -> str:
-    if device.kind == "cpu":
-        return (
-            "torch.compile has a C++ compiler"
-            if device.abilities.compile
-            else "torch.compile needs a C++ compiler, and none was found"
-        )
-    if device.abilities.compile:
-        return "torch.compile can generate Triton kernels"
-    return (
-        "torch.compile for MPS is a prototype: not used"
-        if device.kind == "mps"
-        else "Triton does not generate code for this GPU: runs eagerly"
-    )
+    match device.kind, device.abilities.compile:
+        case "cpu", True:
+            return "torch.compile has a C++ compiler"
+        case "cpu", False:
+            return "torch.compile needs a C++ compiler, and none was found"
+        case _, True:
+            return "torch.compile can generate Triton kernels"
+        case "mps", False:
+            return "torch.compile for MPS is a prototype: not used"
+    return "Triton does not generate code for this GPU: runs eagerly"
 
 
 def warnings_of(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """What is wrong or will go wrong, each with what to do. Depends on nothing but `diagnosis`."""
-    found: list[str] = [] if diagnosis.selection_problem is None else [diagnosis.selection_problem]
-    for judge in (
+    """Return warnings about present and coming problems, each with what to do."""
+    warnings = []
+    if diagnosis.selection_problem is not None:
+        warnings.append(diagnosis.selection_problem)
+    for check in (
         _torch_build,
         _hidden_gpus,
         _wrong_gpu,
@@ -274,8 +271,8 @@ def warnings_of(diagnosis: Diagnosis) -> tuple[str, ...]:
         _room,
         _software,
     ):
-        found += judge(diagnosis)
-    return tuple(found)
+        warnings += check(diagnosis)
+    return tuple(warnings)
 
 
 def _gpus(diagnosis: Diagnosis) -> list[Device]:
@@ -359,13 +356,10 @@ def _generations(diagnosis: Diagnosis) -> Iterator[str]:
         install = 'pip install "torch<2.15" --index-url https://download.pytorch.org/whl/cu126'
         if not probe.is_built_for(device, diagnosis.built_for):
             remedy = (
-                f"It needs: {install}."
-                if is_old
-                else (
-                    "It needs a newer CUDA or ROCm build, see"
-                    " https://pytorch.org/get-started/locally/."
-                )
+                "It needs a newer CUDA or ROCm build, see https://pytorch.org/get-started/locally/."
             )
+            if is_old:
+                remedy = f"It needs: {install}."
             name = f"{_label(device)} ({probe.architecture_name(device)})"
             yield (
                 f"torch {diagnosis.versions.get('torch')} has no code for {name}; it was built for"
@@ -383,11 +377,9 @@ def _precision(diagnosis: Diagnosis) -> Iterator[str]:
     selected = diagnosis.selected
     if selected is None or selected.kind != "cuda" or selected.abilities.bf16:
         return
-    instead = (
-        "training runs in fp16 with loss scaling"
-        if selected.abilities.fp16
-        else "training runs in fp32"
-    )
+    instead = "training runs in fp32"
+    if selected.abilities.fp16:
+        instead = "training runs in fp16 with loss scaling"
     yield (
         f"{_label(selected)} has no bf16: {instead}. Code that asks torch.cuda.is_bf16_supported()"
         " is told yes, because it emulates."
@@ -444,7 +436,7 @@ def _software(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def render(diagnosis: Diagnosis) -> RenderableType:
-    """The diagnosis for a terminal, warnings last, where they are read."""
+    """Return the diagnosis for a terminal, with the warnings last."""
     parts: list[RenderableType] = [
         Text(f"{diagnosis.system}, {diagnosis.cores} cores"),
         Text(
@@ -484,16 +476,11 @@ def _device_table(diagnosis: Diagnosis) -> Table:
             diagnosis.selected.kind,
             diagnosis.selected.index,
         )
-        free = (
-            "unknown"
-            if device.free_memory_bytes is None
-            else format_bytes(device.free_memory_bytes)
-        )
-        rates = (
-            "  ".join(
-                f"{dtype} {format_count(rate)}" for dtype, rate in device.dense_flop_per_s.items()
-            )
-            or "not measured"
+        free = "unknown"
+        if device.free_memory_bytes is not None:
+            free = format_bytes(device.free_memory_bytes)
+        rates = "  ".join(
+            f"{dtype} {format_count(rate)}" for dtype, rate in device.dense_flop_per_s.items()
         )
         generation = probe.architecture_name(device) or device.kind
         table.add_row(
@@ -502,7 +489,7 @@ def _device_table(diagnosis: Diagnosis) -> Table:
             format_bytes(device.memory_bytes),
             free,
             generation,
-            rates,
+            rates or "not measured",
         )
     return table
 
@@ -527,15 +514,12 @@ def _consequence_table(device: Device) -> Table:
 def _version_table(diagnosis: Diagnosis) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, version in diagnosis.versions.items():
-        build = (
-            f"built with {diagnosis.torch_backend}"
-            if diagnosis.torch_backend
-            else "built without CUDA"
-        )
-        purpose = PACKAGES.get(name, "")
-        table.add_row(
-            name,
-            version or "not installed",
-            build if name == "torch" else purpose if version is None else "",
-        )
+        note = ""
+        if name == "torch" and diagnosis.torch_backend:
+            note = f"built with {diagnosis.torch_backend}"
+        elif name == "torch":
+            note = "built without CUDA"
+        elif version is None:
+            note = PACKAGES.get(name, "")
+        table.add_row(name, version or "not installed", note)
     return table

@@ -15,20 +15,23 @@ import psutil
 from brimful.base import env
 
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""What /proc/cpuinfo calls native bf16 products: x86 (Cooper Lake, Zen 4, AMX) and ARM (v8.6)."""
+"""Flags of native bf16 products in /proc/cpuinfo: x86 (Cooper Lake, Zen 4, AMX) and ARM (v8.6)."""
 
+_MEMORY_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_MEMORY_V2 = ("memory.max", "memory.current", "inactive_file")
+"""Files of the limit and of the usage, and the reclaimable part's key in memory.stat."""
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 """Parameters of mallopt(3)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ControlGroupLimits:
-    """What the control groups of this process allow; None where they set no limit.
+    """Limits that the control groups of this process set; None for no limit.
 
     Attributes:
         cores: CPU seconds per second.
         memory_bytes: The tightest memory limit on the way to the root group.
-        memory_left_bytes: What is left under it, page cache that can be dropped counted as left.
+        memory_left_bytes: Memory left under it, reclaimable page cache included.
     """
 
     cores: float | None = None
@@ -39,8 +42,8 @@ class ControlGroupLimits:
 def control_group_limits(
     own_groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> ControlGroupLimits:
-    """Limits of this process and all groups above it, cgroup v1 and v2. No limits where there are
-    no control groups.
+    """Return the limits of this process and all groups above it, cgroup v1 and v2; no limits without
+    control groups.
 
     Inside a container the group's path may belong to the host; then the mount's root is the
     container's own group.
@@ -55,26 +58,13 @@ def control_group_limits(
         names = controllers.split(",")
         if not controllers:
             groups = _groups(mount, path)
-            cores += [quota for group in groups if (quota := _cores_v2(group)) is not None]
-            memory += [
-                pair
-                for group in groups
-                if (pair := _memory(group, "memory.max", "memory.current", "inactive_file"))
-                is not None
-            ]
+            cores += filter(None, map(_cores_v2, groups))
+            memory += filter(None, (_memory(group, *_MEMORY_V2) for group in groups))
         if "cpu" in names:
-            cores += [
-                quota
-                for group in _groups(mount / "cpu", path)
-                if (quota := _cores_v1(group)) is not None
-            ]
+            cores += filter(None, map(_cores_v1, _groups(mount / "cpu", path)))
         if "memory" in names:
-            v1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            memory += [
-                pair
-                for group in _groups(mount / "memory", path)
-                if (pair := _memory(group, *v1)) is not None
-            ]
+            groups = _groups(mount / "memory", path)
+            memory += filter(None, (_memory(group, *_MEMORY_V1) for group in groups))
     return ControlGroupLimits(
         cores=min(cores, default=None),
         memory_bytes=min((limit for limit, _ in memory), default=None),
@@ -122,37 +112,41 @@ def _memory(
 
 
 def usable_cores(limits: ControlGroupLimits) -> int:
-    """Cores this process may run on at the same time: affinity mask and quota, at least 1."""
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return allowed if limits.cores is None else max(1, min(allowed, int(limits.cores)))
+    """Return the cores that this process may use at the same time: affinity and quota, at least 1."""
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    if limits.cores is None:
+        return allowed
+    return max(1, min(allowed, int(limits.cores)))
 
 
 def memory_total_bytes(limits: ControlGroupLimits) -> int:
-    """Main memory, or the control group's limit where that is lower (an unlimited v1 group holds a
-    huge number).
+    """Return the main memory, or the control group's limit where that is lower (in an unlimited v1
+    group it is a huge number).
     """
     total = psutil.virtual_memory().total
-    return total if limits.memory_bytes is None else min(total, limits.memory_bytes)
+    if limits.memory_bytes is None:
+        return total
+    return min(total, limits.memory_bytes)
 
 
 def memory_free_bytes(limits: ControlGroupLimits) -> int:
-    """Main memory that can be had without swapping, within the control group's limit."""
+    """Return the main memory that is free without swapping, within the control group's limit."""
     available = psutil.virtual_memory().available
-    return (
-        available if limits.memory_left_bytes is None else min(available, limits.memory_left_bytes)
-    )
+    if limits.memory_left_bytes is None:
+        return available
+    return min(available, limits.memory_left_bytes)
 
 
 def cpu_name(cpu_info: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as the system gives it."""
     return _cpu_field(cpu_info, "model name") or platform.processor() or platform.machine() or "CPU"
 
 
 def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor lists bf16 products among its instructions. False where the system does
-    not tell (not Linux).
+    """Return whether the processor has instructions for bf16 products; False on other systems than
+    Linux, which do not say.
     """
     flags = _cpu_field(cpu_info, "flags") or _cpu_field(cpu_info, "Features")
     return not BF16_FLAGS.isdisjoint(flags.split())
@@ -163,19 +157,16 @@ def _cpu_field(cpu_info: Path, key: str) -> str:
         lines = cpu_info.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    return next(
-        (
-            value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-            if name.strip() == key
-        ),
-        "",
-    )
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
 
 
 def cpp_compiler() -> str | None:
-    """Path of the C++ compiler that torch.compile looks for on the CPU (`CXX` first), None when it
-    is not installed.
+    """Return the path of the C++ compiler that torch.compile uses on the CPU (`CXX` first), None if
+    it is not installed.
     """
     return shutil.which(
         env.cpp_compiler() or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
@@ -183,7 +174,7 @@ def cpp_compiler() -> str | None:
 
 
 def disk_free_bytes(folder: Path) -> int:
-    """Room for this user's files at `folder`, or at its nearest parent that exists."""
+    """Return the free space for this user at `folder`, or at its nearest parent that exists."""
     existing = next(
         path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
     )
@@ -191,8 +182,8 @@ def disk_free_bytes(folder: Path) -> int:
 
 
 def nvidia_gpu_count(root: Path = Path("/")) -> int | None:
-    """NVIDIA GPUs the driver shows in this system, whatever torch can see; 0 where there is a
-    driver but no list, None without a driver.
+    """Return the number of NVIDIA GPUs of the driver, also of those that torch cannot see; 0 for a
+    driver without a list, None without a driver.
     """
     by_driver = list((root / "proc/driver/nvidia/gpus").glob("*"))
     if by_driver:

@@ -1,8 +1,7 @@
-"""What the monitor wrote into a run folder, read back leniently. The format is docs/monitor.md. No
-torch.
-"""
+"""The samples of the monitor in a run folder, read leniently. docs/monitor.md has the format. No torch."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,20 +14,20 @@ FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
 _NO_READINGS = frozenset({"time", "covers_s"})
 _FREE = frozenset({"memory_available_bytes", "disk_free_bytes"})
-"""What is left: of several samples the lowest matters."""
+"""Readings of free space: of several samples the lowest counts."""
 LEAST_COVERED = 0.95
-"""Of the seconds of a session: where energy was measured over less of it, it is that of a part."""
+"""Least share of a session over which energy must be measured to count for the session."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at device and machine.
+    """One sample of device and machine.
 
     Attributes:
         time: Unix seconds.
         covers_s: Seconds since the sample before it.
-        readings: By the names of docs/monitor.md; what could not be read is not in it.
-        throttled_s: Reason in words -> seconds of `covers_s`; None where reasons cannot be read.
+        readings: By the names of docs/monitor.md, without those that could not be read.
+        throttled_s: Reason -> seconds of `covers_s`; None where reasons cannot be read.
     """
 
     time: float
@@ -39,8 +38,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class MonitoredSession:
-    """One session's samples, in order, what stood at its beginning, and what could not be read:
-    readings, and sensors that failed later (`lost`).
+    """The samples of one session in order, the facts from its beginning, readings that are absent and
+    why, and sensors that failed later (`lost`).
     """
 
     device: Mapping[str, Any] = field(default_factory=dict)
@@ -52,48 +51,47 @@ class MonitoredSession:
 
     @property
     def covered_s(self) -> float:
-        """Seconds that were watched."""
+        """Seconds that the samples cover."""
         return sum(sample.covers_s for sample in self.samples)
 
     @property
     def energy_wh(self) -> float | None:
-        """By the counter where there is one, else power over time; None where it was read over a
-        part of the watched time only, or not at all.
+        """Energy by the counter, or else power over time; None where it was read for only a part of
+        the time, or not at all.
         """
         return self.energy_wh_over(self.covered_s)
 
     def energy_wh_over(self, seconds: float) -> float | None:
-        """The same for a session that took so long; None where readings cover less than
+        """Return the energy of a session of this length; None where readings cover less than
         LEAST_COVERED of it or their sensor was lost.
         """
-        counted = [
-            place for place, sample in enumerate(self.samples) if "energy_j" in sample.readings
-        ]
-        read = [sample for sample in self.samples if "power_w" in sample.readings]
-        if counted:
-            read = list(self.samples[counted[0] : counted[-1] + 1])
-        is_lost = self.lost & {
-            "energy",
-            "energy_j" if counted else "power_w",
-        }  # readers of energy, by hardware.sensors
-        if not read or is_lost or sum(sample.covers_s for sample in read) < LEAST_COVERED * seconds:
+        reading = "power_w"
+        places = [index for index, each in enumerate(self.samples) if "energy_j" in each.readings]
+        covered = [sample for sample in self.samples if reading in sample.readings]
+        if places:
+            reading, covered = "energy_j", list(self.samples[places[0] : places[-1] + 1])
+        # Readers of energy are called "energy" or by their reading, see hardware.sensors.
+        is_lost = self.lost & {"energy", reading}
+        if not covered or is_lost:
             return None
-        if counted:
-            return (
-                max(self.samples[place].readings["energy_j"] for place in counted) / JOULES_PER_WH
-            )
-        return sum(sample.readings["power_w"] * sample.covers_s for sample in read) / JOULES_PER_WH
+        if sum(sample.covers_s for sample in covered) < LEAST_COVERED * seconds:
+            return None
+        if places:
+            joules = max(self.samples[index].readings["energy_j"] for index in places)
+        else:
+            joules = sum(sample.readings["power_w"] * sample.covers_s for sample in covered)
+        return joules / JOULES_PER_WH
 
 
 @dataclass(frozen=True)
 class Monitored:
-    """The sessions of a run as the monitor saw them; none where there is no file."""
+    """The monitored sessions of a run; none without a file."""
 
     sessions: tuple[MonitoredSession, ...] = ()
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
-        """Of all sessions, in order."""
+        """Samples of all sessions, in order."""
         return tuple(sample for session in self.sessions for sample in session.samples)
 
     @property
@@ -102,67 +100,62 @@ class Monitored:
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """Of the last session."""
+        """Limits of the last session."""
         return self.sessions[-1].limits if self.sessions else {}
 
     @property
     def covered_s(self) -> float:
-        """Seconds that were watched, over all sessions."""
+        """Seconds that the samples of all sessions cover."""
         return sum(session.covered_s for session in self.sessions)
 
     def series(self, name: str) -> tuple[list[float], list[float]]:
-        """Times (Unix seconds) and values of one reading; samples without it are left out."""
-        found = [
-            (sample.time, sample.readings[name])
-            for sample in self.samples
-            if name in sample.readings
-        ]
-        return [time for time, _ in found], [value for _, value in found]
+        """Return times (Unix seconds) and values of one reading."""
+        samples = self._with(name)
+        return [each.time for each in samples], [each.readings[name] for each in samples]
+
+    def _with(self, name: str) -> list[Sample]:
+        """Return the samples that have a reading."""
+        return [sample for sample in self.samples if name in sample.readings]
 
     def peak(self, name: str) -> float | None:
-        """The highest sample, None without any."""
+        """Return the highest value of a reading; None without any."""
         return max(self.series(name)[1], default=None)
 
     def mean(self, name: str) -> float | None:
-        """Over the time that the samples cover, None without any."""
-        found = [
-            (sample.covers_s, sample.readings[name])
-            for sample in self.samples
-            if name in sample.readings
-        ]
-        seconds = sum(covers_s for covers_s, _ in found)
-        return sum(covers_s * value for covers_s, value in found) / seconds if seconds else None
+        """Return the mean of a reading over the time that its samples cover; None without any."""
+        samples = self._with(name)
+        seconds = sum(sample.covers_s for sample in samples)
+        if not seconds:
+            return None
+        return sum(sample.covers_s * sample.readings[name] for sample in samples) / seconds
 
     @property
     def energy_wh(self) -> float | None:
-        """Over all sessions; None where a part of one was not measured, as a part is not the energy
-        of the run.
-        """
+        """Energy of all sessions; None where a part of one was not measured."""
         return self._energy_wh([session.covered_s for session in self.sessions])
 
     def energy_wh_over(self, sessions: Sequence[tuple[float | None, float]]) -> float | None:
-        """The energy of a run whose own journal tells of these sessions; None where a part of one
-        was not watched.
+        """Return the energy of a run with these sessions; None where a part of one was not measured.
 
         Args:
-            sessions: In order, a moment of each (Unix seconds; None where it tells none) and how
-                many seconds it took. Others may have been watched: those that were killed before
-                their first checkpoint are no longer told of.
+            sessions: From the run's journal, in order: a moment of each session (Unix seconds; None
+                if unknown) and its length in seconds. More sessions may have been monitored: those
+                that were killed before their first checkpoint are not in the journal.
         """
         begun = [
             session.samples[0].time - session.samples[0].covers_s if session.samples else math.inf
             for session in self.sessions
         ]
         seconds = [session.covered_s for session in self.sessions]
-        told = [0.0] * len(seconds)
+        journaled = [0.0] * len(seconds)
         for from_end, (moment, took_s) in zip(range(len(sessions), 0, -1), sessions, strict=True):
             place = len(begun) - from_end
             if moment is not None:
                 place = max((each for each, time in enumerate(begun) if time <= moment), default=-1)
             if place < 0:
                 return None
-            told[place] += took_s
-        return self._energy_wh([max(pair) for pair in zip(seconds, told, strict=True)])
+            journaled[place] += took_s
+        return self._energy_wh([max(pair) for pair in zip(seconds, journaled, strict=True)])
 
     def _energy_wh(self, seconds: Sequence[float]) -> float | None:
         spent = [
@@ -174,28 +167,22 @@ class Monitored:
         return sum(known) if known and len(known) == len(spent) else None
 
     def throttled(self) -> dict[str, float] | None:
-        """Reason -> share of the watched time, the largest first; None where reasons could not be
-        read.
+        """Return reason -> share of the covered time, the largest first; None where reasons could
+        not be read.
         """
-        told = [sample for sample in self.samples if sample.throttled_s is not None]
-        seconds = sum(sample.covers_s for sample in told)
+        samples = [sample for sample in self.samples if sample.throttled_s is not None]
+        seconds = sum(sample.covers_s for sample in samples)
         if not seconds:
             return None
-        sums: dict[str, float] = {}
-        for sample in told:
-            for reason, spent_s in (sample.throttled_s or {}).items():
-                sums[reason] = sums.get(reason, 0.0) + spent_s
-        return dict(
-            sorted(
-                ((reason, spent_s / seconds) for reason, spent_s in sums.items()),
-                key=lambda pair: -pair[1],
-            )
-        )
+        sums = Counter[str]()
+        for sample in samples:
+            sums.update(sample.throttled_s)
+        return {reason: spent_s / seconds for reason, spent_s in sums.most_common()}
 
 
 def read_monitor(run_folder: Path) -> Monitored:
-    """What was sampled in all sessions of a run. Lines that are torn or not as written are left
-    out; a missing file holds nothing.
+    """Read the samples of all sessions of a run. Damaged lines are left out; a missing file has no
+    sessions.
     """
     try:
         records = list(read_journal(run_folder / FILE_NAME))
@@ -210,29 +197,27 @@ def read_monitor(run_folder: Path) -> Monitored:
 
 
 def _session(records: list[dict[str, Any]]) -> MonitoredSession:
-    start = records[0] if records[0].get("kind") == "monitor" else {}
-    samples = [
-        sample
-        for record in records
-        if record.get("kind") == "sample" and (sample := sample_of(record)) is not None
-    ]
+    by_kind: dict[object, list[dict[str, Any]]] = {}
+    for record in records:
+        by_kind.setdefault(record.get("kind"), []).append(record)
+    start = next(iter(by_kind.get("monitor", [])), {})
+    samples = map(sample_of, by_kind.get("sample", []))
     lost = {
         str(record.get("sensor")): str(record.get("reason"))
-        for record in records
-        if record.get("kind") == "sensor_lost"
+        for record in by_kind.get("sensor_lost", [])
     }
     return MonitoredSession(
         device=_mapping(start.get("device")),
         limits=_numbers(start.get("limits")),
         absent={name: str(reason) for name, reason in _mapping(start.get("absent")).items()} | lost,
         lost=frozenset(lost),
-        samples=tuple(samples),
-        is_ended=any(record.get("kind") == "monitor_end" for record in records),
+        samples=tuple(sample for sample in samples if sample is not None),
+        is_ended="monitor_end" in by_kind,
     )
 
 
 def sample_of(record: Mapping[str, Any]) -> Sample | None:
-    """A record of kind `sample`; None where it does not say when and for how long."""
+    """Return a record of kind `sample`; None where its time or length is missing."""
     values = _numbers(record)
     if "time" not in values or values.get("covers_s", -1.0) < 0:
         return None
@@ -250,21 +235,18 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _numbers(value: object) -> dict[str, float]:
-    """The finite numbers of a mapping."""
-    return {
-        name: number
-        for name, entry in _mapping(value).items()
-        if (number := finite(entry)) is not None
-    }
+    """Return the finite numbers of a mapping."""
+    numbers = {name: finite(entry) for name, entry in _mapping(value).items()}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict[str, Any]], float]:
-    """The same records with neighbouring samples merged, to about half of `most_samples`, and how
-    many seconds a merged one covers at most.
+    """Return the records with neighbouring samples merged, to about half of `most_samples`, and the
+    most seconds that a merged one covers.
 
     A merged sample has the mean of rates and shares, the highest of sizes and temperatures, the
-    lowest of what was free, the last of counters and the sum of throttled seconds: peaks, means and
-    energy stay what they were.
+    lowest of free space, the last of counters and the sum of throttled seconds: peaks, means and
+    energy do not change.
     """
     resolution_s = 4 * sum(_covered_s(record) for record in records) / most_samples
     kept: list[dict[str, Any]] = []
@@ -278,10 +260,10 @@ def thinned(records: list[dict[str, Any]], most_samples: int) -> tuple[list[dict
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """One `sample` record in place of two that follow each other."""
+    """Return one `sample` record in place of two consecutive ones."""
     before, after = _numbers(first), _numbers(second)
     seconds = (_covered_s(first), _covered_s(second))
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "kind": "sample",
         "time": after.get("time", before.get("time")),
         "covers_s": sum(seconds),
@@ -290,19 +272,15 @@ def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any
         if name in _NO_READINGS:
             continue
         values = [side[name] for side in (before, after) if name in side]
-        found[name] = _together(name, values, seconds) if len(values) == 2 else values[0]
+        record[name] = _together(name, values, seconds) if len(values) == 2 else values[0]
     throttled = [
         _numbers(side.get("throttled_s"))
         for side in (first, second)
         if isinstance(side.get("throttled_s"), dict)
     ]
     if throttled:
-        found["throttled_s"] = {
-            reason: sum(side.get(reason, 0.0) for side in throttled)
-            for side in throttled
-            for reason in side
-        }
-    return found
+        record["throttled_s"] = dict(sum(map(Counter, throttled), Counter()))
+    return record
 
 
 def _together(name: str, values: list[float], seconds: tuple[float, float]) -> float:
@@ -313,7 +291,9 @@ def _together(name: str, values: list[float], seconds: tuple[float, float]) -> f
     if name.endswith(("_bytes", "_c")):
         return max(values)
     whole_s = sum(seconds)
-    return (values[0] * seconds[0] + values[1] * seconds[1]) / whole_s if whole_s else values[1]
+    if not whole_s:
+        return values[1]
+    return (values[0] * seconds[0] + values[1] * seconds[1]) / whole_s
 
 
 def _covered_s(record: Mapping[str, Any]) -> float:

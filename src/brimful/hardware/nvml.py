@@ -1,5 +1,5 @@
-"""What NVIDIA's driver says of one GPU, through NVML. A query that this GPU or driver does not
-answer is left out once and for all.
+"""Readings of one GPU from NVIDIA's driver, through NVML. A query that this GPU or driver does not
+answer is left out.
 
 Source: NVML API reference; bits of clock event reasons: nvmlClocksEventReasons. Where a newer name
 of a function is missing in an older driver, the older one is asked.
@@ -19,7 +19,7 @@ THROTTLE_REASONS: Mapping[int, str] = {
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
     pynvml.nvmlClocksEventReasonSyncBoost: "sync boost",
 }
-"""Clocks that are low because the device idles, or because a user set them, are not throttled."""
+"""Reasons that count as throttling; clocks that are low on an idle device or set by a user do not."""
 _HARDWARE_DETAILS = (
     pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
 )
@@ -31,10 +31,10 @@ class NvmlDevice:
 
     Attributes:
         queries: Name of the first reading -> query that returns readings by the names of
-            docs/monitor.md. "throttle_reasons" is a tuple of words.
+            docs/monitor.md. "throttle_reasons" is a tuple of names.
         facts: `uuid` and `driver`.
         limits: `power_limit_w`, `device_memory_bytes`, `temperature_limit_c`, as far as known.
-        absent: Reading -> why it cannot be had.
+        absent: Reading -> why it is not available.
     """
 
     queries: Mapping[str, Query]
@@ -44,8 +44,8 @@ class NvmlDevice:
 
 
 def find_device(uuid: str, pci_bus_id: str | None = None) -> NvmlDevice:
-    """The GPU with this UUID (with or without "GPU-"), else at this PCI address, whatever
-    CUDA_VISIBLE_DEVICES makes of its number.
+    """Find the GPU with this UUID (with or without "GPU-"), or else at this PCI address. Its number,
+    which CUDA_VISIBLE_DEVICES changes, is not used.
 
     Raises:
         pynvml.NVMLError: no driver, or it does not know the device.
@@ -78,7 +78,7 @@ def _handle(uuid: str, pci_bus_id: str | None) -> Any:
 
 
 def _first_that_answers(ways: Sequence[Query]) -> Query | str:
-    """The first way that works now, else the reason that the last one gave."""
+    """Return the first query that works now, or else the message of the last one's error."""
     reason = ""
     for way in ways:
         try:
@@ -164,13 +164,13 @@ def _limits(handle: Any) -> dict[str, Sequence[Query]]:
 
 
 def reasons_in_words(bits: int) -> tuple[str, ...]:
-    """Why clocks are lower than they could be. The general hardware bit is named only where no bit
-    says which of its kinds it is.
+    """Return the reasons why clocks are throttled. The general hardware reason is named only
+    without a more specific one.
     """
-    told = [words for bit, words in THROTTLE_REASONS.items() if bits & bit]
+    reasons = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
     if bits & pynvml.nvmlClocksEventReasonHwSlowdown and not bits & _HARDWARE_DETAILS:
-        told.append("hardware slowdown")
-    return tuple(told)
+        reasons.append("hardware slowdown")
+    return tuple(reasons)
 
 
 def _text(value: str | bytes) -> str:

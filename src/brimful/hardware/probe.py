@@ -1,5 +1,5 @@
-"""This machine as Devices: what torch reports, what is free now, and the catalog's rates where the
-exact name is known.
+"""The devices of this machine: torch's facts, the free memory now, and the catalog's rates for a known
+name.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from brimful.hardware import catalog, host
 from brimful.hardware.device import Device, abilities_of
 
 SAME_CARD_TOLERANCE = 0.1
-"""Cards share names across memory sizes (RTX 3080 with 10 and 12 GB, other bandwidth); error
-correction takes 7 %.
+"""Largest difference in memory from the catalog row of the same name. Some names stand for cards with
+several memory sizes and bandwidths (RTX 3080 with 10 and 12 GB); error correction takes 7 %.
 """
 
 
 def probe(choice: str = "auto") -> Device:
-    """The device to use, measured now.
+    """Return the device to use, measured now.
 
     Args:
         choice: "auto" (the CUDA device with the most memory that this torch can use, else MPS, else
@@ -63,8 +63,8 @@ def probe(choice: str = "auto") -> Device:
 
 
 def devices_here() -> tuple[Device, ...]:
-    """All devices of this machine: CUDA devices by number, MPS, and the CPU last. One that refuses
-    has no free memory given.
+    """Return all devices of this machine: CUDA devices by number, MPS, and the CPU last. The free
+    memory of a device that cannot be used is None.
     """
     accelerators = [_cuda_if_it_answers(index) for index in range(cuda_count())]
     if torch.backends.mps.is_available():
@@ -73,7 +73,7 @@ def devices_here() -> tuple[Device, ...]:
 
 
 def torch_device(device: Device) -> torch.device:
-    """The torch.device to put tensors on.
+    """Return the torch.device for tensors.
 
     Raises:
         DeviceError: `device` is a catalog row, not a device of this machine.
@@ -89,8 +89,8 @@ def torch_device(device: Device) -> torch.device:
 
 
 def cuda_count() -> int:
-    """CUDA devices that torch can see. Asking is silent; the doctor is the one who reports a
-    driver's complaint.
+    """Return the number of CUDA devices that torch can see, without warnings: the doctor reports
+    those of the driver.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,8 +98,8 @@ def cuda_count() -> int:
 
 
 def build_architectures() -> tuple[str, ...]:
-    """GPU generations this build of torch has code for, such as "sm_80" or "gfx942"; empty in CPU
-    builds.
+    """Return the GPU generations that this build of torch has code for, such as "sm_80" or "gfx942";
+    none in CPU builds.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -107,8 +107,8 @@ def build_architectures() -> tuple[str, ...]:
 
 
 def architecture_name(device: Device) -> str:
-    """The generation of a CUDA device as compilers write it: "sm_75", "gfx942"; empty where it has
-    none.
+    """Return the generation of a CUDA device in compilers' notation, such as "sm_75" or "gfx942";
+    empty for other devices.
     """
     if device.compute_capability is not None:
         return "sm_{}{}".format(*device.compute_capability)
@@ -116,8 +116,8 @@ def architecture_name(device: Device) -> str:
 
 
 def is_built_for(device: Device, built: Sequence[str]) -> bool:
-    """Whether code for `built` runs on `device`. True where the build does not tell, or for devices
-    without a generation.
+    """Return whether code for `built` runs on `device`; True for builds that do not say, and for
+    devices without a generation.
 
     Binary code runs on its own major version from its minor version on; PTX ("compute_90") on
     anything newer; code with a letter ("sm_90a") on exactly its version ("f": its family). Source:
@@ -152,20 +152,18 @@ def _best() -> Device:
         if is_built_for(device, built)
     ]
     if usable:
-        best = max(
-            usable,
-            key=lambda device: (
-                device.memory_bytes,
-                device.compute_capability or (0, 0),
-                -(device.index or 0),
-            ),
-        )
+        best = max(usable, key=_rank)
         return cuda_device(best.index or 0)
     return _mps_device() if torch.backends.mps.is_available() else cpu_device()
 
 
+def _rank(device: Device) -> tuple[int, tuple[int, int], int]:
+    """Return a key that is larger for better devices: memory, generation, then the lower number."""
+    return device.memory_bytes, device.compute_capability or (0, 0), -(device.index or 0)
+
+
 def cuda_device(index: int) -> Device:
-    """CUDA device number `index`, with its free memory of now. Makes a CUDA context on it.
+    """Return CUDA device number `index` with its free memory now. This makes a CUDA context on it.
 
     Raises:
         DeviceError: the driver refuses, for example because another process holds the device
@@ -212,39 +210,34 @@ def _cuda_without_free_memory(index: int) -> Device:
     return _with_catalog_rates(found)
 
 
-def _with_catalog_rates(found: Device) -> Device:
-    row = catalog.find(found.name)
+def _with_catalog_rates(device: Device) -> Device:
+    row, reason = catalog.find(device.name), ""
     if row is None:
-        return dataclasses.replace(
-            found,
-            source=(
-                f"{found.source}; the catalog has no {found.name!r}, so its rates are unknown until"
-                " measured"
-            ),
-        )
-    if (
-        found.kind == "cuda"
-        and abs(row.memory_bytes / found.memory_bytes - 1) > SAME_CARD_TOLERANCE
+        reason = f"the catalog has no {device.name!r}"
+    elif (
+        device.kind == "cuda"
+        and abs(row.memory_bytes / device.memory_bytes - 1) > SAME_CARD_TOLERANCE
     ):
         reason = (
             f"the catalog's {row.name!r} has {format_bytes(row.memory_bytes)}, this one"
-            f" {format_bytes(found.memory_bytes)}"
+            f" {format_bytes(device.memory_bytes)}"
         )
+    if row is None or reason:
         return dataclasses.replace(
-            found, source=f"{found.source}; {reason}, so its rates are unknown until measured"
+            device, source=f"{device.source}; {reason}, so its rates are unknown until measured"
         )
     return dataclasses.replace(
-        found,
+        device,
         bandwidth_bytes_per_s=row.bandwidth_bytes_per_s,
         dense_flop_per_s=row.dense_flop_per_s,
-        source=f"{found.source}; rates and bandwidth: {row.source}",
+        source=f"{device.source}; rates and bandwidth: {row.source}",
         uncertain=tuple(doubt for doubt in row.uncertain if not doubt.startswith("memory")),
     )
 
 
 def _mps_device() -> Device:
     memory_bytes = torch.mps.recommended_max_memory()
-    found = Device(
+    device = Device(
         name=torch.backends.mps.get_name(),
         kind="mps",
         index=None,
@@ -260,11 +253,11 @@ def _mps_device() -> Device:
         threads=None,
         source="measured on this machine",
     )
-    return _with_catalog_rates(found)
+    return _with_catalog_rates(device)
 
 
 def cpu_device() -> Device:
-    """The CPU, with the cores and the memory this process may use. Its rates are unknown until
+    """Return the CPU with the cores and memory that this process may use. Its rates are unknown until
     measured.
     """
     limits = host.control_group_limits()
@@ -293,9 +286,7 @@ def _what_there_is() -> str:
     ]
     if torch.backends.mps.is_available():
         here.append("mps")
-    hint = (
-        ""
-        if torch.version.cuda or torch.version.hip or here
-        else f" torch {torch.__version__} is built without CUDA."
-    )
+    hint = ""
+    if not (torch.version.cuda or torch.version.hip or here):
+        hint = f" torch {torch.__version__} is built without CUDA."
     return f"Here: {', '.join([*here, 'cpu'])}.{hint}"

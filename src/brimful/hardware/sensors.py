@@ -1,8 +1,8 @@
-"""What can be read of this machine while a run goes on: device, process, memory, disk.
-docs/monitor.md names the readings.
+"""Readers of this machine during a run: device, process, memory, disk. docs/monitor.md names the
+readings.
 
-A reader is called about once a second with the seconds since its last call, 0 the first time; it
-returns readings, or raises.
+A reader is called about once a second with the seconds since its last call, 0 the first time. It
+returns readings, or raises an error.
 """
 
 import os
@@ -27,13 +27,13 @@ CPU_CHIPS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz
 
 @dataclass
 class Sensors:
-    """What can be read here.
+    """The sensors of this machine.
 
     Attributes:
         readers: Name -> reader. One reader may return several readings.
         device: Facts about the device that trains.
-        limits: What the readings are to be compared with.
-        absent: Reading -> why it cannot be had.
+        limits: Limits of the readings.
+        absent: Reading -> why it is not available.
     """
 
     readers: dict[str, Reader] = field(default_factory=dict)
@@ -43,66 +43,65 @@ class Sensors:
 
 
 def sensors_of(device: Device, folder: Path) -> Sensors:
-    """All that can be read here, of the device that trains and of the machine around it.
+    """Return all sensors of the device that trains and of the machine around it.
 
     Args:
-        folder: Where the run is written: the disk to watch.
+        folder: Of the run, on the disk to monitor.
     """
-    found = Sensors(device={"kind": device.kind, "name": device.name})
+    sensors = Sensors(device={"kind": device.kind, "name": device.name})
     if device.kind == "cuda":
-        with _named_where_absent(found, "device"):
-            _add_cuda(found, device.index or 0)
+        with _named_where_absent(sensors, "device"):
+            _add_cuda(sensors, device.index or 0)
     elif device.kind == "mps":
-        found.readers["torch memory"] = _mps_memory
-        found.limits["device_memory_bytes"] = device.memory_bytes
+        sensors.readers["torch memory"] = _mps_memory
+        sensors.limits["device_memory_bytes"] = device.memory_bytes
     else:
-        _add_cpu(found)
-    with _named_where_absent(found, "process"):
-        found.readers["process"] = Process()
-    with _named_where_absent(found, "machine"):
+        _add_cpu(sensors)
+    with _named_where_absent(sensors, "process"):
+        sensors.readers["process"] = Process()
+    with _named_where_absent(sensors, "machine"):
         limits = host.control_group_limits()
-        found.limits |= {
+        sensors.limits |= {
             "cores": host.usable_cores(limits),
             "memory_bytes": host.memory_total_bytes(limits),
         }
-        found.readers["machine"] = Machine(limits)
-    found.readers["disk space"] = lambda _: {"disk_free_bytes": host.disk_free_bytes(folder)}
-    return found
+        sensors.readers["machine"] = Machine(limits)
+    sensors.readers["disk space"] = lambda _: {"disk_free_bytes": host.disk_free_bytes(folder)}
+    return sensors
 
 
 @contextmanager
-def _named_where_absent(found: Sensors, name: str) -> Iterator[None]:
-    """What fails while it is looked for, whatever way a driver or a system has for that, is named
-    and leaves the others alone.
-    """
+def _named_where_absent(sensors: Sensors, name: str) -> Iterator[None]:
+    """Record any error of a driver or system while its sensors are set up, and go on without it."""
     try:
         yield
     except Exception as error:
-        found.absent[name] = f"{type(error).__name__}: {error}"
+        sensors.absent[name] = f"{type(error).__name__}: {error}"
 
 
-def _add_cuda(found: Sensors, index: int) -> None:
+def _add_cuda(sensors: Sensors, index: int) -> None:
     properties = torch.cuda.get_device_properties(index)
-    found.limits["device_memory_bytes"] = properties.total_memory
-    found.readers["torch memory"] = lambda _: _cuda_memory(index)
+    sensors.limits["device_memory_bytes"] = properties.total_memory
+    sensors.readers["torch memory"] = lambda _: _cuda_memory(index)
     try:
         seen = nvml.find_device(str(properties.uuid), pci_address(properties))
-    # No driver of NVIDIA's, an AMD device, or a driver that answers what nobody wrote down.
+    # No NVIDIA driver, an AMD device, or a driver with undocumented answers.
     except Exception as error:
-        found.absent["NVML"] = str(error) or type(error).__name__
-        found.readers["device memory"] = lambda _: _cuda_used(index)
+        sensors.absent["NVML"] = str(error) or type(error).__name__
+        sensors.readers["device memory"] = lambda _: _cuda_used(index)
         return
-    found.device |= seen.facts
-    found.limits |= seen.limits
-    found.absent |= seen.absent
+    sensors.device |= seen.facts
+    sensors.limits |= seen.limits
+    sensors.absent |= seen.absent
     for name, query in seen.queries.items():
-        found.readers[name] = (
-            Counter(query, name) if name == "energy_j" else _without_seconds(query)
-        )
+        reader: Reader = _without_seconds(query)
+        if name == "energy_j":
+            reader = Counter(query, name)
+        sensors.readers[name] = reader
 
 
 def pci_address(properties: Any) -> str | None:
-    """`0000:3B:00.0`; None where this torch does not tell."""
+    """Return an address such as `0000:3B:00.0`; None where this torch does not have it."""
     if not hasattr(properties, "pci_bus_id"):
         return None
     return f"{properties.pci_domain_id:04X}:{properties.pci_bus_id:02X}:{properties.pci_device_id:02X}.0"
@@ -136,20 +135,20 @@ def _mps_memory(_: float) -> dict[str, Any]:
     }
 
 
-def _add_cpu(found: Sensors) -> None:
-    with _named_where_absent(found, "energy_j"):
+def _add_cpu(sensors: Sensors) -> None:
+    with _named_where_absent(sensors, "energy_j"):
         packages = rapl_packages()
         if packages:
-            found.readers["energy"] = PackageEnergy(packages)
+            sensors.readers["energy"] = PackageEnergy(packages)
         else:
-            found.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
+            sensors.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
     optional: dict[str, Reader] = {"cpu_clock_mhz": _cpu_clock, "temperature_c": _cpu_temperature}
     for name, reader in optional.items():
-        with _named_where_absent(found, name):
+        with _named_where_absent(sensors, name):
             if name in reader(0.0):
-                found.readers[name] = reader
+                sensors.readers[name] = reader
             else:
-                found.absent[name] = "psutil finds no such sensor"
+                sensors.absent[name] = "psutil finds no such sensor"
 
 
 def _cpu_clock(_: float) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def _cpu_temperature(_: float) -> dict[str, Any]:
 
 
 class Counter:
-    """A counter of the driver, from when the session began."""
+    """A counter of the driver, from the beginning of the session."""
 
     def __init__(self, query: Callable[[], dict[str, Any]], name: str) -> None:
         self._query, self._name = query, name
@@ -182,16 +181,15 @@ class Counter:
 
     def __call__(self, _: float) -> dict[str, Any]:
         now = self._query()[self._name]
-        if (
-            self._first is None or now < self._first
-        ):  # a driver that was loaded anew counts from nothing
+        # A driver that was loaded again counts from 0.
+        if self._first is None or now < self._first:
             self._first = now
         return {self._name: now - self._first}
 
 
 def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
-    """Folders of the CPU packages' energy counters that this user may read, each package once (it
-    may be there under two drivers).
+    """Return the folders of readable energy counters of CPU packages, each package once (two drivers
+    may have it).
     """
     found: dict[str, Path] = {}
     for folder in sorted(root.glob("*")):
@@ -206,8 +204,8 @@ def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
 
 
 class PackageEnergy:
-    """Energy of the CPU packages since the session began, and their mean power. Counters that run
-    over are followed.
+    """Energy of the CPU packages since the session began, and their mean power. Counters may
+    overflow.
     """
 
     def __init__(self, packages: tuple[Path, ...]) -> None:
@@ -224,9 +222,10 @@ class PackageEnergy:
             spent_j += (now - before + range_uj) / 1e6
             self._last[folder] = now
         self._energy_j += spent_j
-        return {"energy_j": self._energy_j} | (
-            {"power_w": spent_j / seconds} if seconds > 0 else {}
-        )
+        readings = {"energy_j": self._energy_j}
+        if seconds > 0:
+            readings["power_w"] = spent_j / seconds
+        return readings
 
 
 class Process:
@@ -273,8 +272,8 @@ class Machine:
     """All cores and the main memory, with the limits of the process's control groups.
 
     Args:
-        limits: Of now. Where they leave all of the memory, they are not read again: that is half of
-            what a sample costs.
+        limits: At the beginning. If they allow all of the memory they are not read again, which
+            halves the cost of a sample.
     """
 
     def __init__(self, limits: host.ControlGroupLimits) -> None:
@@ -287,21 +286,19 @@ class Machine:
         del seconds  # the cores' own clock is used
         now, before = _busy_and_all(psutil.cpu_times()), self._times
         self._times = now
-        found: dict[str, Any] = {
-            "memory_available_bytes": host.memory_free_bytes(
-                host.control_group_limits() if self._is_bounded else host.ControlGroupLimits()
-            )
-        }
+        limits = host.ControlGroupLimits()
+        if self._is_bounded:
+            limits = host.control_group_limits()
+        readings: dict[str, Any] = {"memory_available_bytes": host.memory_free_bytes(limits)}
         if before is not None and now[1] > before[1]:
-            found["machine_cpu_share"] = min(
-                1.0, max(0.0, (now[0] - before[0]) / (now[1] - before[1]))
-            )
-        return found | _swap()
+            share = (now[0] - before[0]) / (now[1] - before[1])
+            readings["machine_cpu_share"] = min(1.0, max(0.0, share))
+        return readings | _swap()
 
 
 def _busy_and_all(times: Any) -> tuple[float, float]:
-    """CPU seconds that all cores worked, and all there were. Guests' time is in user time already;
-    waiting for disks is no work.
+    """Return the busy CPU seconds of all cores, and all CPU seconds. The time of guests is part of
+    user time; waiting for disks is not busy.
     """
     values: Mapping[str, float] = times._asdict()
     everything = sum(value for name, value in values.items() if name not in ("guest", "guest_nice"))

@@ -1,5 +1,5 @@
-"""What a plan decides without tracing: precision, attention kernel, pieces of the loss,
-compilation. Each choice with its reason.
+"""Choices of a plan that need no trace: precision, attention kernel, pieces of the loss, optimizer and
+packing, each with its reason.
 """
 
 from brimful.base.errors import PlanError
@@ -46,7 +46,7 @@ FIXED = "fixed by the user"
 
 
 def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -> Choice:
-    """Arithmetic of the matrix products; `width` is the model's hidden size, where it is known."""
+    """Choose the precision of the matrix products; `width` is the model's hidden size, if known."""
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
@@ -69,11 +69,11 @@ def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -
 
 def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
     if width_of_varied_passes is not None and width_of_varied_passes < BF16_LEAST_WIDTH:
-        told = (
+        reason = (
             "passes have ever new shapes, for each of which bf16 kernels are made anew: at width"
             f" {width_of_varied_passes} they cost more than they gain"
         )
-        return Choice("precision", "fp32", told, "bf16")
+        return Choice("precision", "fp32", reason, "bf16")
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")
@@ -96,20 +96,19 @@ def attention_choice(
     packed: bool = False,
     attends_both_sides: bool = False,
 ) -> Choice:
-    """Attention implementation, by its name in transformers.
+    """Choose the attention implementation, by its name in transformers.
 
     Raises:
-        PlanError: the recipe fixes one of brimful's own, which look to the left only, for an
-            encoder.
+        PlanError: the recipe fixes a causal implementation for an encoder.
     """
-    asked = recipe.plan.attention
-    if (attends_both_sides or recipe.kind.fills_masks) and asked not in {"auto", "sdpa", "eager"}:
+    fixed = recipe.plan.attention
+    if (attends_both_sides or recipe.kind.fills_masks) and fixed not in {"auto", "sdpa", "eager"}:
         raise PlanError(
-            f"plan.attention={asked} hides from every position what follows it, but an encoder"
+            f"plan.attention={fixed} hides from every position what follows it, but an encoder"
             " looks to both sides; use sdpa or eager."
         )
-    if asked != "auto":
-        return Choice("attention", asked, FIXED)
+    if fixed != "auto":
+        return Choice("attention", fixed, FIXED)
     if recipe.kind.fills_masks:
         return Choice(
             "attention",
@@ -176,7 +175,7 @@ def _decoder_attention_choice(
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:
-    """Tokens per piece of the linear cross-entropy."""
+    """Choose the tokens per piece of the linear cross-entropy."""
     if recipe.plan.loss_chunk != "auto":
         return Choice("loss_chunk", recipe.plan.loss_chunk, FIXED)
     if recipe.kind.gives_labels:
@@ -192,17 +191,17 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
 
 
 def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
-    """Variant of the update. Of AdamW in fp32 they are the same arithmetic in other kernels; with
-    states of 8 bits it is another update.
+    """Choose the variant of the update. The variants of fp32 AdamW are different kernels for the same
+    arithmetic; 8-bit states give another update.
 
     Raises:
         PlanError: the device has no kernels for the recipe's `optimizer.kind`, or `plan.optimizer`
             belongs to another one.
     """
-    kind, asked = recipe.optimizer.kind, recipe.plan.optimizer
+    kind, fixed = recipe.optimizer.kind, recipe.plan.optimizer
     if kind == "adamw":
-        if asked != "auto":
-            return Choice("optimizer", asked, FIXED)
+        if fixed != "auto":
+            return Choice("optimizer", fixed, FIXED)
         return Choice(
             "optimizer",
             "fused",
@@ -211,32 +210,26 @@ def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
         )
     variant, kinds_of_device = EIGHT_BIT_VARIANTS[kind]
     if device.kind not in kinds_of_device:
-        instead = (
-            "adamw_8bit or adamw" if device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1] else "adamw"
-        )
+        instead = "adamw"
+        if device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]:
+            instead = "adamw_8bit or adamw"
         raise PlanError(
             f"optimizer.kind={kind} has kernels for {' and '.join(kinds_of_device)} only, not for"
             f" {device.name}; use {instead}."
         )
-    if asked not in {"auto", variant}:
+    if fixed not in {"auto", variant}:
         raise PlanError(
-            f"plan.optimizer={asked} is a variant of optimizer.kind=adamw, the recipe's is {kind};"
+            f"plan.optimizer={fixed} is a variant of optimizer.kind=adamw, the recipe's is {kind};"
             " leave one of the two out."
         )
-    paging = (
-        "; large ones in memory that the driver moves to the host when the GPU is full"
-        if variant == "paged_8bit"
-        else ""
-    )
-    return Choice(
-        "optimizer",
-        variant,
-        f"the recipe's optimizer.kind: AdamW's two states in one byte each instead of four{paging}",
-    )
+    reason = "the recipe's optimizer.kind: AdamW's two states in one byte each instead of four"
+    if variant == "paged_8bit":
+        reason += "; large ones in memory that the driver moves to the host when the GPU is full"
+    return Choice("optimizer", variant, reason)
 
 
 def loader_choice(recipe: Recipe) -> Choice:
-    """Threads that make batches while the device computes."""
+    """Choose the number of threads that make batches while the device computes."""
     if recipe.plan.loader_workers != "auto":
         return Choice("loader_workers", recipe.plan.loader_workers, FIXED)
     return Choice(
@@ -248,8 +241,8 @@ def loader_choice(recipe: Recipe) -> Choice:
 
 
 def packing_choice(recipe: Recipe, model_type: str) -> Choice:
-    """How documents or examples become rows. For documents the recipe says it, because it changes
-    what a step sees; for examples it does not.
+    """Choose how documents or examples are packed into rows. For documents the recipe decides,
+    because packing changes what a step sees.
 
     Raises:
         PlanError: the recipe fixes a packing that this kind of run or model does not allow.

@@ -1,5 +1,5 @@
-"""What a plan keeps of a recipe exactly, and what it changes within rounding. `brimful plan
---verify` tests it with a real step.
+"""What a plan keeps of a recipe exactly, and what it changes by rounding. `brimful plan --verify` tests
+it with a real step.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
 SIGNIFICANT_BITS = {"bf16": 8, "fp16": 11}
-"""Of a product's operands (IEEE 754 binary16; bfloat16), the leading one counted; fp32 has 24."""
+"""Significant bits of a product's operands, with the leading one; fp32 has 24."""
 KERNELS = {
     "sdpa": "a fused kernel, which adds up the softmax and its products in another order",
     "brimful_blocks": "blocks of query rows, which add up gradients block by block",
@@ -17,7 +17,7 @@ KERNELS = {
         "a fused kernel, which adds up the softmax and its products in another order"
     ),
 }
-"""By the name of the attention; eager is what everything is compared with."""
+"""Descriptions by the name of the attention; eager attention is the reference."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Equivalence:
 
 
 def statement(plan: Plan, recipe: Recipe) -> Equivalence:
-    """What `plan` keeps and changes of `recipe`."""
+    """Return what `plan` keeps and changes of `recipe`."""
     return Equivalence(tuple(_kept(plan, recipe)), tuple(_changed(plan, recipe)))
 
 
@@ -53,11 +53,9 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
         "the weight of every target token: the loss is summed, then divided by the target tokens of"
         " the whole step"
     )
-    clipping = (
-        ""
-        if recipe.optimizer.clip_norm is None
-        else f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
-    )
+    clipping = ""
+    if recipe.optimizer.clip_norm is not None:
+        clipping = f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
     trained = "weights" if recipe.adapter is None else "adapters"
     states = "with states of 8 bits (bitsandbytes)" if "8bit" in plan.optimizer else "in fp32"
     yield f"the update: AdamW {states} with the recipe's settings{clipping}, on fp32 {trained}"
@@ -65,11 +63,9 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
 
 def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
     if plan.precision in SIGNIFICANT_BITS:
-        scaling = (
-            "; the loss is scaled up, and a step that overflows is skipped"
-            if plan.precision == "fp16"
-            else ""
-        )
+        scaling = ""
+        if plan.precision == "fp16":
+            scaling = "; the loss is scaled up, and a step that overflows is skipped"
         yield (
             f"precision: operands of matrix products have {SIGNIFICANT_BITS[plan.precision]}"
             f" significant bits ({plan.precision}) instead of 24{scaling}"
@@ -89,11 +85,9 @@ def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
     if plan.attention in KERNELS:
         yield f"order of summation: attention runs as {KERNELS[plan.attention]}"
     if plan.recompute:
-        dropout = (
-            ""
-            if isinstance(recipe.model, str) or not recipe.model.dropout
-            else "; dropout draws the same numbers again"
-        )
+        dropout = ""
+        if not isinstance(recipe.model, str) and recipe.model.dropout:
+            dropout = "; dropout draws the same numbers again"
         yield (
             "recomputation: activations are computed twice by the same kernels, which changes"
             f" nothing beyond rounding{dropout}"
