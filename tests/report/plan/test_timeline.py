@@ -1,22 +1,15 @@
-import dataclasses
-import json
+"""The memory of a traced step as a figure."""
+
 import warnings
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from brimful.planning.memory import Tensor
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
 from brimful.report.plan import timeline
-from brimful.report.plan.timeline import (
-    draw_timeline,
-    groups_at,
-    points,
-    short_place,
-    timeline_json,
-)
+from brimful.report.plan.timeline import draw_timeline, short_place
 
 STORAGES = [
     # kind, block, place, bytes
@@ -29,7 +22,6 @@ STORAGES = [
     ("gradients", GLOBAL, "model.embed_tokens.weight", 100),
 ]
 EVENTS = [1, 2, 3, 4, 5, -5, 6, -4, 7, -3, -6, -7]
-PEAK = 4
 
 
 def made(events: list[int] = EVENTS) -> Trace:
@@ -45,98 +37,6 @@ def made(events: list[int] = EVENTS) -> Trace:
         blocks="model.layers",
         marks={"inputs": 2, "forward": 3, "backward": 5, "optimizer": 9, "between steps": 12},
     )
-
-
-def long_trace(passes: int = 3000) -> Trace:
-    """Three storages come and go many times; the middle pass alone has the largest one."""
-    once = [4, -4, 6, -6]
-    half = once * (passes // 2)
-    return dataclasses.replace(made(), events_E=np.array([1, 2, 3, *half, 5, -5, *half], np.int32))
-
-
-def test_the_timeline_begins_with_the_first_batch_and_names_its_phases() -> None:
-    values = timeline_json(made())
-
-    assert values["events"] == list(range(10))
-    assert values["phases"][:2] == [
-        {"name": "inputs", "step": 1, "first_event": 0},
-        {"name": "forward", "step": 1, "first_event": 1},
-    ]
-
-
-def test_kinds_add_up_to_what_is_alive_after_every_event() -> None:
-    values = timeline_json(made())
-
-    assert values["total_bytes"] == [158, 228, 428, 228, 278, 208, 308, 300, 250, 150]
-    assert np.sum(list(values["live_bytes"].values()), axis=0).tolist() == values["total_bytes"]
-    assert "KV cache" not in values["live_bytes"]
-
-
-def test_the_peak_says_who_is_alive_by_kind_and_by_module() -> None:
-    peak = timeline_json(made())["peak"]
-
-    assert (peak["event"], peak["bytes"], peak["phase"]) == (PEAK - 2, 428, "forward")
-    assert peak["kinds_bytes"] == {
-        "weights": 150,
-        "activations": 70,
-        "loss and logits": 200,
-        "inputs": 8,
-    }
-    assert peak["groups_bytes"] == {"embedding": 100, "block 0": 120, "loss": 200, "inputs": 8}
-    assert peak["largest"][0] == {"bytes": 200, "kind": "loss and logits", "place": "mm"}
-
-
-def test_a_step_ends_with_its_optimizer_update_and_an_evaluation_belongs_to_none() -> None:
-    marks = {
-        "inputs": 0,
-        "backward": 1,
-        "optimizer": 2,
-        "inputs 2": 3,
-        "optimizer 2": 4,
-        "between steps": 5,
-        "evaluation": 6,
-    }
-    found = timeline.phases(dataclasses.replace(made(), marks=marks))
-
-    assert [step for _, step, _ in found] == [1, 1, 1, 2, 2, None, None]
-
-
-def test_a_long_trace_is_thinned_and_keeps_its_peak_and_the_beginnings_of_phases() -> None:
-    trace = long_trace()
-    live_E = trace.live_E()
-    shown = points(trace, live_E, 2, int(live_E.argmax()))
-
-    assert len(shown) <= timeline.MAX_POINTS + len(trace.marks) + 3
-    assert int(live_E.argmax()) in shown
-    assert {2, 3, 5, 9} <= set(shown.tolist())
-    assert timeline_json(trace)["peak"]["bytes"] == max(timeline_json(trace)["total_bytes"]) == 358
-
-
-def test_a_timeline_is_json() -> None:
-    assert json.loads(json.dumps(timeline_json(long_trace()))) == timeline_json(long_trace())
-
-
-@pytest.mark.parametrize(
-    ("place", "kind", "group"),
-    [
-        ("transformer.wte.weight", "weights", "embedding"),
-        ("lm_head.weight", "weights", "head"),
-        ("final norm backward mul", "activations", "final norm"),
-        ("transformer.ln_f add", "activations", "final norm"),
-        ("cuBLAS workspace", "library workspaces", "library workspaces"),
-        ("linalg_vector_norm", "temporaries", "elsewhere"),
-    ],
-)
-def test_what_lies_outside_the_blocks_has_a_group_of_its_own(
-    place: str, kind: str, group: str
-) -> None:
-    trace = dataclasses.replace(
-        made(),
-        places=(place, *made().places[1:]),
-        kinds_S=np.array([KINDS.index(kind), *made().kinds_S[1:]], np.int32),
-    )
-
-    assert groups_at(trace, 0) == {group: 100}
 
 
 def test_places_are_shortened_for_reading() -> None:

@@ -12,6 +12,7 @@ from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
 from brimful.base.units import format_bytes, format_count, format_named
 from brimful.planning.budget import BudgetCheck, Sessions
+from brimful.planning.live_memory import MemoryTimeline
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Remedy
@@ -102,10 +103,7 @@ def write_timeline(surveyed: Entries, path: Path) -> None:
     if entry is None:
         raise RequestError("there is no timeline to draw: nothing could be estimated.")
     # Brings matplotlib.
-    from brimful.report.plan.timeline import (  # noqa: PLC0415
-        draw_timeline,
-        timeline_json,
-    )
+    from brimful.report.plan.timeline import draw_timeline  # noqa: PLC0415
 
     trace = entry.derived.memory.replayed(entry.derived.footprint.micro_batch).trace
     draw_timeline(
@@ -114,7 +112,7 @@ def write_timeline(surveyed: Entries, path: Path) -> None:
         f"{entry.derived.plan.recipe} on {entry.device.name}, micro-batch"
         f" {entry.derived.footprint.micro_batch}",
     )
-    write_json_atomically(path.with_suffix(".json"), timeline_json(trace))
+    write_json_atomically(path.with_suffix(".json"), MemoryTimeline(trace).to_json())
 
 
 def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> RenderableType:
