@@ -1,10 +1,13 @@
-"""What every section of a recipe is made of."""
+"""The base class and the field types of every section of a recipe."""
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
+
+from brimful.base.discover import did_you_mean
 
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -20,7 +23,27 @@ class Section(pydantic.BaseModel):
 
 
 def folder_name(value: str) -> str:
-    """The value where it can name a folder; raises ValueError where it cannot."""
+    """Return the value if it can name a folder.
+
+    Raises:
+        ValueError: it cannot.
+    """
     if not re.fullmatch(r"\w[\w.\-]*", value):
         raise ValueError("use letters, digits, '.', '_' and '-', not starting with '.' or '-'")
+    return value
+
+
+def known_name(value: str, known: Collection[str], problem: str) -> str:
+    """Return the value if it is one of the known names.
+
+    Args:
+        value: What the user wrote.
+        known: The names there are.
+        problem: Begins the error, such as "unknown verifier".
+
+    Raises:
+        ValueError: it is not; names the nearest and all known ones.
+    """
+    if value not in known:
+        raise ValueError(f"{problem}{did_you_mean(value, known)} Known: {', '.join(known)}")
     return value

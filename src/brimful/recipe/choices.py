@@ -1,5 +1,5 @@
-"""Sections for what is not the recipe's to say: what the plan decides, and where the run is
-kept.
+"""Sections of settings that do not define the training: fixed parts of the plan, and the place of
+the run.
 """
 
 from pathlib import Path
@@ -13,9 +13,7 @@ from brimful.recipe.base import Auto, PositiveInt, Section, folder_name
 
 
 class PlanChoices(Section):
-    """What the plan decides. Everything `auto` unless the user fixes it; shipped recipes leave this
-    section out.
-    """
+    """Parts of the plan: `auto` unless the user fixes them; shipped recipes leave them out."""
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
     micro_batch: PositiveInt | Auto = Field(
@@ -103,8 +101,10 @@ class RunChoices(Section):
 
     @pydantic.field_validator("name")
     @classmethod
-    def _is_afolder_name(cls, value: str | None) -> str | None:
-        return value if value is None else folder_name(value)
+    def _is_a_folder_name(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        return folder_name(value)
 
     @pydantic.field_validator("session", mode="before")
     @classmethod
@@ -115,18 +115,16 @@ class RunChoices(Section):
 
     @property
     def session_s(self) -> float | None:
-        """Seconds from the start of the process to the end of the session; None where it does not
-        end by itself.
-        """
+        """Seconds from the start of the process to the end of the session; None: no end."""
         return None if self.session is None else parse_duration(self.session)
 
     def member(self, name: str, folder: Path) -> "RunChoices":
-        """Where a run that belongs to this one is kept: in its folder, mirrored likewise, in the
-        same session.
+        """Return where a run that belongs to this one is kept: in its folder, mirrored into the
+        same folder's mirror, with the same end of the session.
         """
         mirror = None if self.mirror is None else str(Path(self.mirror) / folder.name)
         return RunChoices(name=name, folder=str(folder), mirror=mirror, session=self.session)
 
     def beside(self, name: str | None) -> "RunChoices":
-        """Where a run is kept that is trained first: beside this one."""
+        """Return where a run that is trained before this one is kept: beside it."""
         return self.model_copy(update={"name": name})

@@ -1,4 +1,4 @@
-"""The sections for what is read: data and the tokenizer that is trained on them."""
+"""The sections of the data and of the tokenizer that is trained on them."""
 
 import re
 from functools import cached_property
@@ -187,4 +187,6 @@ class DataRecipe(Section):
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        return (self.path,) if isinstance(self.path, str) else tuple(self.path)
+        if isinstance(self.path, str):
+            return (self.path,)
+        return tuple(self.path)

@@ -1,5 +1,5 @@
-"""The section for sequence classification: what the labels are, how their texts are prepared,
-weighted and judged.
+"""The section for sequence classification: the labels, and how their texts are prepared, weighted
+and scored.
 """
 
 from typing import Annotated, Literal, Self
@@ -7,30 +7,36 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field
 
-from brimful.base.discover import did_you_mean, names_in
-from brimful.recipe.base import Section, Share
+from brimful.base.discover import names_in
+from brimful.recipe.base import Section, Share, known_name
 
 PREPROCESS_PACKAGE = "brimful.data.preprocessing"
-"""A step of the preparation of texts is a file in there; only the names of the files are read here.
-"""
+"""Each file in it is a step of text preparation; only the names of the files are read here."""
 
 
 def _spelled(value: object) -> object:
-    """Labels are compared as text, so 1 is "1"; what YAML takes for a truth value has to be quoted,
-    as its spelling is lost.
+    """Return a label as text: 1 is "1".
+
+    Raises:
+        ValueError: YAML read it as a truth value, so how it was spelled is lost.
     """
     if isinstance(value, bool):
-        raise ValueError(  # noqa: TRY004 - what the user wrote is wrong, not a type in the code
+        # The user's value is wrong, not a type in the code.
+        raise ValueError(  # noqa: TRY004
             "yes, no, on, off, true and false are truth values in YAML: quote the label, such as"
             " '\"yes\"'"
         )
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return repr(value) if isinstance(value, int | float) else value
+    if isinstance(value, int | float):
+        return repr(value)
+    return value
 
 
 def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return [value]
+    return value
 
 
 Label = Annotated[str, pydantic.BeforeValidator(_spelled)]
@@ -122,19 +128,13 @@ class LabelsRecipe(Section):
     @classmethod
     def _steps_exist(cls, value: list[str]) -> list[str]:
         known = names_in(PREPROCESS_PACKAGE, ".py")
-        for name in value:
-            if name not in known:
-                raise ValueError(
-                    f"unknown step {name!r}{did_you_mean(name, known)} Known: {', '.join(known)}"
-                )
-        return value
+        return [known_name(name, known, f"unknown step {name!r}") for name in value]
 
     @pydantic.field_validator("class_weights")
     @classmethod
     def _weights_are_positive(cls, value: str | dict[str, float]) -> str | dict[str, float]:
-        if isinstance(value, dict) and (
-            wrong := [name for name, weight in value.items() if weight <= 0]
-        ):
+        weights = value if isinstance(value, dict) else {}
+        if wrong := [name for name, weight in weights.items() if weight <= 0]:
             raise ValueError(
                 f"the weight of {', '.join(wrong)} must be above 0; leave a label out of the data"
                 " instead"
@@ -145,12 +145,11 @@ class LabelsRecipe(Section):
     def _agree(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("names: every label once")
-        if self.names and (
-            odd := sorted(
-                {self.positive or self.names[0], *self.mapping.values()} - set(self.names)
-            )
-        ):
-            raise ValueError(f"{', '.join(odd)}: not among names ({', '.join(self.names)})")
+        used = {*self.mapping.values()}
+        if self.positive:
+            used.add(self.positive)
+        if self.names and (unknown := sorted(used - set(self.names))):
+            raise ValueError(f"{', '.join(unknown)}: not among names ({', '.join(self.names)})")
         if self.loss == "focal" and self.label_smoothing:
             raise ValueError("label_smoothing belongs to loss cross_entropy")
         return self

@@ -49,9 +49,8 @@ def shipped_text(name: str) -> str:
 def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides, values in YAML.
 
-    `preset=NAME` among them chooses a preset of the file; its changes come first, wherever it
-    stands. The result holds what came of them. Where the overrides change how much an optimizer
-    step sees, learning rates that they leave alone follow the recipe's
+    `preset=NAME` among them chooses a preset of the file, whose changes are applied first. If the
+    overrides change the effective batch, learning rates that they do not set are scaled by
     `optimizer.scale_learning_rate`; the result holds the scaled values.
 
     Raises:
@@ -63,7 +62,7 @@ def load(name_or_path: str, overrides: list[str] | tuple[str, ...] = ()) -> Reci
 
 
 def load_text(text: str, origin: str, overrides: Sequence[str] = ()) -> Recipe:
-    """The recipe written in a text, by the rules of `load`.
+    """Return the recipe written in a text, by the rules of `load`.
 
     Args:
         origin: Named in errors.
@@ -75,7 +74,7 @@ def load_text(text: str, origin: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def presets_of(name_or_path: str) -> dict[str, PresetRecipe]:
-    """The presets of a recipe by name, in the order of the file; none where it has none.
+    """Return the presets of a recipe by name, in the order of the file.
 
     Raises:
         RecipeError: the recipe cannot be read, or its presets break rules.
@@ -88,7 +87,7 @@ def presets_of(name_or_path: str) -> dict[str, PresetRecipe]:
 
 
 def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
-    """A recipe with `dotted.key=value` changes, by the rules of `load`.
+    """Return a recipe with `dotted.key=value` changes, by the rules of `load`.
 
     Args:
         origin: Named in the error.
@@ -100,7 +99,7 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
 
 
 def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
-    """What stands in the file, and how errors name it."""
+    """Return the values of a recipe file, and its name in errors."""
     text, origin = _read(name_or_path)
     return _values_in(text, origin), origin
 
@@ -162,8 +161,8 @@ def _own(written: dict[str, Any], choice: Sequence[str], origin: str) -> _Own:
 
 
 def learning_rate_factor(before: Recipe, after: Recipe) -> float:
-    """What the rule of `after` makes of the learning rate of `before`: k or its square root, k as
-    in `step_growth`; 1 without a rule.
+    """Return the factor on the learning rate of `before` by the rule of `after`: k of `step_growth`
+    or its square root; 1 without a rule.
     """
     return float(
         step_growth(before, after) ** LEARNING_RATE_POWER[after.optimizer.scale_learning_rate]
@@ -194,8 +193,10 @@ LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 def _scaled_learning_rates(
     recipe: Recipe, own_values: dict[str, Any], overrides: Sequence[str]
 ) -> dict[str, float]:
-    """Keys of the optimizer section and their scaled values; none where the user set the learning
-    rate, or changes alone make the recipe whole.
+    """Return the scaled values of the optimizer section, by key.
+
+    Nothing is scaled if the user set the learning rate, or if the recipe is invalid without the
+    user's changes, so that there is no batch to compare with.
     """
     set_keys = {assignment.partition("=")[0] for assignment in overrides}
     if not overrides or set_keys & {"optimizer", "optimizer.learning_rate"}:
@@ -205,13 +206,15 @@ def _scaled_learning_rates(
     except pydantic.ValidationError:
         return {}
     factor = learning_rate_factor(own, recipe)
+    if factor == 1:
+        return {}
     scaled = {"learning_rate": own.optimizer.learning_rate * factor}
     if (
         recipe.optimizer.min_learning_rate is not None
         and "optimizer.min_learning_rate" not in set_keys
     ):
         scaled["min_learning_rate"] = recipe.optimizer.min_learning_rate * factor
-    return {} if factor == 1 else {key: float(f"{value:.6g}") for key, value in scaled.items()}
+    return {key: float(f"{value:.6g}") for key, value in scaled.items()}
 
 
 def _read(name_or_path: str) -> tuple[str, str]:
@@ -234,7 +237,7 @@ def _read(name_or_path: str) -> tuple[str, str]:
 
 
 def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
-    """Set overrides in place; returns what is wrong with them."""
+    """Set overrides in place; return what is wrong with them."""
     problems = []
     for assignment in assignments:
         try:
@@ -245,7 +248,7 @@ def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
 
 
 _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
-"""Fields of which a section has exactly one: overriding one takes the others of the file back."""
+"""Fields of which a section has exactly one: overriding one removes the file's others."""
 
 
 def _validate(values: dict[str, Any], own: _Own, origin: str, problems: list[str]) -> Recipe:
@@ -254,12 +257,10 @@ def _validate(values: dict[str, Any], own: _Own, origin: str, problems: list[str
     except pydantic.ValidationError as error:
         broken = problem_lines(error, Recipe, MODEL_TAGS)
         of_preset = _broken_rules(own.values) - _broken_rules(own.written)
-        raise _wrong(
-            origin,
-            problems
-            + [f"preset {own.preset}: {line}" if line in of_preset else line for line in broken],
-            own,
-        ) from None
+        for line in broken:
+            by = f"preset {own.preset}: " if line in of_preset else ""
+            problems = [*problems, f"{by}{line}"]
+        raise _wrong(origin, problems, own) from None
     if problems:
         raise _wrong(origin, problems, own)
     return recipe
@@ -275,15 +276,11 @@ def _broken_rules(values: dict[str, Any]) -> set[str]:
 
 def _wrong(origin: str, problems: Sequence[str], own: _Own | None = None) -> RecipeError:
     lines = "\n".join(f"  - {problem}" for problem in problems)
-    unchosen = (
-        f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}."
-        if own and own.offered and own.preset is None
-        else ""
-    )
+    count = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
+    if own and own.offered and own.preset is None:
+        lines += f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}."
     return RecipeError(
-        f"{origin} has {len(problems)}"
-        f" problem{'s' * (len(problems) != 1)}:\n{lines}{unchosen}\nEvery key is described by"
-        " `brimful recipes keys`."
+        f"{origin} has {count}:\n{lines}\nEvery key is described by `brimful recipes keys`."
     )
 
 

@@ -1,5 +1,5 @@
-"""Sections of OKADFA: how the error is fed back, and the penalty that keeps queries and keys
-orthogonal.
+"""Sections of method feedback and architecture okadfa: how the error is fed back, and the penalty
+that keeps query and key projections orthogonal.
 """
 
 from typing import Annotated, Literal
@@ -31,9 +31,7 @@ class FeedbackRecipe(Section):
 
 
 class OrthogonalityRecipe(Section):
-    """Penalty weight * sum over layers and heads of the squared Frobenius norm of W W^T - I for the
-    query and the key projection of each head, per optimizer update.
-    """
+    """Penalty weight * sum of |W W^T - I|_F^2 over each head's query and key projections W."""
 
     weight: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="Largest factor on the penalty."
@@ -55,6 +53,8 @@ class OrthogonalityRecipe(Section):
         return self
 
     def weight_at(self, step: int, total_steps: int) -> float:
-        """Factor at update `step` (0-based)."""
-        warmup_steps = round(self.warmup * total_steps) if self.warmup < 1 else int(self.warmup)
-        return self.weight * min(1.0, (step + 1) / warmup_steps) if warmup_steps else self.weight
+        """Return the factor at update `step` (0-based)."""
+        warmup_steps = int(self.warmup)
+        if self.warmup < 1:
+            warmup_steps = round(self.warmup * total_steps)
+        return self.weight * min(1.0, (step + 1) / max(1, warmup_steps))

@@ -1,8 +1,8 @@
 """Presets of a recipe: sets of changes under a name, of which a user chooses one with
 `preset=NAME`.
 
-A preset is the recipe's own: its changes come before the user's, and the loaded recipe holds what
-came of them, not the presets.
+A preset belongs to the recipe: its changes come before the user's, and the loaded recipe holds the
+result, not the presets.
 """
 
 import re
@@ -18,7 +18,7 @@ from brimful.base.problems import problem_lines
 from brimful.recipe.base import Section
 
 KEYS = ("preset", "presets")
-"""Keys of a recipe that are gone once it is loaded."""
+"""Keys of a recipe file that a loaded recipe no longer has."""
 
 
 class PresetRecipe(Section):
@@ -39,9 +39,7 @@ class PresetRecipe(Section):
 
 
 def choosing(overrides: Iterable[str]) -> list[str]:
-    """Those of the `dotted.key=value` that choose or change presets: `preset=NAME` and what begins
-    with `presets`.
-    """
+    """Return the overrides that choose or change presets: `preset=NAME` and `presets...`."""
     return [
         assignment
         for assignment in overrides
@@ -97,7 +95,7 @@ def take_presets(values: dict[str, Any]) -> tuple[str | None, dict[str, PresetRe
 
 
 def require_preset(name: str, presets: Mapping[str, PresetRecipe], origin: str) -> PresetRecipe:
-    """The preset of this name.
+    """Return the preset of this name.
 
     Args:
         origin: The recipe, as errors name it.

@@ -1,5 +1,5 @@
-"""The section for rejection-sampling fine-tuning: which questions, how answers are drawn and
-verified, which are kept, how many rounds.
+"""The section for rejection-sampling fine-tuning: questions, sampling, verification, selection and
+rounds.
 """
 
 from typing import Annotated, Literal, Self
@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field
 
-from brimful.base.discover import did_you_mean, names_in
-from brimful.recipe.base import PositiveInt, Section, Share
+from brimful.base.discover import names_in
+from brimful.recipe.base import PositiveInt, Section, Share, known_name
 
 VERIFIERS_PACKAGE = "brimful.verify.kinds"
 """A verifier is a file in there; only the names of the files are read here."""
@@ -38,9 +38,7 @@ class QuestionsRecipe(Section):
 
 
 class RftRecipe(Section):
-    """Rejection-sampling fine-tuning (Yuan et al. 2023): sample answers, keep distinct ones that
-    are verified, fine-tune on them, in rounds.
-    """
+    """Rejection-sampling fine-tuning (Yuan et al. 2023): sample, verify, fine-tune, in rounds."""
 
     questions: QuestionsRecipe
     verifier: str = Field(
@@ -117,12 +115,7 @@ class RftRecipe(Section):
     @pydantic.field_validator("verifier")
     @classmethod
     def _verifier_exists(cls, value: str) -> str:
-        known = names_in(VERIFIERS_PACKAGE, ".py")
-        if value not in known:
-            raise ValueError(
-                f"unknown verifier{did_you_mean(value, known)} Known: {', '.join(known)}"
-            )
-        return value
+        return known_name(value, names_in(VERIFIERS_PACKAGE, ".py"), "unknown verifier")
 
     @pydantic.model_validator(mode="after")
     def _numbers_agree(self) -> Self:

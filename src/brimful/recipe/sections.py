@@ -1,8 +1,7 @@
-"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; those
-are the plan's.
+"""The recipe: what to train. It never names a GPU, a micro-batch, a precision or a kernel; the
+plan chooses those.
 
-`load` reads YAML (a file or a shipped name), applies `key=value` overrides and reports every
-problem in one error. Importing this module imports neither torch nor transformers.
+Importing this module imports neither torch nor transformers.
 """
 
 from functools import cached_property
@@ -11,10 +10,9 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field
 
-from brimful.base.discover import did_you_mean
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
-from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name
+from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name, known_name
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import Kind, kind_of_method, training_methods
@@ -137,9 +135,7 @@ class ModelRecipe(Section):
 
 
 class BatchRecipe(Section):
-    """The effective batch: what one optimizer step sees, whatever the device. Exactly one of the
-    two.
-    """
+    """Effective batch: what one optimizer step sees on any device. Give exactly one of the two."""
 
     sequences: PositiveInt | None = Field(None, description="Sequences per optimizer step.")
     tokens: PositiveInt | None = Field(
@@ -237,9 +233,7 @@ class OptimizerRecipe(Section):
 
 
 class EvaluationRecipe(Section):
-    """When and on what the model is scored during training. The whole validation split each
-    time.
-    """
+    """When the model is scored during training, each time on the whole validation split."""
 
     every: PositiveInt | Auto = Field(
         "auto", description="Optimizer steps between evaluations; auto: ten over the run."
@@ -373,12 +367,7 @@ class Recipe(Section):
     @pydantic.field_validator("method")
     @classmethod
     def _method_exists(cls, value: str) -> str:
-        known = training_methods()
-        if value not in known:
-            raise ValueError(
-                f"unknown training method{did_you_mean(value, known)} Known: {', '.join(known)}"
-            )
-        return value
+        return known_name(value, training_methods(), "unknown training method")
 
     @pydantic.field_validator("name")
     @classmethod

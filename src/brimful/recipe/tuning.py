@@ -40,12 +40,10 @@ class AdapterRecipe(Section):
 
     @property
     def target_names(self) -> list[str]:
-        """Names of linear layers; all-linear is one of them."""
-        return (
-            [name.strip() for name in self.targets.split(",")]
-            if isinstance(self.targets, str)
-            else list(self.targets)
-        )
+        """Names of linear layers, or `all-linear`."""
+        if isinstance(self.targets, str):
+            return [name.strip() for name in self.targets.split(",")]
+        return list(self.targets)
 
 
 BASE = "base"
