@@ -1,8 +1,8 @@
 """Causal attention in blocks of query rows, for CPUs.
 
-torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths small models
-train on; the same work as a few batched matrix products over the part of the keys that a block may
-see reaches most of it (docs/log.md, 2026-11-21).
+torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths that small
+models train on. The same work as a few batched matrix products, each over the keys that a block of
+queries may see, reaches most of it (docs/log.md, 2026-11-21).
 
 Shapes: B batch, H heads, T positions, D head size, Q query rows of a block, K keys they may see.
 """
@@ -20,18 +20,18 @@ from transformers.masking_utils import sdpa_mask
 NAME = "brimful_blocks"
 EXPANDED = "brimful_expanded"
 """torch's fused attention with key and value heads repeated, for CUDA devices without a flash
-kernel: there grouped heads would go to the kernel that stores all scores
+kernel. Without repeating, grouped heads would run in the kernel that stores all scores
 (aten/native/transformers/cuda/sdp_utils.cpp: the memory-efficient kernel takes no grouped heads).
 """
 BLOCK_ROWS = 64
 LONGEST = 1024
-"""Positions up to which the blocks win; the probabilities they keep grow with the square of the
-length.
+"""Positions up to which blocks are faster; the probabilities that they keep grow with the square of
+the length.
 """
 
 
 def register() -> None:
-    """Make brimful's names known to transformers as values of `attn_implementation`."""
+    """Register brimful's attention functions with transformers, by their `attn_implementation`."""
     from brimful.model import packed_attention  # noqa: PLC0415 - it builds on this module
 
     AttentionInterface.register(NAME, _attend)
@@ -50,8 +50,8 @@ def block_causal_attention(
     dropout: float = 0.0,
     lengths_E: Sequence[int] = (),
 ) -> Tensor:
-    """softmax(scale * Q K^T + causal mask) V; everything in the inputs' dtype, sums inside softmax
-    and products in fp32.
+    """Return softmax(scale * Q K^T + causal mask) V in the inputs' dtype; sums in softmax and
+    products accumulate in fp32.
 
     Equal to scaled_dot_product_attention(is_causal=True) up to rounding. Keeps B H T (T + Q) / 2
     probabilities for the backward pass.
@@ -63,8 +63,8 @@ def block_causal_attention(
         values_BHTD: As many heads as the queries.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.
-        lengths_E: Lengths, adding up to T, of the examples that lie end to end in every row and see
-            only themselves; none: a row is one.
+        lengths_E: Lengths, adding up to T, of the examples packed into every row, which attend only
+            to themselves; empty: a row is one example.
 
     Returns:
         Attended values (B, H, T, D).
@@ -81,14 +81,16 @@ def block_causal_attention(
 
 
 def _query_blocks(lengths_E: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Where the example of a block begins, where the block begins and where it ends."""
+    """Yield for each block the position where its example begins, where the block begins and where
+    it ends.
+    """
     for end, length in zip(accumulate(lengths_E), lengths_E, strict=True):
         for start in range(end - length, end, BLOCK_ROWS):
             yield end - length, start, min(start + BLOCK_ROWS, end)
 
 
 def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
-    """0 where query row start+q may see key k, -inf where k lies in its future: (Q, K)."""
+    """Return 0 where query row start+q may see key k, -inf where k lies in its future: (Q, K)."""
     return torch.full(
         (end - start, end), float("-inf"), dtype=like.dtype, device=like.device
     ).triu_(start + 1)
@@ -156,13 +158,11 @@ class _BlockAttention(torch.autograd.Function):
 
 
 def for_every_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Grouped keys and values repeated for each of the query's heads; (B, H, T, D)."""
+    """Return keys and values with grouped heads repeated for each query head; (B, H, T, D)."""
     groups = query.shape[1] // key.shape[1]
-    return (
-        (key, value)
-        if groups == 1
-        else (key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1))
-    )
+    if groups == 1:
+        return key, value
+    return key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
 
 
 def _attend(
@@ -181,9 +181,10 @@ def _attend(
             "block attention trains on whole sequences: no mask, no cache; generate with sdpa"
         )
     key, value = for_every_head(query, key, value)
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if scaling is None:
+        scaling = query.shape[-1] ** -0.5
     attended = block_causal_attention(
-        query, key, value, scale=scale, dropout=dropout if module.training else 0.0
+        query, key, value, scale=scaling, dropout=dropout if module.training else 0.0
     )
     return attended.transpose(1, 2).contiguous(), None
 

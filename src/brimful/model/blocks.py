@@ -1,6 +1,4 @@
-"""Where the transformer blocks of a model are, and how far each of its parameters is from the
-input.
-"""
+"""The transformer blocks of a model, and the depth of each of its parameters."""
 
 import re
 
@@ -12,7 +10,8 @@ _EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe)(\.|$)")
 
 
 def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    """Name and modules of the transformer blocks: the longest list of modules of one class.
+    """Return the name and the modules of the transformer blocks: the longest list of modules of one
+    class.
 
     Raises:
         PlanError: there is none.
@@ -31,8 +30,8 @@ def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def depth_of_parameters(model: nn.Module) -> dict[str, int]:
-    """For every parameter's name 0 for embeddings, 1 to L for the blocks, L + 1 for all behind
-    them.
+    """Return each parameter's depth by name: 0 for embeddings, 1 to L for the blocks, L + 1 for
+    everything after them.
     """
     prefix, blocks = named_blocks_of(model)
 

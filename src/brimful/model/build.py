@@ -1,4 +1,4 @@
-"""Recipe -> transformers model with fresh weights."""
+"""Building a transformers model with fresh weights from a recipe."""
 
 import math
 
@@ -46,15 +46,15 @@ def config_of(
 def build(
     recipe: Recipe, *, vocabulary: int, end_of_text_id: int, attention: str, device: torch.device
 ) -> PreTrainedModel:
-    """A model with fresh fp32 weights that depend on `recipe.seed` only; the global generator is
-    left as it was.
+    """Return a model with fresh fp32 weights that depend on `recipe.seed` only; the global random
+    generator is not advanced.
 
-    Normal(0, 0.02), and Normal(0, 0.02 / sqrt(2 L)) for the projections into the residual stream
-    (GPT-2, Radford et al. 2019, section 2.3); norms one, biases zero. Encoders as transformers
-    makes them: the same, cut off at two standard deviations.
+    Weights are Normal(0, 0.02), and Normal(0, 0.02 / sqrt(2 L)) for the projections into the
+    residual stream (GPT-2, Radford et al. 2019, section 2.3); norms are one, biases zero. Encoders
+    are initialised by transformers: the same, truncated at two standard deviations.
 
     Raises:
-        PlanError: the module does not have the parameters counted on its description.
+        PlanError: the module has another number of parameters than was counted on its description.
     """
     config = config_of(
         recipe.fresh_model,
@@ -70,10 +70,8 @@ def build(
             config, attn_implementation=attention, dtype=torch.float32
         )
         _scale_residual_projections(model, recipe.fresh_model.layers)
-    counted, real = (
-        count_parameters(recipe.fresh_model, vocabulary, recipe.context).total,
-        num_parameters(model),
-    )
+    counted = count_parameters(recipe.fresh_model, vocabulary, recipe.context).total
+    real = num_parameters(model)
     if counted != real:
         raise PlanError(
             f"model has {real:,} parameters but {counted:,} were counted on its description; this"
@@ -90,10 +88,10 @@ def _scale_residual_projections(model: nn.Module, layers: int) -> None:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Parameters of a module, tied ones once, buffers never."""
+    """Return the number of parameters of a module: tied ones once, buffers never."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def num_buffer_elements(model: nn.Module) -> int:
-    """Elements of buffers (masks, rotary tables): not parameters."""
+    """Return the number of elements in buffers (masks, rotary tables), which are no parameters."""
     return sum(buffer.numel() for buffer in model.buffers())

@@ -1,8 +1,7 @@
-"""The catalog of published language models, and the way from a name or a path to a transformers
-config.
+"""The catalog of published language models, and the transformers config of a name or a path.
 
-One row of catalog.toml per model, found by its exact hub id, so that planning by name needs no
-network. Nothing here imports torch or transformers before a config is asked for.
+catalog.toml has one row per model, found by its exact hub id, so that planning by name needs no
+network. torch and transformers are imported only when a config is asked for.
 """
 
 import contextlib
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 HUB_TIMEOUT_S = 5.0
-"""How long the hub may take to answer before it counts as out of reach; it is asked once."""
+"""Time limit for an answer of the hub, which is asked once."""
 
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-"""Torch's name of each published dtype."""
+"""Published dtype -> torch's name of it."""
 
 _NOT_OF_THE_NETWORK = {
     "architectures",
@@ -43,7 +42,7 @@ _NOT_OF_THE_NETWORK = {
     "use_cache",
 }
 _ROPE = {"rope_theta", "rope_scaling"}
-"""Read into rope_parameters."""
+"""Keys that transformers moves into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
 _ACCEPTED = (
@@ -58,14 +57,15 @@ class ModelRow:
 
     Attributes:
         name: Its hub id.
-        config: The values of its config.json that shape the network, `model_type` among them; no
+        config: The values of its config.json that shape the network, including `model_type`; no
             dtype.
-        parameters: Of the class in `config["architectures"]`; tied weights once, buffers never.
-        published_dtype: `bf16`, `fp16` or `fp32`: of the published weights.
+        parameters: Number of parameters of the class in `config["architectures"]`; tied weights
+            once, buffers never.
+        published_dtype: `bf16`, `fp16` or `fp32`: dtype of the published weights.
         source: Where the values were read.
         read: The day they were read, ISO 8601.
-        uncertain: What was remembered rather than read; `config` means all of it.
-        note: What else to know; empty where there is nothing.
+        uncertain: Fields that were written from memory rather than read; `config` means all of it.
+        note: Anything else worth knowing; may be empty.
     """
 
     name: str
@@ -79,24 +79,24 @@ class ModelRow:
 
 
 def names() -> list[str]:
-    """Exact hub ids of all rows, in the order of the file, without other names."""
+    """Return the hub ids of all rows in the order of the file, without their other names."""
     return [row["name"] for row in _rows()]
 
 
 def find(name: str) -> ModelRow | None:
-    """The row of this exact hub id or listed other name, whatever the case; None when there is
-    none.
-    """
+    """Return the row with this hub id or other name, ignoring case; None if there is none."""
     row = _row_by_name().get(name.casefold().strip())
-    return None if row is None else _model(row)
+    if row is None:
+        return None
+    return _model(row)
 
 
 def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
-    """The transformers config of a local folder or config file, else of a row of the catalog, else
-    of a model on the hub.
+    """Return the transformers config of a local folder or config file, else of a row of the
+    catalog, else of a model on the hub.
 
-    A row of the catalog gives sizes only: see the head of catalog.toml before loading weights with
-    it.
+    A row of the catalog gives sizes only; the head of catalog.toml says why it must not be used to
+    load weights.
 
     Args:
         name_or_path: A folder with a config.json, a JSON file, or a hub id.
@@ -104,9 +104,9 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
             not know its model type.
 
     Raises:
-        PlanError: nothing of that name, not readable, not a language model, or custom code without
-            consent. The hub is asked once and for `HUB_TIMEOUT_S` at most; its failure says what
-            works without it.
+        PlanError: there is nothing of that name, it is not readable or not a language model, or it
+            needs custom code without consent. The hub is asked once and for `HUB_TIMEOUT_S` at
+            most.
     """
     file = _local_file(name_or_path)
     if file is not None:
@@ -122,54 +122,55 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
 
 
 def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Of a config that a stranger wrote, what transformers knows for its model type; no code, no
-    kernels and no quantisation it may name.
+    """Return the part of an untrusted config that transformers knows for its model type, without
+    the code, kernels and quantisation that it may name.
 
     Args:
         values: As in a config.json.
-        where: Named in errors.
+        where: Names the config in errors.
 
     Returns:
-        The values, those that were left out as transformers fills them in, and the keys left out
-        beside those that say nothing about the network.
+        The values, with transformers' defaults for missing ones, and the ignored keys, except those
+        that say nothing about the network.
 
     Raises:
         PlanError: no model type, an unknown one, or no language model.
     """
     config = _config_of_values(values, where, None, trust_custom_code=False)
-    filled = _of_the_network(config)
-    used = filled.keys() | config.attribute_map.keys() | _NOT_OF_THE_NETWORK | _of_every_config()
-    return filled, tuple(
-        sorted(values.keys() - used - (_ROPE if "rope_parameters" in filled else set()))
-    )
+    filled = _network_values(config)
+    used = filled.keys() | config.attribute_map.keys() | _NOT_OF_THE_NETWORK | _common_keys()
+    if "rope_parameters" in filled:
+        used |= _ROPE
+    return filled, tuple(sorted(values.keys() - used))
 
 
-def _of_the_network(config: "PretrainedConfig") -> dict[str, Any]:
-    """What a config's class knows beside what every class has, and the same of the configs within
-    it.
+def _network_values(config: "PretrainedConfig") -> dict[str, Any]:
+    """Return the values that belong to a config's own class, not to all classes; the same for the
+    configs within it.
     """
-    known = type(config)().to_dict().keys() - _of_every_config() - _NOT_OF_THE_NETWORK
+    known = type(config)().to_dict().keys() - _common_keys() - _NOT_OF_THE_NETWORK
     values = {
         key: value
         for key, value in config.to_dict().items()
         if key in known and not key.startswith("_")
     }
     parts = {
-        key: _of_the_network(getattr(config, key))
+        key: _network_values(getattr(config, key))
         for key in values.keys() & config.sub_configs.keys()
         if values[key] is not None
     }
     return {"model_type": config.model_type, **values, **parts}
 
 
-def _of_every_config() -> set[str]:
+def _common_keys() -> set[str]:
+    """Return the keys that every config has."""
     from transformers import PretrainedConfig  # noqa: PLC0415 - as in _config_of_values
 
     return set(PretrainedConfig().to_dict())
 
 
 def has_head(model_type: str) -> bool:
-    """Whether there is a class of this model type that predicts tokens."""
+    """Return whether transformers or brimful has a class of this model type that predicts tokens."""
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
 
     from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
@@ -214,8 +215,8 @@ def _model(row: dict[str, Any]) -> ModelRow:
 
 
 def _local_file(name_or_path: str) -> Path | None:
-    """The config file meant by a path; None when the words are no path. A folder named like a
-    catalog row needs a config.json to win.
+    """Return the config file of a path; None if the text is no path. A folder named like a catalog
+    row is used only if it has a config.json.
     """
     nowhere = f"{name_or_path!r} is neither an existing file or folder, nor a hub id (owner/name)."
     if not name_or_path.strip():
@@ -243,8 +244,8 @@ def _local_file(name_or_path: str) -> Path | None:
 
 
 def _code_source(file: Path) -> str | None:
-    """Where custom code of a local config is loaded from: its folder, if it has the name that
-    transformers looks for.
+    """Return the folder from which the custom code of a local config is loaded; None if the file
+    does not have the name that transformers looks for.
     """
     return str(file.parent) if file.name == "config.json" else None
 
@@ -265,10 +266,8 @@ def _read(file: Path) -> dict[str, Any]:
 def _config_of_values(
     values: Mapping[str, Any], where: str, code_source: str | None, trust_custom_code: bool
 ) -> "PretrainedConfig":
-    # As in _config_of_values.
-    from transformers import (  # noqa: PLC0415
-        CONFIG_MAPPING,
-    )
+    # Importing transformers takes seconds, which catalog queries do not need.
+    from transformers import CONFIG_MAPPING  # noqa: PLC0415
 
     from brimful.model.registered import register  # noqa: PLC0415
 
@@ -284,14 +283,11 @@ def _config_of_values(
         _refuse_unknown_type(values, where, model_type, code_source, trust_custom_code)
     try:
         with _quiet():
-            config = (
-                CONFIG_MAPPING[model_type].from_dict(dict(values))
-                if known
-                else _custom_config(code_source)
-            )
-    except (
-        Exception
-    ) as error:  # config classes raise what their checks, and custom code whatever it likes, raise
+            if known:
+                config = CONFIG_MAPPING[model_type].from_dict(dict(values))
+            else:
+                config = _custom_config(code_source)
+    except Exception as error:  # the checks of config classes and custom code raise any class
         reason = " ".join(str(error).split()) or type(error).__name__
         raise PlanError(
             f"{where} is not a config that transformers can use for model_type {model_type!r}:"
@@ -302,7 +298,7 @@ def _config_of_values(
 
 
 def _custom_config(code_source: str | None) -> "PretrainedConfig":
-    """The config that the Python code of a repository makes; it runs here."""
+    """Return the config that the Python code of a repository makes; that code runs here."""
     from transformers import AutoConfig  # noqa: PLC0415
 
     return AutoConfig.from_pretrained(code_source, trust_remote_code=True)
@@ -315,8 +311,8 @@ def _refuse_unknown_type(
     code_source: str | None,
     trust_custom_code: bool,
 ) -> None:
-    """Stop unless the repository brings the code for its model type and the user consented to run
-    it.
+    """Raise PlanError unless the repository has code for its model type and the user consented to
+    run it.
     """
     import transformers  # noqa: PLC0415
 
@@ -350,40 +346,41 @@ def _custom_files(values: Mapping[str, Any]) -> str:
 def _require_language_model(
     config: "PretrainedConfig", values: Mapping[str, Any], where: str, known: bool
 ) -> None:
-    """Stop unless the config has a vocabulary, no separate encoder, and a class that predicts
-    tokens.
+    """Raise PlanError unless the config has a vocabulary, no separate encoder, and a class that
+    predicts tokens.
     """
-    automatic = values.get("auto_map", ())
-    predicts = (
-        has_head(config.model_type)
-        if known
-        else any(name in automatic for name in ("AutoModelForCausalLM", "AutoModelForMaskedLM"))
-    )
+    if known:
+        predicts = has_head(config.model_type)
+    else:
+        classes = values.get("auto_map", ())
+        predicts = "AutoModelForCausalLM" in classes or "AutoModelForMaskedLM" in classes
     if config.is_encoder_decoder:
-        found = "an encoder-decoder model"
+        kind = "an encoder-decoder model"
     elif not getattr(config.get_text_config(), "vocab_size", None):
-        found = "a model without a vocabulary (no vocab_size)"
+        kind = "a model without a vocabulary (no vocab_size)"
     elif not predicts:
-        found = "a model that transformers gives no head to predict tokens"
+        kind = "a model that transformers gives no head to predict tokens"
     else:
         return
     architectures = f" ({', '.join(config.architectures)})" if config.architectures else ""
     raise PlanError(
-        f"{where} describes {found}: model_type {config.model_type!r}{architectures}. {_ACCEPTED}."
+        f"{where} describes {kind}: model_type {config.model_type!r}{architectures}. {_ACCEPTED}."
     )
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    shown = ", ".join(sorted(values)[:8])
-    return f"{shown}{', ...' if len(values) > 8 else ''}" if values else "no keys at all"
+    shown = sorted(values)[:8]
+    if len(values) > 8:
+        shown.append("...")
+    return ", ".join(shown) or "no keys at all"
 
 
 def _from_hub(name: str) -> Path:
-    """The config.json of a hub repository, from the hub or, when that is out of reach, from its
-    local cache.
+    """Return the config.json of a hub repository, from the hub or, if that is out of reach, from
+    its local cache.
 
     The hub library's own download asks six times with growing pauses (23 s on a machine without
-    network); asking for the file's metadata first asks once.
+    network), so the file's metadata is asked for first, once.
     """
     import huggingface_hub  # noqa: PLC0415
     from huggingface_hub import errors  # noqa: PLC0415
@@ -433,9 +430,7 @@ def _unreachable(name: str, error: Exception) -> PlanError:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers and the hub library say nothing; afterwards their settings are what they
-    were.
-    """
+    """Silence transformers and the hub library; restore their settings afterwards."""
     from huggingface_hub.utils import logging as hub_logging  # noqa: PLC0415
     from transformers.utils import logging as transformers_logging  # noqa: PLC0415
 

@@ -1,4 +1,6 @@
-"""What a model is, counted before it exists. No torch here."""
+"""The parameters, config and FLOPs of a described model, computed without building it or importing
+torch.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +9,8 @@ from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
 PAD_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = ENCODER_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-"""Special tokens of encoders trained here, BERT's (Devlin et al. 2019): padding, the begin and the
-end of a text, what is to be predicted.
+"""Special tokens of encoders trained here, as BERT's (Devlin et al. 2019): padding, begin and end of
+a text, and the mask in place of a token to be predicted.
 """
 PAD_ID, CLS_ID, SEP_ID, MASK_ID = range(len(ENCODER_TOKENS))
 ENCODER_ROPE_THETA = 10_000.0
@@ -46,10 +48,11 @@ PACKABLE = frozenset(
         "starcoder2",
     }
 )
-"""`model_type`s whose packed rows are tested to equal one example at a time. Not StableLM and
-Nemotron, which keep `packed_lengths` from the attention function; GPT-J, GPT-Neo, BLOOM and XGLM,
-whose attention cannot be replaced; GPT-OSS, which has sinks; nor models with convolutions or
-recurrence, such as LFM2 and Qwen3.5, which would run on from one example into the next.
+"""`model_type`s whose packed rows are tested to equal one example at a time. Not among them:
+StableLM and Nemotron, which do not pass `packed_lengths` on to the attention function; GPT-J,
+GPT-Neo, BLOOM and XGLM, whose attention cannot be replaced; GPT-OSS, which has attention sinks; and
+models with convolutions or recurrence, such as LFM2 and Qwen3.5, whose state would run from one
+example into the next.
 """
 
 
@@ -74,18 +77,19 @@ class ParameterCount:
 
 
 def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> ParameterCount:
-    """Parameters of the module that `build` makes; a test holds the two equal."""
+    """Return the number of parameters of the module that `build` makes; a test compares the two."""
     width, inner = model.width, model.resolved_mlp_width
     head = 0 if model.tie_embeddings else vocabulary * width
     if model.is_bidirectional:
-        norms = (
-            2 * model.layers - 1 + 1
-        ) * width  # the first block has none before its attention; one final norm
-        dense = width * width + width  # the layers before the head's weights: a matrix and a norm
+        # The first block has no norm before its attention; there is one final norm.
+        norms = (2 * model.layers - 1 + 1) * width
+        # The layers before the head's weights: a matrix and a norm.
+        dense = width * width + width
         return ParameterCount(
             vocabulary * width + width, model.layers * _block_matrices(model) + norms, head + dense
         )
-    vectors = 4 * width + inner + width + 4 * width  # biases of attention and MLP, two norms
+    # Biases of attention and MLP, and two norms.
+    vectors = 4 * width + inner + width + 4 * width
     if model.architecture == "okadfa":
         return ParameterCount(
             vocabulary * width,
@@ -104,7 +108,7 @@ def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> Param
 
 
 def _block_matrices(model: ModelRecipe) -> int:
-    """Weights of one block that multiply activations."""
+    """Return the number of weights of one block that multiply activations."""
     width, inner = model.width, model.resolved_mlp_width
     if model.architecture in {"gpt2", "okadfa"}:
         return 4 * width * width + 2 * width * inner
@@ -113,7 +117,7 @@ def _block_matrices(model: ModelRecipe) -> int:
 
 
 def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[str, Any]:
-    """The described model as the values of a transformers config, `model_type` among them."""
+    """Return the values of the described model's transformers config, including `model_type`."""
     if model.architecture == "gpt2":
         return {
             "model_type": "gpt2",
@@ -149,7 +153,7 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
 
 
 def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[str, Any]:
-    """Kernel attention has no longest text."""
+    """Return the values of an OKADFA config; kernel attention has no maximum length."""
     return {
         "model_type": "okadfa",
         "vocab_size": vocabulary,
@@ -202,17 +206,19 @@ def _encoder_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[s
 def training_flop_per_token(
     model: ModelRecipe, vocabulary: int, sequence_length: int, *, scored_share: float = 1.0
 ) -> float:
-    """Forward and backward FLOPs per token: 6 per weight that multiplies, plus 6 L d T for causal
-    attention, 12 L d T for an encoder's, and 20 L d M for kernel attention with M features per
-    head: 8 for the features, whose random directions have no gradient, 12 for the running sum and
-    its use.
+    """Return the forward and backward FLOPs per token: 6 per weight that multiplies activations,
+    plus those of attention.
+
+    Attention takes 6 L d T if it is causal, 12 L d T in an encoder, and 20 L d M as kernel attention
+    with M features per head: 8 for the features, whose random directions have no gradient, and 12
+    for the running sum and its use.
 
     Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half
-    of its 12 L d T. The head counts, also when tied; the embedding look-up, norms and biases do
-    not, nor the products inside the chunks of kernel attention.
+    of its 12 L d T. The head counts, also when it is tied. The embedding look-up, norms, biases and
+    the products inside the chunks of kernel attention do not.
 
     Args:
-        scored_share: Of the positions, those for which the head computes.
+        scored_share: Share of the positions for which the head is computed.
     """
     head, attention = vocabulary * model.width, 6.0
     if model.is_bidirectional:

@@ -1,10 +1,9 @@
-"""Attention of rows in which several examples lie end to end: each sees only itself, and no
+"""Attention of packed rows: several examples lie end to end and each attends only to itself, so no
 positions are spent on padding.
 
-Their lengths come as `packed_lengths`, a keyword argument that transformers hands down from the
-body's forward to the attention function (tried with transformers 5.23, 2026-11-21). Example by
-example, because a kernel for one short causal sequence wastes nothing, where a mask over the whole
-row costs the square of its length.
+Their lengths come as `packed_lengths`, a keyword argument that transformers passes from the body's
+forward to the attention function (checked with transformers 5.23, 2026-11-21). Examples are
+computed one by one, because a mask over the whole row would cost the square of its length.
 
 Shapes: B rows, H heads, T positions of a row, L positions of an example, D head size, E examples of
 a row.
@@ -25,10 +24,10 @@ NAME = "brimful_packed"
 
 
 def register() -> None:
-    """Make the name known to transformers as a value of `attn_implementation`.
+    """Register packed attention with transformers as a value of `attn_implementation`.
 
-    The compiler leaves the function alone: how many examples a row holds and how long they are
-    always changes, and each change would be compiled.
+    The function is not compiled: the number of examples in a row and their lengths always change,
+    and each change would be compiled again.
     """
     AttentionInterface.register(NAME, torch.compiler.disable(_attend))
     AttentionMaskInterface.register(NAME, _mask)
@@ -37,8 +36,8 @@ def register() -> None:
 def _mask(
     *, q_length: int, kv_length: int, attention_mask: Tensor | None = None, **rest: Any
 ) -> Tensor | None:
-    """None for whole rows, which need no mask beyond being causal; else (rows with padding, a
-    cache) what torch's fused attention gets.
+    """Return None for whole rows, which need only the causal mask; for rows with padding or a cache
+    the mask of torch's fused attention.
     """
     if attention_mask is None and q_length == kv_length:
         return None
@@ -88,7 +87,7 @@ def _attend(
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Causal attention by the fastest kernel that can do what the model asks for; (B, H, T, D) in,
+    """Causal attention by the fastest kernel that supports the model's settings; (B, H, T, D) in,
     (B, T, H, D) out.
     """
 
@@ -101,8 +100,8 @@ class _Kernel:
     def attend_within(
         self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]
     ) -> Tensor:
-        """Of examples that lie end to end. The result is a tensor of its own: of a view the
-        compiler looks at the base, and compiles anew.
+        """Attend within examples that lie end to end. The result is a tensor of its own, because
+        the compiler checks the base of a view and would compile again.
         """
         if self._takes_blocks(value, max(lengths_E)):
             return self._by_blocks(query, key, value, lengths_E).clone(
@@ -114,7 +113,7 @@ class _Kernel:
         return torch.cat([self.attend(*heads) for heads in examples], dim=1)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Of whole rows."""
+        """Attend within whole rows."""
         length = query.shape[2]
         if self._takes_blocks(value, length):
             return self._by_blocks(query, key, value, [length])
@@ -156,28 +155,28 @@ class _Kernel:
         return self.window is None or length <= self.window
 
     def _takes_blocks(self, heads: Tensor, longest: int) -> bool:
-        """Blocks beat torch's fused kernel on CPUs at these lengths (docs/log.md)."""
-        if (
-            self.mask is not None
-            or self.softcap is not None
-            or not self._sees_all(longest)
-            or heads.device.type != "cpu"
-        ):
+        """Return whether blocks are used, which are faster than torch's fused kernel on CPUs at
+        these lengths (docs/log.md).
+        """
+        is_plain = self.mask is None and self.softcap is None and self._sees_all(longest)
+        if not is_plain or heads.device.type != "cpu" or longest > LONGEST:
             return False
-        return longest <= LONGEST and (
-            heads.dtype == torch.bfloat16 or (heads.dtype == torch.float32 and longest > BLOCK_ROWS)
-        )
+        if heads.dtype == torch.float32:
+            return longest > BLOCK_ROWS
+        return heads.dtype == torch.bfloat16
 
 
 def _visible(length: int, window: int | None, device: torch.device) -> Tensor:
-    """Whether query row q may see key k: (L, L)."""
+    """Return whether query row q may see key k: (L, L)."""
     visible = torch.ones(length, length, dtype=torch.bool, device=device).tril_()
-    return visible if window is None else visible.triu_(1 - window)
+    if window is not None:
+        visible.triu_(1 - window)
+    return visible
 
 
 def _has_flash_kernel(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:
-    """Whether CUDA's flash kernel takes these; it alone takes grouped heads as they are (see
-    `attention.EXPANDED`).
+    """Return whether CUDA's flash kernel supports these inputs; it is the only kernel that takes
+    grouped heads without repeating them (see `attention.EXPANDED`).
     """
     if query.device.type != "cuda":
         return False

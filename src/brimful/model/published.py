@@ -1,5 +1,5 @@
-"""Published models: tokenizer, weights on the device, 4-bit layers, adapters. From the hub, from a
-folder, or from a run of brimful.
+"""Published models from the hub, a folder, or a run of brimful: tokenizer, weights on the device,
+4-bit layers, adapters.
 """
 
 import warnings
@@ -33,20 +33,20 @@ from brimful.recipe import AdapterRecipe
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NF4_CAPABILITY = (6, 0)
-"""Least CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
+"""Lowest CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How a published model is brought onto a device.
+    """How a published model is loaded onto a device.
 
     Attributes:
         weights: dtype of the weights that are not quantised.
         quantize: nf4 stores linear layers in 4 bits with double quantisation (Dettmers et al.
             2023); products run in `weights`.
         attention: transformers' attention implementation.
-        device: Where it goes.
+        device: Where the weights are loaded.
         trust_custom_code: Consent to run code that comes with the model.
     """
 
@@ -60,8 +60,10 @@ class Loading:
 def load_tokenizer(
     source: str | Path, *, trust_custom_code: bool = False, ends_texts: bool = True
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a published model, which needs an end-of-text token where texts are
-    written (`ends_texts`).
+    """Load the tokenizer of a published model.
+
+    Args:
+        ends_texts: The model writes texts, so its tokenizer needs an end-of-text token.
 
     Raises:
         PlanError: there is none, it cannot be read, or it has no end-of-text token.
@@ -71,9 +73,7 @@ def load_tokenizer(
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 source, trust_remote_code=trust_custom_code
             )
-    except (
-        Exception
-    ) as error:  # the library raises whatever its network, file and parsing layers raise
+    except Exception as error:  # the library's network, file and parsing layers raise any class
         raise unreadable("tokenizer", source, error) from error
     if ends_texts and tokenizer.eos_token_id is None:
         raise PlanError(
@@ -84,17 +84,16 @@ def load_tokenizer(
 
 
 def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
-    """A causal language model with its published weights, in training mode off, nothing frozen, no
-    adapter.
+    """Load a causal language model with its published weights, in eval mode, with no frozen
+    parameters and no adapters.
 
     Raises:
         PlanError: not found, not readable, weights that do not belong to its config, or 4-bit
             layers where they cannot run.
     """
     register()
-    config_of_model(
-        str(source), trust_custom_code=how.trust_custom_code
-    )  # says what is wrong with the name before anything is read
+    # Raises a clear error for a wrong name before anything is read.
+    config_of_model(str(source), trust_custom_code=how.trust_custom_code)
     settings: dict[str, Any] = {
         "dtype": DTYPES[how.weights],
         "attn_implementation": how.attention,
@@ -117,10 +116,11 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
 
 
 def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
-    """On CPUs with AVX512-BF16 bitsandbytes packs weights anew in eval mode, rounds their scales to
-    bf16 and puts them back "best-effort" in training mode (0.50, nn/modules.py), so that every
-    evaluation would change the frozen base; it also fails for widths that are no multiple of 64.
-    Switched off.
+    """Switch off that bitsandbytes repacks 4-bit weights in eval mode on CPUs with AVX512-BF16.
+
+    It rounds their scales to bf16 and restores them "best-effort" in training mode (0.50,
+    nn/modules.py), so every evaluation would change the frozen base; it also fails for widths that
+    are no multiple of 64.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -128,21 +128,18 @@ def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
 
 
 def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
-    """Fresh LoRA adapters in place, fp32; everything else is frozen. Their weights depend on `seed`
-    only.
+    """Attach fresh LoRA adapters in place, in fp32, and freeze everything else. Their weights
+    depend on `seed` only.
 
     Raises:
         RecipeError: the targets match no linear layer.
     """
     with quiet_bitsandbytes():
-        # Half a second that full training does not need.
-        from peft import (  # noqa: PLC0415
-            LoraConfig,
-        )
-    targets: str | list[str] = (
-        "all-linear" if adapter.targets == "all-linear" else adapter.target_names
-    )
-    if isinstance(targets, list):
+        # Importing peft takes half a second that full training does not need.
+        from peft import LoraConfig  # noqa: PLC0415
+    targets: str | list[str] = "all-linear"
+    if adapter.targets != "all-linear":
+        targets = adapter.target_names
         refuse_unmatched(targets, model)
     config = LoraConfig(
         r=adapter.rank,
@@ -160,7 +157,7 @@ def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int
 
 
 def _attach(model: PreTrainedModel, config: Any) -> None:
-    """Adapters of a peft configuration, in fp32 whatever the base has; all else is frozen."""
+    """Add the adapters of a peft configuration, always in fp32; everything else is frozen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.add_adapter(config)
@@ -170,18 +167,16 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
 
 
 def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
-    """Raises RecipeError where a target is the name of no linear layer, with the names there
-    are.
-    """
+    """Raise RecipeError, with the names of the linear layers, if a target matches none of them."""
     linear = [
         name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)
     ]
     known = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head", "embed_out"})
-    if unmatched := [
-        target
-        for target in targets
-        if not any(name == target or name.endswith(f".{target}") for name in linear)
-    ]:
+    endings = tuple(f".{name}" for name in linear)
+    unmatched = [
+        target for target in targets if not any(name.endswith(f".{target}") for name in endings)
+    ]
+    if unmatched:
         raise RecipeError(
             f"adapter.targets: no linear layer is named {', '.join(unmatched)}. This model has"
             f" {', '.join(known)}; all-linear takes all of them."
@@ -189,26 +184,25 @@ def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
 
 
 def inference_attention(source: str | Path) -> str:
-    """Attention for scoring and generation: torch's fused kernels, which cannot cap scores (Gemma
-    2).
+    """Return the attention for scoring and generation: torch's fused kernels, except for models
+    with capped scores (Gemma 2), which those kernels cannot compute.
     """
-    return (
-        "eager" if getattr(config_of_model(str(source)), "attn_logit_softcapping", None) else "sdpa"
-    )
+    softcap = getattr(config_of_model(str(source)), "attn_logit_softcapping", None)
+    return "eager" if softcap else "sdpa"
 
 
 def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
-    """Changes with the published weights: the commit on the hub, or a hash of the files in a
+    """Return the identity of published weights: the commit on the hub, or a hash of the files in a
     folder.
     """
     commit = getattr(model.config, "_commit_hash", None)
-    return (
-        str(commit) if commit and not Path(source).is_dir() else weights_fingerprint(Path(source))
-    )
+    if commit and not Path(source).is_dir():
+        return str(commit)
+    return weights_fingerprint(Path(source))
 
 
 def weights_fingerprint(folder: Path) -> str:
-    """Changes with the weights in a folder."""
+    """Return a hash of the weight files in a folder."""
     checksum = xxhash.xxh3_128()
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
         checksum.update(path.name.encode())
@@ -219,27 +213,24 @@ def weights_fingerprint(folder: Path) -> str:
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Whether adapters are attached in place."""
+    """Return whether adapters are attached in place."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
 def is_adapter_folder(folder: Path) -> bool:
-    """Whether a folder holds adapters in PEFT layout, not a whole model."""
+    """Return whether a folder holds adapters in PEFT layout rather than a whole model."""
     return (folder / ADAPTER_FILES[0]).is_file()
 
 
 def load_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Trained adapters of a PEFT folder onto the model they were trained on, in place.
+    """Load the trained adapters of a PEFT folder onto the model they were trained on, in place.
 
     Raises:
-        PlanError: damaged, or made for another model.
+        PlanError: the adapters are damaged, or made for another model.
     """
     with quiet_bitsandbytes():
-        # Half a second that full training does not need.
-        from peft import (  # noqa: PLC0415
-            PeftConfig,
-            set_peft_model_state_dict,
-        )
+        # Importing peft takes half a second that full training does not need.
+        from peft import PeftConfig, set_peft_model_state_dict  # noqa: PLC0415
     with reading(
         lambda error: _foreign_adapters(folder, model, " ".join(str(error).split())[:300])
     ):
@@ -248,19 +239,19 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
             for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()
         }
         _attach(model, PeftConfig.from_pretrained(str(folder)))
-        found = set_peft_model_state_dict(model, stored)
-    odd = [*found.unexpected_keys, *(name for name in found.missing_keys if "lora_" in name)]
-    if odd:
-        raise _foreign_adapters(folder, model, f"{', '.join(odd[:3])} do not match")
+        result = set_peft_model_state_dict(model, stored)
+    missing = [name for name in result.missing_keys if "lora_" in name]
+    if unmatched := [*result.unexpected_keys, *missing]:
+        raise _foreign_adapters(folder, model, f"{', '.join(unmatched[:3])} do not match")
     model.eval()
 
 
 def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
-    """Adapters become part of the weights they stand beside, in place; what is left is a model
-    without adapters.
+    """Merge the adapters into the weights of their layers, in place; the model has no adapters
+    afterwards.
 
-    Weights should be in fp32: in a shorter type the adapters' part is rounded before it is added,
-    and the sum again.
+    Weights should be in fp32: in a shorter type the adapters' product is rounded before it is
+    added, and the sum is rounded again.
 
     Returns:
         Names of the weights that changed.
@@ -287,7 +278,7 @@ def _foreign_adapters(folder: Path, model: PreTrainedModel, reason: str) -> Plan
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
-    """The base model as it was before tuning; adapters are back afterwards. A model without
+    """While entered, the adapters are disabled, so that the model is its base. A model without
     adapters stays as it is.
     """
     if has_adapters(model):
@@ -300,8 +291,8 @@ def without_adapters(model: PreTrainedModel) -> Iterator[None]:
 
 
 def require_nf4(device: torch.device) -> None:
-    """Raises DeviceError where 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on
-    CUDA devices before Pascal.
+    """Raise DeviceError if 4-bit layers cannot run: without bitsandbytes, on Apple GPUs, on CUDA
+    devices before Pascal.
     """
     if find_spec("bitsandbytes") is None:
         raise DeviceError(
@@ -321,19 +312,18 @@ def require_nf4(device: torch.device) -> None:
 
 def _nf4(how: Loading) -> BitsAndBytesConfig:
     require_nf4(how.device)
-    compute = DTYPES[how.weights]
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=compute,
+        bnb_4bit_compute_dtype=DTYPES[how.weights],
     )
 
 
 @contextmanager
-def reading(told: Callable[[Exception], Exception]) -> Iterator[None]:
-    """What libraries raise over files that are damaged or do not fit becomes the error that is
-    told; running out of memory stays what it is.
+def reading(explain: Callable[[Exception], Exception]) -> Iterator[None]:
+    """Replace what libraries raise for damaged or unsuitable files by `explain(error)`; running out
+    of memory is raised as it is.
     """
     try:
         yield
@@ -348,12 +338,12 @@ def reading(told: Callable[[Exception], Exception]) -> Iterator[None]:
     ) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise told(error) from error
+        raise explain(error) from error
 
 
 def absent_weights(info: Mapping[str, Any]) -> list[str]:
-    """Of transformers' loading info: names of weights that were not read, because they are not
-    there or have another shape.
+    """Return, from transformers' loading info, the names of weights that were not loaded because
+    they are missing or have another shape.
     """
     return sorted(
         str(key[0]) if isinstance(key, tuple) else str(key)
@@ -362,7 +352,7 @@ def absent_weights(info: Mapping[str, Any]) -> list[str]:
 
 
 def refuse_missing(missing: Sequence[str], source: str | Path) -> None:
-    """Raises PlanError where weights are missing, with the first names."""
+    """Raise PlanError with the first names if weights are missing."""
     if missing:
         raise PlanError(
             f"the weights of {source} are not those of its config.json:"
@@ -371,8 +361,8 @@ def refuse_missing(missing: Sequence[str], source: str | Path) -> None:
 
 
 def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
-    """The error for a part of a published model that a library could not read, with the library's
-    reason and the way out.
+    """Return the error for a part of a published model that a library could not read, with the
+    library's reason and the next step.
     """
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     if Path(source).is_dir():
@@ -380,11 +370,9 @@ def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
             f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds"
             " config.json, whole .safetensors and tokenizer.json."
         )
-    offline = (
-        " HF_HUB_OFFLINE is set, so only models already downloaded can be used."
-        if hub_is_offline()
-        else ""
-    )
+    offline = ""
+    if hub_is_offline():
+        offline = " HF_HUB_OFFLINE is set, so only models already downloaded can be used."
     return PlanError(
         f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too:"
         " model=FOLDER."

@@ -1,4 +1,4 @@
-"""Libraries without their own progress display and notices."""
+"""Silencing the progress bars and notices of libraries."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Loading and saving small files shows no bars; afterwards the setting is what it was."""
+    """Show no progress bars of transformers; restore the setting afterwards."""
     was_on = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -21,14 +21,14 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_bitsandbytes() -> Iterator[None]:
-    """Importing it tells about an optional CPU kernel that training does not use."""
+    """Silence the notice of bitsandbytes' import about an optional CPU kernel that is not used."""
     with quiet_logger("bitsandbytes.backends.cpu.ops", logging.ERROR):
         yield
 
 
 @contextmanager
 def quiet_logger(name: str, least: int) -> Iterator[None]:
-    """A logger tells nothing below a level; afterwards its level is what it was."""
+    """Silence a logger below a level; restore its level afterwards."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(least)

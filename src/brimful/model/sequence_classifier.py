@@ -1,4 +1,4 @@
-"""Published encoders and causal models with a fresh head for labels."""
+"""Published encoders and causal models with a fresh classification head."""
 
 import logging
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from brimful.model.quiet import quiet_logger, without_progress_bars
 from brimful.model.registered import register
 
 _HEADS = ("pooler.",)
-"""Parts of a body that only a head uses, so that models trained without one lack them."""
+"""Modules of a body that only a classification head uses; models trained without one lack them."""
 
 
 def load_with_fresh_head(
@@ -28,24 +28,24 @@ def load_with_fresh_head(
     device: torch.device,
     seed: int,
 ) -> PreTrainedModel:
-    """A published body in fp32 with a classification head whose weights depend on `seed` only; in
-    eval mode.
+    """Load a published body in fp32 and give it a classification head whose weights depend on
+    `seed` only; in eval mode.
 
     Args:
         source: Hub id or folder of an encoder or a causal model.
-        names: The labels in their order, kept in the model's config.
+        names: The labels in their order, stored in the model's config.
         multiple: A text may have any number of labels.
-        pad_id: Token that fills rows; causal models look for the last other one.
+        pad_id: Padding token; causal models classify at the last token that is not padding.
         attention: transformers' attention implementation.
-        device: Where it goes.
-        seed: Of the head.
+        device: Where the model is loaded.
+        seed: Seed of the head's weights.
 
     Raises:
         PlanError: not found, not readable, no classification head for this kind of model, or
             weights that do not belong to its config.
     """
     register()
-    config_of_model(str(source))  # says what is wrong with the name before anything is read
+    config_of_model(str(source))  # raises a clear error for a wrong name before anything is read
     settings: dict[str, Any] = {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),
@@ -70,20 +70,14 @@ def load_with_fresh_head(
             **settings,
         )
     body = f"{model.base_model_prefix}."
-    refuse_missing(
-        [
-            name
-            for name in absent_weights(info)
-            if name.startswith(body) and not name.removeprefix(body).startswith(_HEADS)
-        ],
-        source,
-    )
+    missing = [name.removeprefix(body) for name in absent_weights(info) if name.startswith(body)]
+    refuse_missing([f"{body}{name}" for name in missing if not name.startswith(_HEADS)], source)
     loaded: PreTrainedModel = model.to(device)
     return loaded.eval()
 
 
 def refuse_more_positions(tokens: int, model: PreTrainedModel, source: str | Path) -> None:
-    """Raises PlanError where texts of so many tokens are longer than the body can read."""
+    """Raise PlanError if texts of so many tokens are longer than the body can read."""
     most = text_positions(model)
     if most is not None and tokens > most:
         raise PlanError(
@@ -93,8 +87,8 @@ def refuse_more_positions(tokens: int, model: PreTrainedModel, source: str | Pat
 
 
 def text_positions(model: PreTrainedModel) -> int | None:
-    """Tokens that a body with learned positions can read at most; None where it has none. RoBERTa's
-    begin behind the padding token's.
+    """Return the most tokens that a body with learned positions can read; None without learned
+    positions. RoBERTa's positions begin after the padding token's.
     """
     positions = next(
         (

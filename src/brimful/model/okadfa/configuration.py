@@ -14,8 +14,8 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
     Attributes:
         attention: "softmax", or "kernel": its estimate from positive random features. The
             parameters are the same.
-        num_features: Features per head; None: four times the head size.
-        feature_seed: Of the random directions.
+        num_features: Random features per head; None: four times the head size.
+        feature_seed: Seed of the random directions.
         initial_temperature: Factor on the cosine of a query and a key at the start; learned per
             head. The estimate's error grows with its exponential.
         max_position_embeddings: Longest text that softmax attention was trained on; None for kernel
@@ -71,14 +71,13 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @property
     def layer_types(self) -> list[str]:
-        """What transformers makes caches by; follows `attention` also where that is changed while a
-        model is read.
+        """The layer types by which transformers makes caches; they follow `attention` even if that
+        is changed while a model is loaded.
         """
-        return [
-            "full_attention" if self.attention == "softmax" else "linear_attention"
-        ] * self.num_hidden_layers
+        kind = "full_attention" if self.attention == "softmax" else "linear_attention"
+        return [kind] * self.num_hidden_layers
 
     @property
     def head_size(self) -> int:
-        """Numbers per head."""
+        """Width of a head."""
         return self.hidden_size // self.num_attention_heads

@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 _STREAM = 1_000_003
-"""Apart from each other in the seeds of layers and of redraws."""
+"""Keeps the seeds of layers and of redraws apart."""
 
 
 def draw_projection(
     heads: int, features: int, head_size: int, *, seed: int, layer: int, draw: int = 0
 ) -> Tensor:
-    """Directions w_1 .. w_M for each head: (H, M, D), fp32 on the CPU, a pure function of the
-    arguments.
+    """Return random directions w_1 .. w_M for each head: (H, M, D), fp32 on the CPU, a pure function
+    of the arguments.
 
-    Each is distributed as N(0, I), those of a block of D are orthogonal: rows of the orthogonal
-    factor of a Gaussian matrix, each times the norm of another Gaussian vector (section 2.4, and
-    its appendix for the norms). The last block is cut where D does not divide M.
+    Each direction is distributed as N(0, I), and those of a block of D are orthogonal: rows of the
+    orthogonal factor of a Gaussian matrix, each times the norm of another Gaussian vector (section
+    2.4, and its appendix for the norms). The last block is cut if D does not divide M.
 
     Args:
-        layer: Each has directions of its own.
+        layer: Number of the layer; each has directions of its own.
         draw: Number of the redraw.
     """
     generator = torch.Generator().manual_seed(
@@ -33,9 +33,8 @@ def draw_projection(
     blocks = -(-features // head_size)
     gaussian = _normal((heads, blocks, head_size, head_size), generator)
     orthogonal, upper = torch.linalg.qr(gaussian)
-    signs = upper.diagonal(
-        dim1=-2, dim2=-1
-    ).sign()  # without them the factor is not uniform over all rotations (Mezzadri 2007)
+    # Without these signs the factor is not uniform over all rotations (Mezzadri 2007).
+    signs = upper.diagonal(dim1=-2, dim2=-1).sign()
     directions_HMD = (
         (orthogonal * signs[..., None, :])
         .transpose(-2, -1)
@@ -47,18 +46,18 @@ def draw_projection(
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Whatever type and device are the defaults, as they are while a model is made."""
+    """Draw in fp32 on the CPU, also while a model is built with other defaults."""
     return torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
 
 
 def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """w_i . x - |x|^2 / 2 - log(M) / 2: logarithms of the features f with E[f(x) . f(y)] = exp(x .
-    y); (B, H, T, M).
+    """Return w_i . x - |x|^2 / 2 - log(M) / 2, the logarithms of the features f with
+    E[f(x) . f(y)] = exp(x . y): (B, H, T, M).
 
     Args:
-        scaled_BHTD: fp32 or more; of queries and keys each its share of the scale, so that x . y is
-            the attention score.
-        projection_HMD: From `draw_projection`, in the same type.
+        scaled_BHTD: Queries or keys in fp32 or more, each with its share of the scale, so that
+            x . y is the attention score.
+        projection_HMD: From `draw_projection`, in the same dtype.
     """
     exponents_BHTM = _products(scaled_BHTD, projection_HMD)
     shift_BHT1 = scaled_BHTD.square().sum(-1, keepdim=True) / 2
@@ -66,8 +65,8 @@ def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
 
 
 def _products(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """w_i . x: (B, H, T, M). Of few positions all rows in one product per head: torch would copy
-    the directions for every row.
+    """Return w_i . x: (B, H, T, M). For few positions all rows go into one product per head, because
+    torch would copy the directions for every row.
     """
     rows, _, length, size = scaled_BHTD.shape
     if rows == 1 or length >= size:
@@ -78,19 +77,20 @@ def _products(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
 
 
 def query_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """Features of queries, the largest of each position 1: a factor that its normaliser takes out
-    again.
+    """Return the features of queries, scaled so that the largest of each position is 1; the
+    normaliser of attention cancels that factor.
     """
     logs_BHTM = log_features(scaled_BHTD, projection_HMD)
     return (logs_BHTM - logs_BHTM.amax(-1, keepdim=True).detach()).exp()
 
 
 def key_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """Features of keys, unshifted: a maximum over positions would look into the future.
+    """Return the features of keys, not scaled by their maximum: that would depend on later
+    positions.
 
-    Nothing has to be shifted where keys are normalised: w . x - |x|^2 / 2 is at most |w|^2 / 2
-    whatever their temperature, and |w|^2 is about the head size, so that exp stays within fp32 up
-    to head sizes of 128. For the same reason nothing is added to features or normaliser, as the
-    authors' code does: the largest feature of a query meets one of a key that is never 0.
+    Normalised keys need no scaling: w . x - |x|^2 / 2 is at most |w|^2 / 2 at any temperature, and
+    |w|^2 is about the head size, so that exp stays within fp32 up to head sizes of 128. For the same
+    reason no constant is added to features or normaliser, as the authors' code does: the largest
+    feature of a query is multiplied by one of a key that is never 0.
     """
     return log_features(scaled_BHTD, projection_HMD).exp()

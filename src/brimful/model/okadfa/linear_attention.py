@@ -14,8 +14,8 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 CHUNK = 64
 GROUP = 32
-"""Chunks over which sums within documents are formed by one product; its work per chunk grows with
-this.
+"""Number of chunks whose sums within documents are formed by one product; the work per chunk grows
+with it.
 """
 
 
@@ -28,19 +28,19 @@ def causal_attention(
     state_BHME: Tensor | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """sum_s<=t (f(q_t) . f(k_s)) v_s / sum_s<=t f(q_t) . f(k_s), chunk by chunk.
+    """Return sum_s<=t (f(q_t) . f(k_s)) v_s / sum_s<=t f(q_t) . f(k_s), computed chunk by chunk.
 
-    Inside a chunk the products are formed as they are in softmax attention; what lies before it
-    comes from a sum of M x E numbers. The backward pass keeps T x M features and that sum once per
+    Inside a chunk the products are formed as in softmax attention; positions before it enter
+    through a sum of M x E numbers. The backward pass keeps T x M features and that sum once per
     chunk: O(T M + T M D / C) numbers, where a sum per position would be O(T M D).
 
     Args:
         queries_BHTM: Features of queries, fp32 or more.
         keys_BHTM: Features of keys; zero at padding.
-        values_BHTD: In the type of the features.
-        segments_BT: Ascending numbers of the documents that lie end to end; each sees only itself.
-            None: a row is one.
-        state_BHME: What was read before; of one document, so without `segments_BT`.
+        values_BHTD: In the dtype of the features.
+        segments_BT: Ascending numbers of the documents packed into a row, which attend only to
+            themselves. None: a row is one document.
+        state_BHME: Sum over the positions read before; of one document, so without `segments_BT`.
         chunk: C. From D on, memory is O(T M).
 
     Returns:
@@ -75,8 +75,8 @@ def causal_attention(
 def next_position(
     queries_BH1M: Tensor, keys_BH1M: Tensor, values_BH1D: Tensor, state_BHME: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`causal_attention` of one more position: time and memory that do not depend on how many came
-    before.
+    """Return `causal_attention` of one more position, in time and memory that do not depend on the
+    number of earlier positions.
     """
     values_BH1E = torch.cat([values_BH1D, torch.ones_like(values_BH1D[..., :1])], dim=-1)
     state_BHME = torch.addcmul(state_BHME, keys_BH1M.mT, values_BH1E)
@@ -84,7 +84,7 @@ def next_position(
 
 
 def _normalised(attended_BHTE: Tensor) -> Tensor:
-    """(B, H, T, D); zeros where nothing is seen, as at padding before a text."""
+    """Return (B, H, T, D); zeros at positions that see nothing, as padding before a text."""
     normaliser_BHT1 = attended_BHTE[..., -1:]
     normalised_BHTD: Tensor = attended_BHTE[..., :-1] / normaliser_BHT1.masked_fill(
         normaliser_BHT1 == 0, 1.0
@@ -93,20 +93,19 @@ def _normalised(attended_BHTE: Tensor) -> Tensor:
 
 
 def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
-    """(B, H, N, C, X); zeros fill the last chunk up."""
+    """Return (B, H, N, C, X); the last chunk is filled up with zeros."""
     length = each_BHTX.shape[2]
     if length <= chunk:
         return each_BHTX.unsqueeze(2)
-    if (
-        torch.compiler.is_compiling() or length % chunk
-    ):  # F.pad copies also where nothing is missing; the compiler does not, and would ask about it
+    # F.pad copies even if nothing is missing. Compiled code does not, and has no guard on the length.
+    if torch.compiler.is_compiling() or length % chunk:
         each_BHTX = F.pad(each_BHTX, (0, 0, 0, -length % chunk))
     chunks_BHNCX: Tensor = each_BHTX.unflatten(2, (-1, chunk))
     return chunks_BHNCX
 
 
 def _segments_in_chunks(segments_BT: Tensor, chunk: int) -> Tensor:
-    """(B, N, C); the last document fills the last chunk up."""
+    """Return (B, N, C); the last chunk is filled up with the last document."""
     length = segments_BT.shape[1]
     if length <= chunk:
         return segments_BT.unsqueeze(1)
@@ -117,13 +116,13 @@ def _segments_in_chunks(segments_BT: Tensor, chunk: int) -> Tensor:
 
 
 def _before(each: Tensor, dim: int) -> Tensor:
-    """What stood one place earlier; zeros at the first."""
+    """Return each tensor shifted by one place along `dim`, with zeros at the first."""
     before: Tensor = F.pad(each, [0, 0] * (each.ndim - 1 - dim) + [1, -1])
     return before
 
 
 def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Sums before each chunk, and after the last."""
+    """Return the sums before each chunk, and after the last."""
     first = torch.zeros_like(sums_BHNME[:, :, 0]) if state_BHME is None else state_BHME
     upto = torch.cat([first.unsqueeze(2), sums_BHNME], dim=2).cumsum(2)
     return upto[:, :, :-1], upto[:, :, -1]
@@ -132,8 +131,8 @@ def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Ten
 def _within_segments(
     queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC: Tensor, segments_BNC: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Attended values (B, H, N, C, E) and the last sum: what is carried into a chunk is of the
-    document that its predecessor ended in.
+    """Return attended values (B, H, N, C, E) and the last sum. Only the sum of the document in which
+    the previous chunk ended is carried into a chunk.
     """
     last_BN = segments_BNC[..., -1]
     together_BNCC = segments_BNC[..., :, None] == segments_BNC[..., None, :]
@@ -142,14 +141,13 @@ def _within_segments(
     sums_BHNME = (keys * is_last_BNC[:, None, ..., None]).transpose(-2, -1) @ values
     upto_BHNME = _running_within(sums_BHNME.flatten(3), last_BN).unflatten(3, sums_BHNME.shape[3:])
     sees_BNC = segments_BNC == _before(last_BN, 1)[..., None]
-    return attended + (queries * sees_BNC[:, None, ..., None]) @ _before(upto_BHNME, 2), upto_BHNME[
-        :, :, -1
-    ]
+    attended = attended + (queries * sees_BNC[:, None, ..., None]) @ _before(upto_BHNME, 2)
+    return attended, upto_BHNME[:, :, -1]
 
 
 def _running_within(sums_BHNX: Tensor, last_BN: Tensor) -> Tensor:
-    """Sums over all chunks up to each, of the document that it ends in: a masked matrix product
-    over groups of chunks, then over the groups.
+    """Return for each chunk the sum over the chunks up to it of the document in which it ends: a
+    masked matrix product over groups of chunks, then over the groups.
     """
     chunks = last_BN.shape[1]
     if chunks <= GROUP:

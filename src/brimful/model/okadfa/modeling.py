@@ -1,5 +1,5 @@
-"""The model, registered with transformers' Auto classes: softmax and kernel attention have the same
-parameters, and every stage treats it as any other.
+"""The OKADFA model, registered with transformers' Auto classes, so that every stage treats it as any
+other. Softmax and kernel attention have the same parameters.
 
 Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has
 heads), E packed documents.
@@ -33,25 +33,24 @@ from brimful.model.okadfa.linear_attention import causal_attention, next_positio
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
 
 MOST_TEMPERATURE = 64.0
-"""Learning goes no higher (CLIP stops at 100, Radford et al. 2021, section 2.5): features of keys
-stay far from both ends of fp32.
+"""Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5): features
+of keys stay far from overflow and underflow of fp32.
 """
 
 
 def register() -> None:
-    """Make the model known to transformers' Auto classes."""
+    """Register the model with transformers' Auto classes."""
     AutoConfig.register(MODEL_TYPE, OkadfaConfig, exist_ok=True)
     AutoModel.register(OkadfaConfig, OkadfaModel, exist_ok=True)
     AutoModelForCausalLM.register(OkadfaConfig, OkadfaForCausalLM, exist_ok=True)
 
 
 class OkadfaAttention(nn.Module):
-    """Heads whose scores are temperature * cos(query, key) (Henry et al. 2020, with one temperature
+    """Attention with scores temperature * cos(query, key) (Henry et al. 2020, with one temperature
     per head).
 
-    The norm of queries and keys decides how well features estimate the softmax kernel: the variance
-    grows like exp(|q + k|^2). Deviation from Choromanski et al. 2021, who leave the norms to
-    training.
+    The norms of queries and keys decide how well features estimate the softmax kernel: the variance
+    grows like exp(|q + k|^2). Deviation from Choromanski et al. 2021, who do not fix the norms.
     """
 
     projection_HMD: Tensor
@@ -59,13 +58,8 @@ class OkadfaAttention(nn.Module):
 
     def __init__(self, config: OkadfaConfig, layer: int) -> None:
         super().__init__()
-        width, self.heads, self.head_size, self.layer = (
-            config.hidden_size,
-            config.num_attention_heads,
-            config.head_size,
-            layer,
-        )
-        self.config = config
+        width, self.config, self.layer = config.hidden_size, config, layer
+        self.heads, self.head_size = config.num_attention_heads, config.head_size
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
             nn.Linear(width, width) for _ in range(4)
         )
@@ -79,32 +73,30 @@ class OkadfaAttention(nn.Module):
             )
 
     def redraw(self, draw: int) -> None:
-        """New random directions, those of this number."""
+        """Set the random directions to those of this number."""
         self.projection_HMD.copy_(self.directions(draw))
 
     def directions(self, draw: int = 0) -> Tensor:
-        """Random directions (H, M, D): a pure function of the config, the layer and the number of
-        the draw.
+        """Return random directions (H, M, D): a pure function of the config, the layer and the
+        number of the draw.
         """
-        config = self.config
-        features = int(config.num_features or 0)
         return draw_projection(
             self.heads,
-            features,
+            int(self.config.num_features or 0),
             self.head_size,
-            seed=config.feature_seed,
+            seed=self.config.feature_seed,
             layer=self.layer,
             draw=draw,
         )
 
     def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Both of length 1, in fp32 or more (B, H, T, D)."""
-        found = (self.in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
-        queries, keys = (F.normalize(_at_least_fp32(each), dim=-1, eps=1e-6) for each in found)
+        """Return queries and keys of norm 1, in fp32 or more (B, H, T, D)."""
+        projected = (self.in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
+        queries, keys = (F.normalize(_at_least_fp32(each), dim=-1, eps=1e-6) for each in projected)
         return queries, keys
 
     def temperature_H11(self) -> Tensor:  # noqa: N802 - shape suffix
-        """Factor on the cosines of each head, in fp32 or more."""
+        """Return the factor on the cosines of each head, in fp32 or more."""
         return (
             _at_least_fp32(self.log_temperature_H)
             .clamp(max=math.log(MOST_TEMPERATURE))
@@ -124,10 +116,10 @@ class OkadfaAttention(nn.Module):
         """(B, T, D) in and out.
 
         Args:
-            mask: Of softmax attention, as its implementation wants it.
-            segments_BT: Of kernel attention: ascending numbers of packed documents.
-            is_text_BT: Of kernel attention: False at padding.
-            past_key_values: Read, and written to.
+            mask: For softmax attention, in the form that its implementation takes.
+            segments_BT: For kernel attention: ascending numbers of packed documents.
+            is_text_BT: For kernel attention: False at padding.
+            past_key_values: Cache; read, and updated.
             others: For the implementation of softmax attention.
         """
         queries, keys = self.unit_queries_and_keys(hidden_BTD)
@@ -144,7 +136,9 @@ class OkadfaAttention(nn.Module):
         return out_BTD
 
     def features(self, queries_BHTD: Tensor, keys_BHTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Of queries and keys of length 1, each with its share of the temperature: (B, H, T, M)."""
+        """Return the features of queries and keys of norm 1, each with its share of the temperature:
+        (B, H, T, M).
+        """
         projection = self.projection_HMD.to(queries_BHTD.dtype)
         share_H11 = self.temperature_H11().sqrt()
         return query_features(queries_BHTD * share_H11, projection), key_features(
@@ -172,9 +166,9 @@ class OkadfaAttention(nn.Module):
         if past is not None:
             keys, values = past.update(keys, values, self.layer)
         implementation = self.config._attn_implementation
-        attend: Any = (
-            _eager if implementation == "eager" else ALL_ATTENTION_FUNCTIONS[implementation]
-        )
+        attend: Any = _eager
+        if implementation != "eager":
+            attend = ALL_ATTENTION_FUNCTIONS[implementation]
         attended_BTHD: Tensor = attend(
             self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others
         )[0]
@@ -273,7 +267,7 @@ class OkadfaBlock(GradientCheckpointingLayer):  # type: ignore[misc]
 
 
 class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
-    """What transformers wants to know."""
+    """Class attributes and initialisation that transformers needs."""
 
     config: OkadfaConfig
     config_class = OkadfaConfig
@@ -288,8 +282,8 @@ class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Orthogonal projections (as the original), which the penalty on queries and keys starts
-        from; else N(0, 0.02), biases zero.
+        """Initialise the projections of attention orthogonally, as the original does, so that the
+        penalty on queries and keys starts at 0; other weights from N(0, 0.02), biases zero.
         """
         if isinstance(module, nn.Linear):
             init.normal_(module.weight, 0.0, self.config.initializer_range)
@@ -338,12 +332,12 @@ class OkadfaModel(OkadfaPreTrainedModel):
         Args:
             attention_mask: (B, S), 0 at padding, of these tokens or of all up to them.
             position_ids: (B, T) or (1, T); None: counted from the mask or the cache.
-            past_key_values: Of kernel attention a `RecurrentCache`, or any with recurrent layers
-                where positions are given.
+            past_key_values: For kernel attention a `RecurrentCache`, or with given positions any
+                cache with recurrent layers.
             packed_lengths: (E,) lengths of the documents that lie end to end in every row.
 
         Raises:
-            ValueError: packed documents and a cache, or positions that nothing tells.
+            ValueError: packed documents and a cache, or positions that cannot be known.
         """
         del others
         if inputs_embeds is None:
@@ -358,7 +352,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
                 "packed documents are read whole, without a cache: leave out past_key_values and"
                 " use_cache"
             )
-        told_positions = position_ids
+        given_positions = position_ids
         if position_ids is None:
             position_ids = _positions(inputs_embeds, attention_mask, past_key_values)
         how: dict[str, Any] = {"past_key_values": past_key_values}
@@ -368,11 +362,12 @@ class OkadfaModel(OkadfaPreTrainedModel):
                 "is_text_BT": _is_text(inputs_embeds, attention_mask),
             }
         else:
-            how |= {"packed_lengths": packed_lengths} if packed_lengths is not None else {}
+            if packed_lengths is not None:
+                how["packed_lengths"] = packed_lengths
             masked = {
                 "attention_mask": attention_mask,
                 "past_key_values": past_key_values,
-                "position_ids": told_positions,
+                "position_ids": given_positions,
             }
             how["mask"] = create_causal_mask(
                 config=self.config, inputs_embeds=inputs_embeds, **masked
@@ -391,8 +386,8 @@ class OkadfaModel(OkadfaPreTrainedModel):
 
 
 def _positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) -> Tensor:
-    """(B, T) or (1, T): from 0 at the first token that is no padding, where a mask tells of the
-    whole text.
+    """Return the positions, (B, T) or (1, T), counted from 0 at the first token that is no padding
+    if a mask covers the whole text.
     """
     length = embedded_BTD.shape[1]
     if mask is not None and mask.ndim == 2 and (mask.shape[1] > length or num_read(past) == 0):
@@ -402,7 +397,7 @@ def _positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) ->
 
 
 def _segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | None:
-    """Number of each position's document (B, T)."""
+    """Return the number of each position's document (B, T); None without packed documents."""
     if packed_lengths is None:
         return None
     rows, length = embedded_BTD.shape[:2]
@@ -415,16 +410,18 @@ def _segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | N
 
 
 def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
-    """(B, T)."""
-    return None if mask is None else mask[:, -embedded_BTD.shape[1] :] != 0
+    """Return whether each position is no padding (B, T); None without a mask."""
+    if mask is None:
+        return None
+    return mask[:, -embedded_BTD.shape[1] :] != 0
 
 
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
-    """sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017, section
-    3.5, halves instead of alternating).
+    """Return sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017,
+    section 3.5, in halves instead of alternating).
 
-    The model scales them to the size of its embeddings at the start, where the original let them
-    outweigh these 35 times.
+    The model scales them to the size of its initial embeddings; in the original they are 35 times as
+    large.
     """
     frequencies = torch.exp(
         torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width)
@@ -448,7 +445,7 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
     ) -> None:
-        """`generate` asks its cache how much it has read."""
+        """Give `generate` a cache that knows how many positions it has read."""
         is_given = model_kwargs.get("past_key_values") is not None
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
         if (
@@ -470,8 +467,8 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         logits_to_keep: int | Tensor = 0,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """As any causal language model of transformers, but that hidden states and attention
-        weights are not given out.
+        """As any causal language model of transformers, except that hidden states and attention
+        weights are not returned.
         """
         outputs = self.model(
             input_ids,
@@ -485,11 +482,10 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         hidden_BTD = outputs.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(hidden_BTD[:, kept])
-        loss = (
-            None
-            if labels is None
-            else self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
-        )
+        loss = None
+        if labels is not None:
+            vocabulary = self.config.vocab_size
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=vocabulary)
         return CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=outputs.past_key_values
         )

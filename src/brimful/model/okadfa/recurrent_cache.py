@@ -1,15 +1,15 @@
-"""What kernel attention keeps of a text: one sum per layer, and how many positions went into it."""
+"""The cache of kernel attention: one sum per layer, and the number of positions in it."""
 
 from torch import Tensor
 from transformers import Cache, DynamicCache, PreTrainedConfig
 
 
 class RecurrentCache(DynamicCache):  # type: ignore[misc]
-    """transformers' cache of recurrent layers, which alone does not know how much it has read; its
-    `generate` asks.
+    """transformers' cache of recurrent layers, extended by the number of positions read, which
+    `generate` needs.
 
     Args:
-        config: Of the model.
+        config: The model's.
     """
 
     is_compileable = False  # the count is a number of Python's
@@ -19,12 +19,12 @@ class RecurrentCache(DynamicCache):  # type: ignore[misc]
         self.positions = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions read, whichever the layer."""
+        """Return the positions read, the same for every layer."""
         del layer_idx
         return self.positions
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        """Positions that a mask tells of, and the first of them."""
+        """Return the number of positions that a mask covers, and the first of them."""
         del layer_idx
         return self.positions + query_length, 0
 
@@ -35,16 +35,18 @@ class RecurrentCache(DynamicCache):  # type: ignore[misc]
 
 
 def sum_before(cache: Cache, layer: int) -> Tensor | None:
-    """What a layer has read, (B, H, M, E); None: nothing."""
+    """Return the sum over the positions that a layer has read, (B, H, M, E); None before the
+    first.
+    """
     state: Tensor | None = cache.layers[layer].recurrent_states[0]
     return state
 
 
 def num_read(cache: Cache | None) -> int:
-    """Positions that a cache has seen.
+    """Return the number of positions that a cache has read.
 
     Raises:
-        ValueError: it holds a sum and does not know.
+        ValueError: it holds a sum but not the number of positions.
     """
     if cache is None:
         return 0
