@@ -2,6 +2,7 @@
 tests/notebooks.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +109,20 @@ def test_a_run_that_was_finished_before_is_shown_as_it_stands(shown: Any, tmp_pa
 
 
 def test_what_another_process_writes_is_not_started_a_second_time(
-    recipe_file: Path, shown: Any
+    recipe_file: Path, shown: Any, refuses: Callable[..., Any]
 ) -> None:
     place = runs_folder() / "tiny"
     place.mkdir(parents=True)
     with (
         Lease.acquire(place),
-        pytest.raises(
-            RunFolderError, match=r"is being written by process \d+, which no notebook started"
-        ),
+        refuses(RunFolderError),
     ):
         follow.train(str(recipe_file))
     assert shown.outputs == []
 
 
 def test_another_command_for_a_run_that_is_being_trained_is_refused(
-    recipe_file: Path, shown: Any
+    recipe_file: Path, shown: Any, refuses: Callable[..., Any]
 ) -> None:
     job = Job(runs_folder() / ".notebook" / "tiny")
     job.start(["recipes"])
@@ -131,16 +130,15 @@ def test_another_command_for_a_run_that_is_being_trained_is_refused(
     assert process is not None
     process.suspend()
     try:
-        with pytest.raises(
-            BrimfulError,
-            match=r"tiny is being trained by another command: brimful recipes\. .* run\.name=NAME",
-        ):
+        with refuses(BrimfulError):
             follow.train(str(recipe_file))
     finally:
         process.kill()
 
 
-def test_watching_shows_how_a_run_stands_and_returns_where_nobody_writes_it(shown: Any) -> None:
+def test_watching_shows_how_a_run_stands_and_returns_where_nobody_writes_it(
+    shown: Any, refuses: Callable[..., Any]
+) -> None:
     place = runs_folder() / "study" / "lora"
     place.mkdir(parents=True)
     (place / "metrics.jsonl").write_text(
@@ -150,5 +148,5 @@ def test_watching_shows_how_a_run_stands_and_returns_where_nobody_writes_it(show
 
     assert follow.watch("study") == runs_folder() / "study"
     assert shown.text.startswith("study · lora: not running")
-    with pytest.raises(RunFolderError, match=r"there is no run 'studdy' in .*did you mean 'study'"):
+    with refuses(RunFolderError):
         follow.watch("studdy")

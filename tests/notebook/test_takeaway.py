@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +105,7 @@ def test_a_zip_file_that_cannot_be_written_leaves_nothing(run_folder: Path, show
 
 
 def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(
-    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
     assert takeaway.drive() is None
     mounted: list[str] = []
@@ -123,7 +123,7 @@ def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(
         raise ValueError("mount failed")
 
     drive.mount = declined  # type: ignore[attr-defined]
-    with pytest.raises(RequestError, match=r"could not be mounted: mount failed\. .* mirror=None"):
+    with refuses(RequestError):
         takeaway.drive()
 
 

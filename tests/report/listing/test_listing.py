@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease
@@ -76,7 +77,9 @@ def test_what_changed_last_comes_first(new_run: MakeRun, runs: Path) -> None:
     assert [entry.name for entry in find_runs(runs)] == ["b", "c", "a"]
 
 
-def test_checkpoints_of_finished_runs_are_what_could_be_freed(new_run: MakeRun, runs: Path) -> None:
+def test_checkpoints_of_finished_runs_are_what_could_be_freed(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     for name, word in (("done", "finished"), ("half", "stopped")):
         folder = (
             status(new_run(name, last_step=500 if word == "finished" else 60), word)
@@ -88,11 +91,13 @@ def test_checkpoints_of_finished_runs_are_what_could_be_freed(new_run: MakeRun, 
     found = find_runs(runs)
     assert [entry.checkpoint_bytes for entry in found] == [1000, 1000]
     assert freeable(found) == (1000, 1)
-    assert "recovery point: step 50" in by_name(found)["half"].points[0]
+    assert by_name(found)["half"].points[0].partition(",")[0] == snapshot
     assert by_name(found)["done"].points == ()
 
 
-def test_members_stand_under_their_study(new_run: MakeRun, runs: Path) -> None:
+def test_members_stand_under_their_study(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     folder = study(runs / "s")
     status(new_run("s/a-seed1"), "finished")
     status(new_run("s/b-seed1", last_step=60), "running")
@@ -106,13 +111,10 @@ def test_members_stand_under_their_study(new_run: MakeRun, runs: Path) -> None:
         4,
     )
     with Lease.acquire(folder / "b-seed1"):
-        assert find_runs(runs)[0].description == "1 of 4 runs finished; b-seed1 is running"
+        assert find_runs(runs)[0].description == snapshot
     study_facts = {"recipe": "s", "comparison": {"runs": []}, "left_out": {"b-seed2": "too large"}}
     (folder / "study.json").write_text(json.dumps(study_facts))
-    assert (find_runs(runs)[0].state, find_runs(runs)[0].description) == (
-        "finished",
-        "1 of 4 runs finished, 1 left out",
-    )
+    assert (find_runs(runs)[0].state, find_runs(runs)[0].description) == snapshot
 
 
 def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
@@ -167,33 +169,32 @@ def test_an_empty_or_absent_runs_folder_holds_no_runs(tmp_path: Path, runs: Path
     assert find_runs(runs) == []
 
 
-def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="does not exist"):
+def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+    with refuses(RunFolderError):
         find_runs(tmp_path / "elsewhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="is a file"):
+    with refuses(RunFolderError):
         find_runs(tmp_path / "file")
     (tmp_path / "photos" / "summer").mkdir(parents=True)
-    with pytest.raises(
-        RunFolderError,
-        match=r"photos is not a folder of runs: none of summer holds one\. Give a folder",
-    ):
+    with refuses(RunFolderError):
         find_runs(tmp_path / "photos")
 
 
 def test_a_folder_that_cannot_be_read_is_not_called_empty(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
     def refuse(path: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
     runs.mkdir()
     monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(RunFolderError, match=r"cannot be read: .*Permission denied"):
+    with refuses(RunFolderError):
         find_runs(runs)
 
 
-def test_half_written_runs_are_listed_with_what_is_wrong(new_run: MakeRun, runs: Path) -> None:
+def test_half_written_runs_are_listed_with_what_is_wrong(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     status(new_run("whole"), "finished")
     (runs / "locked").mkdir()
     (runs / "locked" / Lease.FILE_NAME).write_text("{")
@@ -210,14 +211,10 @@ def test_half_written_runs_are_listed_with_what_is_wrong(new_run: MakeRun, runs:
         "bad-recipe": "damaged",
         "torn": "interrupted",
     }
-    assert found["no-plan"].problems == (
-        "plan.json (the plan and its predictions) is not in the run folder.",
-    )
-    assert found["torn"].problems == (
-        "metrics.jsonl: the last record is torn; it is dropped when the run goes on",
-    )
-    assert "recipe.yaml is no recipe any more" in found["bad-recipe"].description
-    assert found["locked"].problems == ("recipe.yaml (what was asked for) is missing",)
+    assert found["no-plan"].problems == snapshot
+    assert found["torn"].problems == snapshot
+    assert found["bad-recipe"].description == snapshot
+    assert found["locked"].problems == snapshot
 
 
 def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path) -> None:
@@ -254,7 +251,9 @@ def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path
     assert {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()} == before
 
 
-def test_a_mirror_is_a_folder_of_runs_like_another(new_run: MakeRun, runs: Path) -> None:
+def test_a_mirror_is_a_folder_of_runs_like_another(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     folder = status(new_run("tiny", last_step=60), "running")
     point = folder / "checkpoints" / "step-00000050"
     point.mkdir(parents=True)
@@ -266,7 +265,7 @@ def test_a_mirror_is_a_folder_of_runs_like_another(new_run: MakeRun, runs: Path)
     )
     (entry,) = find_runs(runs)
     assert entry.description.startswith("running: step 60 of 500 (as copied ")
-    assert entry.points == (f"mirror {folder}: step 50 is durable; step 60 is here only",)
+    assert entry.points == snapshot
     assert entry.freeable_bytes == 0
 
 
