@@ -19,9 +19,9 @@ from brimful.planning import scaling
 from brimful.recipe import BASE, Recipe, with_changes
 from brimful.report.comparison.compare import RunComparison, compare
 from brimful.report.comparison.study import write_study_report
-from brimful.report.comparison.study_folder import RECIPE_FILE
 from brimful.report.comparison.text import comparison_markdown, comparison_text
 from brimful.report.tuned import STUDY_FILE
+from brimful.runs.files import STUDY_RECIPE
 from brimful.training.admission import status_of
 
 TABLE_FILE = "study.md"
@@ -223,4 +223,4 @@ def claim(folder: Path, recipe: Recipe) -> None:
         )
     if stored is None:
         write_json_atomically(path, {"recipe": recipe.name})
-    write_text_atomically(folder / RECIPE_FILE, recipe.to_yaml())
+    write_text_atomically(folder / STUDY_RECIPE, recipe.to_yaml())

@@ -18,7 +18,7 @@ from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.kinds.run_data import FinishedRun, RunData, ScoringOptions
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.runs.runfiles import LAYERS
+from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 
 

@@ -1,7 +1,8 @@
 """Read values of JSON files into frozen dataclasses, leniently.
 
 A field that is missing or of another type has the default of the dataclass, else it is None where
-the type allows it, else empty: "", 0, False, () or {}. Numbers that no float holds count as missing. An interval may be written as
+the type allows it, else empty: "", 0, False, () or {}. Numbers that no float holds count as missing. An object in a file that lacks a
+`float` without a default counts as missing. An interval may be written as
 [low, high] or as {"low": low, "high": high}. A field that stands under another key in the file has
 the metadata {"key": KEY}.
 """
@@ -56,13 +57,19 @@ def mapping(value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Field:
-    """How a field is read; `empty` makes its value where there is none and it has no default."""
+    """How a field is read.
+
+    Attributes:
+        empty: Makes the value of a field that is missing and has no default.
+        is_needed: Whether an object in a file does not count where this field is missing.
+    """
 
     name: str
     key: str
     read: Reader
     empty: Callable[[], Any] | None
     is_whole: bool
+    is_needed: bool
 
 
 @functools.cache
@@ -75,7 +82,8 @@ def _field(each: Field[Any], hint: Any) -> _Field:
     has_default = each.default is not MISSING or each.default_factory is not MISSING
     empty = None if has_default else functools.partial(_empty, hint)
     key, is_whole = each.metadata.get("key", each.name), "whole" in each.metadata
-    return _Field(each.name, key, _reader(hint), empty, is_whole)
+    is_needed = hint is float and not has_default
+    return _Field(each.name, key, _reader(hint), empty, is_whole, is_needed)
 
 
 def _empty(hint: Any) -> Any:
@@ -84,10 +92,8 @@ def _empty(hint: Any) -> Any:
         return None
     if origin in (Union, UnionType):
         return _empty(get_args(hint)[0])
-    if origin is tuple:
-        return ()
-    if origin is Mapping:
-        return {}
+    if origin in _EMPTY:
+        return _EMPTY[origin]()
     if is_dataclass(hint):
         return parse(cast(Any, hint), {})
     return hint()
@@ -106,9 +112,10 @@ def _reader(hint: Any) -> Reader:
         return functools.partial(_one_of, readers)
     if hint == Bounds:
         return _bounds
-    if origin is tuple:
-        return functools.partial(_entries, _reader(arguments[0]), _is_optional(arguments[0]))
-    if origin is Mapping:
+    if origin in (tuple, list):
+        keeps_none = _is_optional(arguments[0])
+        return functools.partial(_entries, origin, _reader(arguments[0]), keeps_none)
+    if origin in (Mapping, dict):
         return functools.partial(_by_key, _KEYS[arguments[0]], _reader(arguments[1]))
     return _PLAIN.get(hint) or _object_reader(hint)
 
@@ -128,15 +135,20 @@ def _one_of(readers: dict[Any, Reader], value: object) -> Any:
 
 
 def _object(kind: Any, value: object) -> Any:
-    return parse(kind, value) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    needed = (each for each in _fields_of(kind) if each.is_needed)
+    if any(each.read(value.get(each.key)) is None for each in needed):
+        return None
+    return parse(kind, value)
 
 
-def _entries(read: Reader, keeps_none: bool, value: object) -> tuple[Any, ...] | None:
-    """Return the entries of a list or tuple; those of another type are None or left out."""
+def _entries(kind: type, read: Reader, keeps_none: bool, value: object) -> Any:
+    """Return the entries of a list or tuple as `kind`; those of another type are None or left out."""
     if not isinstance(value, list | tuple):
         return None
     entries = map(read, value)
-    return tuple(entry for entry in entries if keeps_none or entry is not None)
+    return kind(entry for entry in entries if keeps_none or entry is not None)
 
 
 def _by_key(read_key: Reader, read: Reader, value: object) -> dict[Any, Any] | None:
@@ -169,6 +181,7 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+_EMPTY: dict[Any, Callable[[], Any]] = {tuple: tuple, list: list, Mapping: dict, dict: dict}
 _PLAIN: dict[Any, Reader] = {
     Any: lambda value: value,
     float: finite,

@@ -32,7 +32,8 @@ from brimful.generation.load import (
 from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
-from brimful.runs.runfiles import number, read_run, section
+from brimful.runs import read_run
+from brimful.runs.parsing import mapping
 
 Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""
@@ -154,9 +155,7 @@ def has_base(run_folder: Path) -> bool:
 def takes_messages(run_folder: Path) -> bool:
     """Whether the run answers messages of a conversation, rather than going on with a text."""
     path = run_folder / DATA_FILE
-    return (
-        path.is_file() and section({"data": read_json(path)}, "data").get("prompts") == "messages"
-    )
+    return path.is_file() and mapping(read_json(path)).get("prompts") == "messages"
 
 
 def writes_text(run_folder: Path) -> bool:
@@ -243,7 +242,7 @@ def _prompt(
 
 def _refuse_too_large(run_folder: Path, device: torch.device) -> None:
     """Raises RequestError where a CPU's memory would not hold the model in fp32."""
-    parameters = number(section(read_run(run_folder).plan, "predicted").get("parameters"))
+    parameters = read_run(run_folder).predicted("parameters")
     needed_bytes, free_bytes = (parameters or 0) * FP32_BYTES, psutil.virtual_memory().available
     if device.type == "cpu" and needed_bytes > free_bytes:
         raise RequestError(

@@ -80,7 +80,7 @@ def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
 
 
 def _views(folder: Path, *rounds: object) -> list[RoundView]:
-    return round_views(StudyFolder(folder, {}, rounds=rounds_of({"rounds": list(rounds)})))
+    return round_views(StudyFolder(path=folder, rounds=rounds_of({"rounds": list(rounds)})))
 
 
 def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict[str, Any]) -> None:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from brimful.report.comparison.study_folder import read_statistics, read_study, rounds_of
+from brimful.report.comparison.study_folder import read_study, rounds_of
+from brimful.runs.parsing import parse
 from brimful.selection.choose import SelectionRules
-from brimful.selection.statistics import statistics_of
+from brimful.selection.statistics import Statistics, statistics_of
 
 
 def test_damaged_files_are_an_empty_study_with_the_name_of_the_folder(tmp_path: Path) -> None:
@@ -13,7 +14,12 @@ def test_damaged_files_are_an_empty_study_with_the_name_of_the_folder(tmp_path: 
 
     study = read_study(tmp_path)
 
-    assert (study.name, study.model, study.data, study.rounds) == (tmp_path.name, "", (), ())
+    assert (study.name, study.recipe.published_model, study.data, study.rounds) == (
+        tmp_path.name,
+        "",
+        (),
+        (),
+    )
     assert study.changes("lora-8") == ()
 
 
@@ -25,7 +31,11 @@ def test_a_recipe_names_its_model_data_and_the_changes_of_variants(tmp_path: Pat
 
     study = read_study(tmp_path)
 
-    assert (study.name, study.model, study.data) == ("my-study", "org/model", ("a", "b"))
+    assert (study.name, study.recipe.published_model, study.data) == (
+        "my-study",
+        "org/model",
+        ("a", "b"),
+    )
     assert study.changes("lora-8") == ("adapter.rank=8",)
 
 
@@ -39,7 +49,7 @@ def test_rounds_come_in_order_and_missing_numbers_are_0() -> None:
 def test_statistics_of_no_samples_keep_their_counts() -> None:
     statistics = statistics_of([], [], SelectionRules(4, 1))
 
-    read = read_statistics(statistics.to_json())
+    read = parse(Statistics, statistics.to_json())
 
     assert (read.fates, read.questions_by_kept) == (statistics.fates, statistics.questions_by_kept)
     assert (read.samples, read.correct, read.kinds, read.reasons) == (0, None, {}, [])

@@ -20,7 +20,7 @@ from brimful.report.comparison.variants import Variant
 from brimful.report.quantities import format_number, format_score
 from brimful.report.table import Cell, Row, Table
 from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
-from brimful.runs.runfiles import Json
+from brimful.runs.parsing import Json
 from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import Statistics

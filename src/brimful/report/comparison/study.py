@@ -64,7 +64,7 @@ def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
     return {
         "name": study.name,
         "status": "rounds" if study.rounds else "study",
-        "description": study.description,
+        "description": study.recipe.description,
         "sentence": _sentence(study, comparison),
         "sentences": sentences(comparison),
         "remarks": remarks(comparison, "below values"),
@@ -77,7 +77,8 @@ def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
         "rounds": round_views(study),
         "variants": [_variant(study, variant) for variant in comparison.variants],
         "left_out": study.left_out,
-        "recipe_text": study.recipe and yaml.safe_dump(study.recipe, sort_keys=False, width=120),
+        "recipe_text": study.recipe.values
+        and yaml.safe_dump(study.recipe.values, sort_keys=False, width=120),
     }
 
 
@@ -89,8 +90,8 @@ def _sentence(study: StudyFolder, comparison: RunComparison) -> str:
     if rounds:
         counted = plural(rounds, "round")
         sentence = f"Fine-tuning and {counted} of sampling, verifying and fine-tuning"
-    if study.model:
-        sentence += f" of {short_name(study.model)}"
+    if study.recipe.published_model:
+        sentence += f" of {short_name(study.recipe.published_model)}"
     if study.data:
         sentence += f" on {', '.join(study.data)}, each"
     else:
