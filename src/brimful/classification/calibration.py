@@ -23,7 +23,7 @@ from brimful.classification.thresholds import (
 from brimful.data.labels import Labels
 
 _SHOWN = 10
-"""Thresholds that are told one by one."""
+"""Thresholds that are listed one by one."""
 
 
 @dataclass(frozen=True)

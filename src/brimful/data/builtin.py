@@ -20,6 +20,7 @@ from types import MappingProxyType
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.base.text import clause
 from brimful.data import conversion
 from brimful.data.readers import Row
 
@@ -233,7 +234,7 @@ def _summary(node: ast.Module | _Definition, name: str) -> str:
         return text
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in node.bases)
-        title = f"class {name}({bases})" if bases else f"class {name}"
+        title = f"class {name}{clause(bases, f'({bases})')}"
     else:
         title = f"{name}({ast.unparse(node.args)})"
     return f"{title}\n{textwrap.indent(text, '    ')}"
@@ -265,7 +266,9 @@ def _length_of(node: _Definition, lines: list[str]) -> int:
 
 def _source_of(node: _Definition, lines: list[str]) -> str:
     text = "".join(_lines_of(node, lines))
-    return (textwrap.dedent(text) if node.col_offset else text).rstrip() + "\n"
+    if node.col_offset:
+        text = textwrap.dedent(text)
+    return text.rstrip() + "\n"
 
 
 @lru_cache(maxsize=1)
@@ -282,7 +285,9 @@ def _rows_of(document: str) -> Iterator[dict[str, str]]:
             and len(source) in _FUNCTION_CHARACTERS
             and _is_function(source, function.name)
         ):
-            kind = "an asynchronous" if isinstance(function, ast.AsyncFunctionDef) else "a"
+            kind = "a"
+            if isinstance(function, ast.AsyncFunctionDef):
+                kind = "an asynchronous"
             prompt = (
                 f"Write {kind} Python function `{function.name}({ast.unparse(function.args)})`."
                 f" {task}\n"

@@ -48,9 +48,7 @@ _CONVERT = "iconv -f latin1 -t utf-8 FILE > FILE.utf8"
 
 @dataclass(frozen=True)
 class Detected:
-    """The encoding of a whole file, and what a user should know of how it was found; None: plain
-    UTF-8.
-    """
+    """The encoding of a whole file, and a note on how it was detected; None: plain UTF-8."""
 
     encoding: str
     note: str | None = None

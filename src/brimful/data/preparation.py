@@ -1,4 +1,4 @@
-"""How texts are prepared before they become tokens: steps found by name, the same ones in training,
+"""Preparation of texts before they become tokens: steps found by name, the same ones in training,
 evaluation and prediction.
 
 A step is a file in `data/preprocessing` with `STEP: (text) -> text`. One that stands on libraries

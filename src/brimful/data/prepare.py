@@ -96,11 +96,11 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         / "tokens"
         / cache_key(data=data_fingerprint, tokenizer=fingerprint, dtype=token_dtype(len(tokenizer)))
     )
-    found = _load_tokens(token_folder)
-    if found is None:
+    tokens = _load_tokens(token_folder)
+    if tokens is None:
         scanned = scanned or _scan(documents, recipe.data, progress)
-        found = _make_tokens(token_folder, recipe, source, documents, scanned, tokenizer, progress)
-    splits, report = found
+        tokens = _make_tokens(token_folder, recipe, source, documents, scanned, tokenizer, progress)
+    splits, report = tokens
     tokenizer_report = TokenizerReport(**report["tokenizer"])
     check_compression(tokenizer_report)
     return PreparedData(tokenizer, tokenizer_report, splits, data_fingerprint, fingerprint, report)

@@ -197,12 +197,12 @@ def open_rows(data: DataRecipe) -> RowSource:
         column=None,
         hub=iter,
     )
-    told = {
+    options = {
         name: value
         for name, value in reading.to_json().items()
         if name not in {"text_column", "document_start"}
     }
-    return _open(data, access, {"rows": True, **told})
+    return _open(data, access, {"rows": True, **options})
 
 
 def _open(
@@ -226,14 +226,10 @@ def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[I
         tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
     ):
         raise _no_such_file(local)
-    found = hub.open_data_set(path, data.config_name, data.revision, access.column)
-    readers = {name: _then(read, access.hub) for name, read in found.splits.items()}
-    return AnyPart(
-        found.description,
-        _items(readers, found.description, access),
-        found.fingerprint,
-        found.notes,
-    )
+    data_set = hub.open_data_set(path, data.config_name, data.revision, access.column)
+    readers = {name: _then(read, access.hub) for name, read in data_set.splits.items()}
+    splits = _items(readers, data_set.description, access)
+    return AnyPart(data_set.description, splits, data_set.fingerprint, data_set.notes)
 
 
 def _then(
@@ -342,8 +338,8 @@ def _open_files(
 
 
 def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
-    """How one file is read, with its own encoding where that is to be found, and what there is to
-    say of it.
+    """Return how to read one file, with its detected encoding where the recipe names none, and a
+    note about that encoding.
     """
     suffix = reading.format_of(path)
     if suffix is None:

@@ -74,7 +74,9 @@ class TokenSplit:
 
 def token_dtype(vocabulary: int) -> str:
     """`<u2` while every id fits into 16 bits (vocabulary up to 65536), else `<u4`."""
-    return "<u2" if vocabulary <= 1 << 16 else "<u4"
+    if vocabulary <= 1 << 16:
+        return "<u2"
+    return "<u4"
 
 
 def cache_key(**parts: object) -> str:

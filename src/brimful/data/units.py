@@ -116,19 +116,18 @@ def significant_digits(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _by_spelling() -> Mapping[str, tuple[Unit, ...]]:
-    found: dict[str, tuple[Unit, ...]] = {}
+    units: dict[str, tuple[Unit, ...]] = {}
     for unit in UNITS:
         for spelling in dict.fromkeys(unit.spellings):
-            found[spelling] = (*found.get(spelling, ()), unit)
-    return found
+            units[spelling] = (*units.get(spelling, ()), unit)
+    return units
 
 
 @lru_cache(maxsize=1)
 def _by_lower_spelling() -> Mapping[str, tuple[Unit, ...]]:
-    found: dict[str, tuple[Unit, ...]] = {}
+    by_lower: dict[str, tuple[Unit, ...]] = {}
     for spelling, units in _by_spelling().items():
         if len(spelling) > 2:
-            found[spelling.lower()] = tuple(
-                dict.fromkeys((*found.get(spelling.lower(), ()), *units))
-            )
-    return found
+            known = by_lower.get(spelling.lower(), ())
+            by_lower[spelling.lower()] = tuple(dict.fromkeys((*known, *units)))
+    return by_lower

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.stats import mean_of_known
+from brimful.generation.engine import eval_mode
 from brimful.recipe import FeedbackRecipe
 from brimful.training.method import LossSum, Network, hidden_states_of, next_token_loss_sum
 from brimful.training.methods.feedback import Feedback, segments_of
@@ -78,13 +79,9 @@ def measure_alignment(
     groups = _groups(model, rules)
     parameters = [parameter for _, _, group in groups for parameter in group]
     network = Network(model, hidden_states_of(model), loss_chunk)
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         fed_back = iter(_gradients(Feedback(rules, seed), network, parameters, batches))
         true = iter(_gradients(next_token_loss_sum, network, parameters, batches))
-    finally:
-        model.train(was_training)
     return Alignment(
         tuple(
             _compared(name, is_below, [next(fed_back) for _ in group], [next(true) for _ in group])
@@ -108,13 +105,13 @@ def _groups(
     seen: set[nn.Parameter] = set()
 
     def trained(module: nn.Module) -> list[nn.Parameter]:
-        found = [
+        parameters = [
             parameter
             for parameter in module.parameters()
             if parameter.requires_grad and parameter not in seen
         ]
-        seen.update(found)
-        return found
+        seen.update(parameters)
+        return parameters
 
     groups = [("embedding", False, trained(embedding))]
     groups += [(name, True, trained(module)) for name, module in zip(names, below, strict=True)]
@@ -133,8 +130,8 @@ def _gradients(
         for micro in batch.micro_batches((len(batch.inputs_BT),)):
             with torch.enable_grad():
                 loss = loss_sum(network, micro.to(network.model.device))
-                found = torch.autograd.grad(loss, parameters, allow_unused=True)
-            for total, gradient in zip(sums, found, strict=True):
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for total, gradient in zip(sums, gradients, strict=True):
                 if gradient is not None:
                     total.add_(gradient)
     return sums

@@ -14,6 +14,7 @@ from brimful.data.example_batches import evaluation_batches
 from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import PAD_MULTIPLE
 from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summarise
+from brimful.generation.engine import eval_mode
 
 
 def score_examples(
@@ -51,28 +52,17 @@ def score_examples(
     if not split.num_examples:
         raise RequestError("the split holds no examples, so there is nothing to score.")
     nats_E, tokens_E = np.full(split.num_examples, np.nan), np.zeros(split.num_examples, np.int64)
-    was_training, longest, done = model.training, 0, 0
-    model.eval()
-    try:
-        scorer = Scorer(
-            model,
-            device,
-            autocast_dtype,
-            chunk_tokens,
-            max(1, budget_tokens // PAD_MULTIPLE),
-            sparse=True,
-        )
+    longest = done = 0
+    total, most = split.num_examples, max(1, budget_tokens // PAD_MULTIPLE)
+    with eval_mode(model):
+        scorer = Scorer(model, device, autocast_dtype, chunk_tokens, most, sparse=True)
         for micro, numbers in evaluation_batches(split, budget_tokens, max_examples):
             nats = scorer.score(Batch(micro.inputs_BT, micro.targets_BT))
             nats_E[numbers] = torch.cat(nats).cpu().double().numpy()
             tokens_E[numbers] = (micro.targets_BT != IGNORED).sum(1).numpy()
             longest, done = max(longest, micro.inputs_BT.shape[1]), done + len(numbers)
             if progress is not None:
-                progress(
-                    "evaluate", done, min(max_examples or split.num_examples, split.num_examples)
-                )
-    finally:
-        model.train(was_training)
+                progress("evaluate", done, min(max_examples or total, total))
     scored_E = tokens_E > 0
     tokens = int(tokens_E.sum())
     num_bytes = split.num_bytes * tokens / split.num_target_tokens

@@ -1,5 +1,5 @@
-"""What is wrong with a trained run, if anything: tokenizer, weights, loss against counting,
-samples, checkpoints.
+"""Checks of a trained run: tokenizer, weights, loss against counting models, samples,
+checkpoints.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from brimful.base.errors import BrimfulError, CheckpointError
+from brimful.base.text import shortened
 from brimful.base.units import format_count
 from brimful.data.tokenizer import FAIL_BELOW, verdict
 from brimful.data.tokens import TokenSplit, batch_encoder
@@ -61,14 +62,14 @@ ORTHOGONAL_BELOW = 0.1
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at.
+    """The result of one check.
 
     Attributes:
-        name: What.
-        value: What was found, to print.
+        name: Of the check.
+        value: The measured value, to print.
         verdict: ok; warn: works, worth a look; bad: do not use the run as it is.
-        advice: What to do next; "" when ok.
-        layers: What was found in each layer, by name, where it is of layers.
+        advice: The next step; "" when ok.
+        layers: A row of values for each layer, where layers were measured.
     """
 
     name: str
@@ -90,7 +91,7 @@ def diagnose_model(
     checkpoint_folders: Sequence[Path] = (),
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Look at everything once, in the order of the pipeline.
+    """Run all checks, in the order of the pipeline.
 
     Args:
         loaded: The run; its model is used on the device and in the dtype it has.
@@ -105,7 +106,7 @@ def diagnose_model(
         progress: See `likelihood.score_split`.
 
     Returns:
-        The findings; never raises for what it finds.
+        The findings; a failed check is a finding, not an error.
     """
     findings = [
         compression(loaded, validation),
@@ -115,12 +116,14 @@ def diagnose_model(
         weights(loaded),
     ]
     if findings[-1].verdict == "ok":
-        part = validation if max_tokens is None else first_tokens(validation, max_tokens)
+        scored = validation
+        if max_tokens is not None:
+            scored = first_tokens(validation, max_tokens)
         findings.append(
             loss_against_counting(
                 loaded,
                 train,
-                part,
+                scored,
                 batch_size=batch_size,
                 chunk_tokens=chunk_tokens,
                 progress=progress,
@@ -144,59 +147,55 @@ def compression(loaded: LoadedRun, validation: TokenSplit) -> Finding:
         f"{characters:.2f} characters and {size:.2f} bytes per token, {len(loaded.tokenizer)}"
         " tokens in the vocabulary"
     )
-    word = verdict(loaded.recipe.own_tokenizer.kind, characters)
-    if word not in {"fail", "low"}:
-        return Finding(name, f"{value}: {word}", "ok")
-    judged: Verdict = "bad" if max(characters, size) < FAIL_BELOW else "warn"
-    return Finding(
-        name,
-        f"{value}: {word}",
-        judged,
-        "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text.",
-    )
+    rating = verdict(loaded.recipe.own_tokenizer.kind, characters)
+    value = f"{value}: {rating}"
+    if rating not in {"fail", "low"}:
+        return Finding(name, value, "ok")
+    advice = "Raise tokenizer.vocabulary, or train the tokenizer on text like the validation text."
+    if max(characters, size) < FAIL_BELOW:
+        return Finding(name, value, "bad", advice)
+    return Finding(name, value, "warn", advice)
 
 
 def round_trip(loaded: LoadedRun, validation: TokenSplit) -> Finding:
     """Whether held-out documents, decoded and encoded again, give the same ids: the run's tokenizer
     made these tokens and loses nothing.
     """
-    encode = batch_encoder(loaded.tokenizer)
-    wrong, seen, first = 0, 0, ""
+    name, encode = "tokenizer round trip", batch_encoder(loaded.tokenizer)
+    wrong, seen = [], 0
     for number, ids, is_cut in _documents(validation):
-        if max(ids) >= len(loaded.tokenizer):
-            again: list[int] = []
-        else:
-            again = encode(
-                [
-                    loaded.tokenizer.decode(
-                        ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-                    )
-                ]
-            )[0]
-        compared = len(ids) - CUT_TOKENS if is_cut else max(len(ids), len(again))
         seen += 1
-        if again[:compared] != ids[:compared]:
-            wrong += 1
-            first = first or f", the first is document {number}"
+        again: list[int] = []
+        if max(ids) < len(loaded.tokenizer):
+            again = encode([_decoded(loaded, ids)])[0]
+        if is_cut:
+            ids, again = ids[:-CUT_TOKENS], again[: len(ids) - CUT_TOKENS]  # noqa: PLW2901 - the same document
+        if again != ids:
+            wrong.append(number)
     if not wrong:
-        return Finding(
-            "tokenizer round trip", f"{seen} validation documents come back exactly", "ok"
-        )
-    value = f"{wrong} of {seen} validation documents do not come back exactly{first}"
+        return Finding(name, f"{seen} validation documents come back exactly", "ok")
+    value = (
+        f"{len(wrong)} of {seen} validation documents do not come back exactly, the first is"
+        f" document {wrong[0]}"
+    )
     if loaded.recipe.own_tokenizer.kind == "character":
-        return Finding(
-            "tokenizer round trip",
-            value,
-            "warn",
+        advice = (
             "They hold characters that training text lacks; tokenizer.kind=bpe knows every"
-            " character.",
+            " character."
         )
-    return Finding(
-        "tokenizer round trip",
-        value,
-        "bad",
+        return Finding(name, value, "warn", advice)
+    advice = (
         "The tokens were made by another tokenizer: run the same `brimful train` command again to"
-        " rebuild them.",
+        " rebuild them."
+    )
+    return Finding(name, value, "bad", advice)
+
+
+def _decoded(loaded: LoadedRun, ids: Sequence[int], *, with_special: bool = True) -> str:
+    return str(
+        loaded.tokenizer.decode(
+            ids, skip_special_tokens=not with_special, clean_up_tokenization_spaces=False
+        )
     )
 
 
@@ -205,13 +204,7 @@ def odd_texts(loaded: LoadedRun) -> Finding:
     emoji, a written-out special token.
     """
     name = "odd texts round trip"
-    decoded = [
-        loaded.tokenizer.decode(
-            loaded.encode(text), skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        for text in ODD_TEXTS
-    ]
-    lost = [text for text, back in zip(ODD_TEXTS, decoded, strict=True) if back != text]
+    lost = [text for text in ODD_TEXTS if _decoded(loaded, loaded.encode(text)) != text]
     if not lost:
         return Finding(name, f"{len(ODD_TEXTS)} of {len(ODD_TEXTS)} exact", "ok")
     value = f"{len(lost)} of {len(ODD_TEXTS)} not exact, such as {lost[0]!r}"
@@ -294,8 +287,10 @@ def loss_against_counting(
         f" unigram {counted.unigram.bits_per_byte:.3f}, uniform"
         f" {counted.uniform.bits_per_byte:.3f}), loss {scores.loss:.3f}"
     )
-    surely = scores.loss if scores.loss_interval is None else scores.loss_interval.high
-    if surely < counted.bigram.loss:
+    upper_bound = scores.loss
+    if scores.loss_interval is not None:
+        upper_bound = scores.loss_interval.high
+    if upper_bound < counted.bigram.loss:
         return Finding("validation loss", value, "ok")
     if scores.loss < counted.unigram.loss:
         advice = (
@@ -319,31 +314,22 @@ def inside(loaded: LoadedRun, validation: TokenSplit, *, loss_chunk: int) -> lis
     if not has_layers_to_look_at(loaded.recipe):
         return []
     measured = measure_layers(loaded.model, loaded.recipe, validation, loss_chunk=loss_chunk)
-    told = f"on {measured.tokens:,} held-out tokens"
-    findings = (
-        []
-        if measured.alignment is None
-        else [
-            feedback_gradient(measured.alignment, told, points=loaded.recipe.feedback_rules.points)
-        ]
-    )
+    where, findings = f"on {measured.tokens:,} held-out tokens", []
+    if measured.alignment is not None:
+        points = loaded.recipe.feedback_rules.points
+        findings.append(feedback_gradient(measured.alignment, where, points=points))
     if measured.attention is not None:
         penalised = loaded.recipe.orthogonality is not None
-        findings += [
-            attention_output(measured.attention, told),
-            orthogonality(measured.attention, penalised=penalised),
-        ]
-        findings += (
-            []
-            if measured.attention.mean_cosine is None
-            else [kernel_attention(measured.attention, told)]
-        )
+        findings.append(attention_output(measured.attention, where))
+        findings.append(orthogonality(measured.attention, penalised=penalised))
+        if measured.attention.mean_cosine is not None:
+            findings.append(kernel_attention(measured.attention, where))
     return findings
 
 
-def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Finding:
-    """Whether what is fed back points where backpropagation does; below the top alone, as the top
-    gets the true gradient.
+def feedback_gradient(alignment: Alignment, where: str, *, points: str) -> Finding:
+    """Whether the fed-back gradient points in the direction of backpropagation's; only of layers
+    below the top, since the top gets the true gradient.
     """
     name = "feedback gradient"
     rows = tuple(
@@ -371,7 +357,7 @@ def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Findin
             "The loss does not reach them: look at the weights above.",
             rows,
         )
-    value = f"cosine with backpropagation {mean:.3f} on average below the top, {told}"
+    value = f"cosine with backpropagation {mean:.3f} on average below the top, {where}"
     lost = [
         each.name
         for each in alignment.below_the_top
@@ -384,10 +370,12 @@ def feedback_gradient(alignment: Alignment, told: str, *, points: str) -> Findin
         " what is fed back raises it. Train longer, try feedback.matrix=identity, and compare with"
         " feedback.points=none, where they do not learn at all."
     )
-    return Finding(name, value, "bad" if mean <= 0 else "warn", advice, rows)
+    if mean <= 0:
+        return Finding(name, value, "bad", advice, rows)
+    return Finding(name, value, "warn", advice, rows)
 
 
-def attention_output(attention: AttentionFidelity, told: str) -> Finding:
+def attention_output(attention: AttentionFidelity, where: str) -> Finding:
     """Whether every layer's attention adds something."""
     rows = tuple(
         {
@@ -398,7 +386,7 @@ def attention_output(attention: AttentionFidelity, told: str) -> Finding:
         for each in attention.layers
     )
     least = min(attention.layers, key=lambda each: each.output_norm)
-    value = f"{least.output_norm:.3g} of the values' norm where it is least ({least.name}), {told}"
+    value = f"{least.output_norm:.3g} of the values' norm where it is least ({least.name}), {where}"
     if not attention.dead:
         return Finding("attention output", value, "ok", layers=rows)
     advice = (
@@ -436,7 +424,7 @@ def orthogonality(attention: AttentionFidelity, *, penalised: bool) -> Finding:
     )
 
 
-def kernel_attention(attention: AttentionFidelity, told: str) -> Finding:
+def kernel_attention(attention: AttentionFidelity, where: str) -> Finding:
     """How near kernel attention is to the softmax attention that it estimates."""
     rows = tuple(
         {"layer": each.name, "cosine": each.cosine, "norm_ratio": each.norm_ratio}
@@ -445,7 +433,7 @@ def kernel_attention(attention: AttentionFidelity, told: str) -> Finding:
     cosines = [each.cosine or 0.0 for each in attention.layers]
     value = (
         f"cosine with softmax attention {attention.mean_cosine or 0.0:.3f} on average,"
-        f" {min(cosines):.3f} where it is least, {told}"
+        f" {min(cosines):.3f} where it is least, {where}"
     )
     if min(cosines) > CLOSE_ABOVE:
         return Finding("kernel attention", value, "ok", layers=rows)
@@ -474,14 +462,7 @@ def samples(loaded: LoadedRun) -> Finding:
         )
     except BrimfulError as error:
         return Finding(name, "not generated", "bad", str(error))
-    texts = [
-        str(
-            loaded.tokenizer.decode(
-                row.token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-        )
-        for row in written
-    ]
+    texts = [_decoded(loaded, row.token_ids, with_special=False) for row in written]
     empty = sum(not text.strip() for text in texts)
     if empty == NUM_SAMPLES:
         return Finding(
@@ -490,19 +471,19 @@ def samples(loaded: LoadedRun) -> Finding:
             "bad",
             "The model ends every text at once: look at the documents' lengths, and train longer.",
         )
-    order = 12 if loaded.recipe.own_tokenizer.kind == "character" else 4
+    order = 4
+    if loaded.recipe.own_tokenizer.kind == "character":
+        order = 12
     distinct = min(distinct_share(row.token_ids, order) for row in written)
     value = (
         f"{distinct:.0%} distinct {order}-grams in the most repetitive of {NUM_SAMPLES}, {empty}"
         f" empty: {_shown(max(texts, key=len))}"
     )
+    repeats = "It repeats itself: raise sample.temperature or sample.top_p, or train longer."
+    if distinct < STUCK_BELOW:
+        return Finding(name, value, "bad", repeats)
     if distinct < REPEATING_BELOW:
-        return Finding(
-            name,
-            value,
-            "bad" if distinct < STUCK_BELOW else "warn",
-            "It repeats itself: raise sample.temperature or sample.top_p, or train longer.",
-        )
+        return Finding(name, value, "warn", repeats)
     if empty:
         return Finding(
             name,
@@ -542,7 +523,9 @@ def checkpoints(verify: Callable[[Path], object], folders: Sequence[Path]) -> Fi
 def distinct_share(token_ids: Sequence[int], order: int) -> float:
     """Distinct n-grams over all n-grams; 1 for a text shorter than one."""
     grams = [tuple(token_ids[start : start + order]) for start in range(len(token_ids) - order + 1)]
-    return len(set(grams)) / len(grams) if grams else 1.0
+    if not grams:
+        return 1.0
+    return len(set(grams)) / len(grams)
 
 
 def first_tokens(split: TokenSplit, count: int) -> TokenSplit:
@@ -584,8 +567,5 @@ def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:
 
 def _shown(text: str, limit: int = 160) -> str:
     """One printable line of a text."""
-    line = "".join(
-        " " if unicodedata.category(character).startswith("C") else character for character in text
-    )
-    line = " ".join(line.split())
-    return repr(line if len(line) <= limit else line[: limit - 3] + "...")
+    controls = {ord(letter): " " for letter in text if unicodedata.category(letter).startswith("C")}
+    return repr(shortened(" ".join(text.translate(controls).split()), limit))

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from brimful.data.batches import Batch
 from brimful.evaluation.stats import mean_of_known
+from brimful.generation.engine import eval_mode
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
@@ -96,13 +97,11 @@ def measure_attention(model: PreTrainedModel, batches: Sequence[Batch]) -> Atten
         each.register_forward_pre_hook(partial(_look, total))
         for each, total in zip(attentions, sums, strict=True)
     ]
-    was_training = model.training
-    model.eval()
     try:
-        for batch in batches:
-            model.base_model(batch.inputs_BT.to(model.device), use_cache=False)
+        with eval_mode(model):
+            for batch in batches:
+                model.base_model(batch.inputs_BT.to(model.device), use_cache=False)
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     layers = map(_layer, itertools.count(1), attentions, sums)

@@ -25,7 +25,7 @@ from brimful.data.masking import MaskedBatch
 from brimful.data.sequences import evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import mean_interval, perplexity_of
-from brimful.generation.engine import context_of
+from brimful.generation.engine import context_of, eval_mode
 from brimful.training.losses import token_losses
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.method import Network, hidden_states_of
@@ -188,21 +188,17 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     nats: list[Tensor] = []
     window_tokens: list[NDArray[np.int64]] = []
     done = 0
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         for batch in evaluation_batches(split, context, stride, batch_size, max_sequences):
             nats += scorer.score(batch)
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done += int(window_tokens[-1].sum())
             if progress is not None:
                 progress("evaluate", done, total)
-    finally:
-        model.train(was_training)
     nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
     share = int(tokens_N.sum()) / num_targets
     seconds, sizes = time.perf_counter() - started, tuple(scorer.batch_sizes)
-    found = summarise(
+    likelihood = summarise(
         nats_N,
         tokens_N,
         split.num_bytes * share,
@@ -212,7 +208,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
         stride=stride,
         batch_sizes=sizes,
     )
-    return dataclasses.replace(found, words=round(split.num_words * share) or None)
+    return dataclasses.replace(likelihood, words=round(split.num_words * share) or None)
 
 
 class Scorer:

@@ -72,7 +72,8 @@ def evaluate_with_lm_eval(
             torch_random_seed=seed,
             fewshot_random_seed=seed,
         )
-    except Exception as error:  # the harness raises whatever its tasks, data sets and network raise
+    # The harness raises all kinds of errors of its tasks, data sets and network.
+    except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise RequestError(
             f"lm-eval could not run {', '.join(names)}: {reason}. Its data come from the Hugging"

@@ -18,6 +18,7 @@ from brimful.data.batches import IGNORED
 from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summarise
+from brimful.generation.engine import eval_mode
 
 
 def score_masked(  # noqa: PLR0913 - each is one independent choice of the measurement
@@ -63,22 +64,20 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
     scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size, sparse=True)
     nats: list[Tensor] = []
     window_tokens: list[NDArray[np.int64]] = []
-    num_tokens, done, was_training = len(split.tokens_N) - 1, 0, model.training
+    num_tokens, done = len(split.tokens_N) - 1, 0
     total = None
     if max_sequences is None:
         total = num_tokens
-    model.eval()
-    try:
+    with eval_mode(model):
         for batch in masked_evaluation_batches(split, context, batch_size, rules, max_sequences):
             nats += scorer.score(batch)
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done = min(done + len(batch.inputs_BT) * (context - 1), num_tokens)
             if progress is not None:
                 progress("evaluate", done, total)
-    finally:
-        model.train(was_training)
     tokens_N = np.concatenate(window_tokens)
-    has_targets_N = tokens_N > 0  # a last window may hold the end of a document alone
+    # The last window may hold the end of a document alone.
+    has_targets_N = tokens_N > 0
     if not has_targets_N.any():
         raise RequestError(
             "the split holds empty documents only, so nothing can be hidden in it. Give it more"

@@ -177,7 +177,7 @@ class Engine:
             on_token=on_token,
             limits=self._limits(),
         )
-        with _eval_mode(self.model):
+        with eval_mode(self.model):
             while run.goes_on():
                 failure = attempt(run.advance)
                 if failure is not None:
@@ -487,7 +487,8 @@ def _free_bytes(device: torch.device) -> int:
 
 
 @contextmanager
-def _eval_mode(model: PreTrainedModel) -> Iterator[None]:
+def eval_mode(model: PreTrainedModel) -> Iterator[None]:
+    """Put a model in eval mode, and back into the mode it had."""
     was_training = model.training
     model.eval()
     try:

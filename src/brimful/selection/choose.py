@@ -74,7 +74,9 @@ def prefix(
     if not rules.stop_early:
         return chosen
     kept = [sample.number for sample in chosen if sample.fate == "kept"]
-    return chosen if len(kept) < rules.keep_per_prompt else chosen[: kept[-1] + 1]
+    if len(kept) < rules.keep_per_prompt:
+        return chosen
+    return chosen[: kept[-1] + 1]
 
 
 def settled(

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Journal, read_journal, write_text_atomically
+from brimful.base.text import shortened
 from brimful.data.formats import Message, Prompt
 from brimful.selection.choose import SelectionRules, prefix
 from brimful.selection.sample import JudgedSample, SampledPrompt
@@ -185,5 +186,4 @@ def _refuse_other(folder: Path, before: object, now: dict[str, Any]) -> None:
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(json.dumps(value), 60)

@@ -140,13 +140,17 @@ def _number(text: str) -> str:
     value = _EXACT.create_decimal(Decimal(text)).normalize(_EXACT)
     if not value.is_finite():
         return text
-    return f"{value:f}" if value.adjusted() in _PLAIN_EXPONENTS else str(value)
+    if value.adjusted() in _PLAIN_EXPONENTS:
+        return f"{value:f}"
+    return str(value)
 
 
 def _equation(run: list[str]) -> str:
     """The run as an equation; empty where fewer than two sides say something."""
     sides = [side for text in "".join(run).split("=") if (side := _side(text))]
-    return "=".join(sides) if len(sides) > 1 else ""
+    if len(sides) < 2:
+        return ""
+    return "=".join(sides)
 
 
 def _side(text: str) -> str:
@@ -158,7 +162,9 @@ def _side(text: str) -> str:
     text = re.sub(r"^[+*/^]+|[-+*/^]+$", "", re.sub(r"\(([\d.]+)\)", r"\1", text))
     if not re.search(r"\d", text):
         return ""
-    return text if re.search(r"[()^E]|[-+*/]-", text) else _sorted(text)
+    if re.search(r"[()^E]|[-+*/]-", text):
+        return text
+    return _sorted(text)
 
 
 def _sorted(side: str) -> str:
