@@ -19,7 +19,7 @@ from rich.console import Console  # noqa: E402 - the environment comes before to
 from brimful.base.rundir import read_json  # noqa: E402
 from brimful.chains import pipeline, study  # noqa: E402
 from brimful.recipe import load  # noqa: E402
-from brimful.report.tuned import STUDY_FILE  # noqa: E402
+from brimful.runs.files import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
 
 

@@ -10,16 +10,11 @@ import pytest
 
 from brimful.chains.pipeline import folder_of
 from brimful.recipe import Recipe, load
-from brimful.report.commands import (
-    continue_command,
-    is_several,
-    name_of,
-    repeat_command,
-    use_command,
-)
+from brimful.report.commands import continue_command, is_several, name_of, repeat_command
+from brimful.report.kinds import use_command
 from brimful.report.page.headline import commands
 from brimful.report.page.reproduce import steps_to_reproduce
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

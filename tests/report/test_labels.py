@@ -10,29 +10,35 @@ import pytest
 
 from brimful.report.labels import (
     calibration_sentence,
+    choice_sentences,
     confused_pairs,
     confusion,
     confusion_table,
     count_sentence,
     floor_sentence,
-    label_scores,
     label_table,
-    listed,
     main_split,
-    metric_rows,
-    mistakes,
-    threshold_notes,
+    metric_table,
+    metrics_of,
+    mistake_table,
+    names_in_words,
     threshold_sentence,
     verdict,
     watched,
 )
+from brimful.runs.parsing import parse
+from brimful.runs.scores import LabelScore, read_scores
 
-LabelScore = Callable[..., dict[str, Any]]
+MakeScore = Callable[..., dict[str, Any]]
 MANY = tuple(f"intent {number}" for number in range(24))
 
 
+def typed(score: dict[str, Any]) -> LabelScore:
+    return parse(LabelScore, score)
+
+
 @pytest.fixture
-def spam(label_score: LabelScore) -> dict[str, Any]:
+def spam(label_score: MakeScore) -> dict[str, Any]:
     return copy.deepcopy(label_score("ham", "spam", positive="spam"))
 
 
@@ -40,10 +46,10 @@ def test_test_is_the_split_that_counts_and_splits_of_other_kinds_are_left_aside(
     spam: dict[str, Any],
 ) -> None:
     scores = {"test": spam, "validation": spam, "held out": {"loss": 2.0}, "broken": 3}
-    assert list(label_scores(scores)) == ["validation", "test"]
-    assert main_split(scores) == "test"
-    assert main_split({"validation": spam}) == "validation"
-    assert main_split({"validation": {"loss": 2.0}}) is None
+    assert list(read_scores(scores).labels) == ["validation", "test"]
+    assert main_split(read_scores(scores)) == "test"
+    assert main_split(read_scores({"validation": spam})) == "validation"
+    assert main_split(read_scores({"validation": {"loss": 2.0}})) is None
 
 
 def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_difference(
@@ -54,21 +60,15 @@ def test_every_metric_stands_beside_the_floors_with_intervals_and_the_paired_dif
     spam["floor"]["difference"]["f1"] = {"value": 0.0216, "low": 0.0008, "high": 0.044}
     spam["metrics_with_repeated"]["f1"] = {"value": 0.95, "low": 0.9, "high": 1.0}
 
-    row = metric_rows(spam)[0]
+    row = metrics_of(typed(spam))[0]
 
-    assert (row.key, row.name, row.value, row.interval) == (
-        "f1",
-        "F1 of spam",
-        "94.2%",
-        "91.0% to 96.8%",
-    )
-    assert (row.floor, row.floor_interval) == ("92.0%", "88.0% to 95.0%")
-    assert (row.difference, row.difference_interval, row.verdict, row.repeated) == (
-        "+2.2 points",
-        "+0.1 to +4.4",
-        "better",
+    assert (row.key, row.name) == ("f1", "F1 of spam")
+    assert [str(each) for each in (row.value, row.floor, row.difference, row.repeated)] == [
+        "94.2% [91.0%, 96.8%]",
+        "92.0% [88.0%, 95.0%]",
+        "+2.2 points [+0.1, +4.4]",
         "95.0%",
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_difference_is_real_where_its_interval_leaves_out_0(
     spam: dict[str, Any], low: float, high: float, told: str
 ) -> None:
     spam["floor"]["difference"] = {"pr_auc": {"value": (low + high) / 2, "low": low, "high": high}}
-    found = {row.key: row.verdict for row in metric_rows(spam)}
+    found = {row.key: row.difference.note for row in metrics_of(typed(spam))}
     assert found["pr_auc"] == told
     assert found["f1"] == ""
 
@@ -96,11 +96,10 @@ def test_the_area_under_precision_and_recall_names_the_base_rate_and_areas_are_n
         "base_rate": {"value": 0.134, "low": 0.1, "high": 0.2},
         "pr_auc": {"value": 0.9785, "low": 0.95, "high": 0.99},
     }
-    rows = {row.key: row for row in metric_rows(spam)}
-    assert (rows["pr_auc"].name, rows["pr_auc"].value, rows["pr_auc"].interval) == (
+    rows = {row.key: row for row in metrics_of(typed(spam))}
+    assert (rows["pr_auc"].name, str(rows["pr_auc"].value)) == (
         "PR-AUC (base rate 0.134)",
-        "0.979",
-        "0.950 to 0.990",
+        "0.979 [0.950, 0.990]",
     )
     assert "base_rate" not in rows
 
@@ -111,28 +110,33 @@ def test_a_metric_that_is_not_known_is_left_out_and_one_without_an_interval_stan
 ) -> None:
     spam["metrics"] |= {"f1": nothing, "accuracy": {"value": 0.5, "low": None, "high": None}}
     spam |= {"floor": None, "metrics_with_repeated": None}
-    rows = {row.key: row for row in metric_rows(spam)}
+    rows = {row.key: row for row in metrics_of(typed(spam))}
     assert "f1" not in rows
-    assert (
-        rows["accuracy"].value,
-        rows["accuracy"].interval,
-        rows["accuracy"].floor,
-        rows["accuracy"].repeated,
-    ) == ("50.0%", "", "", "")
+    accuracy = rows["accuracy"]
+    assert [str(each) for each in (accuracy.value, accuracy.floor, accuracy.repeated)] == [
+        "50.0%",
+        "",
+        "",
+    ]
 
 
 def test_scores_without_anything_in_them_break_nothing() -> None:
     empty: dict[str, Any] = {"kind": "labels", "labels": ["a", "b"]}
-    assert metric_rows(empty) == mistakes(empty) == []
-    assert (label_table(empty), confusion_table(empty), confused_pairs(empty)) == (None, None, None)
+    assert metrics_of(typed(empty)) == []
+    assert metric_table(typed(empty)) is mistake_table(typed(empty), 9) is None
     assert (
-        threshold_sentence(empty)
-        == calibration_sentence(empty)
-        == floor_sentence(empty)
-        == verdict({"test": empty})
+        label_table(typed(empty)),
+        confusion_table(typed(empty)),
+        confused_pairs(typed(empty)),
+    ) == (None, None, None)
+    assert (
+        threshold_sentence(typed(empty))
+        == calibration_sentence(typed(empty))
+        == floor_sentence(typed(empty))
+        == verdict(read_scores({"test": empty}))
         == ""
     )
-    assert count_sentence(empty) == "texts"
+    assert count_sentence(typed(empty)) == "texts"
 
 
 def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_would_give(
@@ -150,37 +154,39 @@ def test_the_threshold_tells_its_policy_where_it_was_chosen_and_what_even_odds_w
         "precision": None,
     }
     assert (
-        threshold_sentence(spam)
+        threshold_sentence(typed(spam))
         == "A text is given the label spam from a probability of 0.432 on (policy precision>=0.95,"
         " chosen on validation); from 0.5 on: F1 90.0%."
     )
-    assert threshold_notes(spam) == ["spam: 0.95 is not reached"]
+    assert choice_sentences(typed(spam), "test")[1] == "spam: 0.95 is not reached"
     spam["threshold"]["policy"] = "0.25"
-    assert "(as asked for)" in threshold_sentence(spam)
-    assert threshold_sentence(spam | {"threshold": None}) == ""
+    assert "(as asked for)" in threshold_sentence(typed(spam))
+    assert threshold_sentence(typed(spam | {"threshold": None})) == ""
 
 
 def test_with_several_labels_per_text_each_has_its_threshold_and_its_counts(
-    label_score: LabelScore,
+    label_score: MakeScore,
 ) -> None:
     score = label_score("sport", "tax", "war", multiple=True)
-    told = threshold_sentence(score)
-    table = confusion_table(score)
+    told = threshold_sentence(typed(score))
+    table = confusion_table(typed(score))
     assert told.startswith("Thresholds (policy best_f1, chosen on validation): sport 0.")
     assert "war 0." in told
     assert table is not None
     assert table.columns == ("Label", "Found", "Missed", "Given wrongly", "Rightly not given")
     (without, wrong), (missed, found) = score["confusion"]["tax"]
     assert table.text_rows[1] == ("tax", str(found), str(missed), str(wrong), str(without))
-    assert {row.name for row in metric_rows(score) if row.key == "accuracy"} == {
+    assert {row.name for row in metrics_of(typed(score)) if row.key == "accuracy"} == {
         "Accuracy (all labels of a text)"
     }
-    assert confusion(score) is None
+    assert confusion(typed(score)) is None
 
 
 def test_repeated_texts_are_counted_apart(spam: dict[str, Any]) -> None:
-    assert count_sentence(spam) == "220 texts; 20 more repeat training texts and do not count"
-    assert count_sentence(spam | {"repeated": 0}) == "220 texts"
+    assert (
+        count_sentence(typed(spam)) == "220 texts; 20 more repeat training texts and do not count"
+    )
+    assert count_sentence(typed(spam | {"repeated": 0})) == "220 texts"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,7 @@ def test_the_temperature_says_which_way_probabilities_were_off(
     temperature: float, told: str
 ) -> None:
     assert (
-        calibration_sentence({"temperature": temperature})
+        calibration_sentence(typed({"temperature": temperature}))
         == f"Probabilities are calibrated with temperature {temperature:.2f}, fitted on validation"
         f" ({told})."
     )
@@ -199,7 +205,7 @@ def test_the_temperature_says_which_way_probabilities_were_off(
 
 def test_the_floor_tells_what_it_is(spam: dict[str, Any]) -> None:
     assert (
-        floor_sentence(spam)
+        floor_sentence(typed(spam))
         == "The floor is a bag of words (C 10, ngrams 1, 2), trained on the same texts."
     )
 
@@ -207,24 +213,24 @@ def test_the_floor_tells_what_it_is(spam: dict[str, Any]) -> None:
 def test_settings_of_the_floor_read_as_words() -> None:
     settings = {"num_features": 41655, "converged": True, "weights": None}
     assert (
-        floor_sentence({"floor": {"name": "bag of words", "settings": settings}})
+        floor_sentence(typed({"floor": {"name": "bag of words", "settings": settings}}))
         == "The floor is a bag of words (num features 41655, converged yes, weights none), trained"
         " on the same texts."
     )
 
 
 def test_the_matrix_of_few_labels_is_a_table_of_counts(spam: dict[str, Any]) -> None:
-    table = confusion_table(spam)
+    table = confusion_table(typed(spam))
     assert table is not None
     assert table.columns == ("True label", "given ham", "given spam")
     assert [sum(int(cell) for cell in row[1:]) for row in table.text_rows] == [
         spam["by_label"][name]["support"] for name in ("ham", "spam")
     ]
-    assert confused_pairs(spam) is None
+    assert confused_pairs(typed(spam)) is None
 
 
 def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
-    label_score: LabelScore,
+    label_score: MakeScore,
 ) -> None:
     score = copy.deepcopy(label_score(*MANY, floor=False, sharpness=4.0))
     for row in score["confusion"]:
@@ -240,8 +246,8 @@ def test_of_many_labels_the_most_confused_pairs_and_the_worst_labels_come_first(
         2,
         4,
     )
-    pairs, labels = confused_pairs(score), label_table(score)
-    assert confusion_table(score) is None
+    pairs, labels = confused_pairs(typed(score)), label_table(typed(score))
+    assert confusion_table(typed(score)) is None
     assert pairs is not None
     assert pairs.text_rows == (
         ("intent 3", "intent 7", "6", "60.0% of 10"),
@@ -260,14 +266,14 @@ def test_a_label_without_texts_has_dashes(spam: dict[str, Any]) -> None:
         "f1": None,
         "support": 0,
     }
-    table = label_table(spam)
+    table = label_table(typed(spam))
     assert table is not None
-    assert table.text_rows[0] == ("ham", "0.0% [0.0, 20.0]", "-", "-", "0")
+    assert table.text_rows[0] == ("ham", "0.0% [0.0%, 20.0%]", "-", "-", "0")
 
 
 def test_a_matrix_that_does_not_fit_the_labels_is_none(spam: dict[str, Any]) -> None:
     for wrong in (None, [[1]], [[1, 2], [3]], [[1, 2], [3, None]], "x"):
-        assert confusion(spam | {"confusion": wrong}) is None
+        assert confusion(typed(spam | {"confusion": wrong})) is None
 
 
 def test_mistakes_keep_their_order_and_lists_of_labels_are_joined() -> None:
@@ -276,18 +282,13 @@ def test_mistakes_keep_their_order_and_lists_of_labels_are_joined() -> None:
         "broken",
         {"text": None},
     ]
-    first, second = mistakes({"mistakes": records})
-    assert (first.label, first.predicted, first.probability, first.where) == (
-        "x, y",
-        "none",
-        "0.990",
-        "f:1",
-    )
-    assert (second.text, second.label, second.probability) == ("", "-", "-")
+    table = mistake_table(typed({"mistakes": records}), 9)
+    assert table is not None
+    assert table.text_rows == (("a", "x, y", "none", "0.990"), ("(empty)", "-", "-", "-"))
 
 
 def test_the_verdict_tells_the_main_metric_of_test_and_how_far_it_is_from_the_floor(
-    spam: dict[str, Any], label_score: LabelScore
+    spam: dict[str, Any], label_score: MakeScore
 ) -> None:
     spam["metrics"] |= {
         name: {"value": value, "low": value - 0.02, "high": value + 0.02}
@@ -295,18 +296,22 @@ def test_the_verdict_tells_the_main_metric_of_test_and_how_far_it_is_from_the_fl
     }
     spam["floor"]["difference"]["f1"] = {"value": -0.012, "low": -0.03, "high": 0.01}
     assert (
-        verdict({"validation": label_score("ham", "spam", positive="spam", seed=1), "test": spam})
+        verdict(
+            read_scores(
+                {"validation": label_score("ham", "spam", positive="spam", seed=1), "test": spam}
+            )
+        )
         == "On the 220 test texts: F1 of spam 90.0% (95 % interval 88.0% to 92.0%), PR-AUC 0.950"
         " (base rate 0.200), Accuracy 97.0%; F1 is 1.2 points below bag of words (95 % interval"
         " -3.0 to +1.0), within chance."
     )
-    assert verdict({"test": label_score("a", "b", "c")}).startswith(
+    assert verdict(read_scores({"test": label_score("a", "b", "c")})).startswith(
         "On the 220 test texts: Macro-F1 "
     )
 
 
 def test_labels_are_named_while_they_are_few() -> None:
-    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"], MANY)] == [
+    assert [names_in_words(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"], MANY)] == [
         "labels",
         "a",
         "a and b",

@@ -2,6 +2,7 @@
 look.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,18 @@ import pytest
 
 from brimful.report.page.headline import task_verdict
 from brimful.report.page.html import write_report
-from brimful.report.tasks import MAX_LINES, answer_views, cut, read_tasks, task_views
+from brimful.report.tasks import MAX_LINES, TaskView, answer_sets, cut, task_views
+from brimful.runs.tasks import read_evaluations
 
 MakeRun = Callable[..., Path]
 Record = Callable[..., dict[str, Any]]
 Answered = Callable[..., None]
+
+
+def metrics_of(view: TaskView) -> tuple[tuple[str, ...], ...]:
+    """Cells of its table of metrics, as text."""
+    assert view.metrics is not None
+    return view.metrics.text_rows
 
 
 @pytest.fixture
@@ -42,30 +50,29 @@ def run(tuned_run: MakeRun, answered: Answered, records: list[dict[str, Any]]) -
 
 
 def test_a_run_that_was_asked_nothing_has_no_tasks(tuned_run: MakeRun) -> None:
-    tasks = read_tasks(tuned_run())
-    assert (tasks.summaries, tasks.records, tasks.damaged) == ({}, {}, ())
-    assert task_views(tasks, None) == answer_views(tasks, None) == []
+    tasks = read_evaluations(tuned_run())
+    assert (tasks.summaries, tasks.answers, tasks.problems) == ({}, {}, ())
+    assert task_views(tasks, None) == answer_sets(tasks, None) == []
     assert task_verdict(tasks, None) == ""
 
 
 def test_tasks_come_in_the_order_of_the_recipe(run: Path) -> None:
-    assert list(read_tasks(run).summaries) == ["bleu", "code-syntax"]
-    assert list(read_tasks(run, ["code-syntax", "bleu"]).summaries) == ["code-syntax", "bleu"]
+    assert list(read_evaluations(run).summaries) == ["bleu", "code-syntax"]
+    assert list(read_evaluations(run, ["code-syntax", "bleu"]).summaries) == ["code-syntax", "bleu"]
 
 
 def test_a_task_says_how_it_was_asked_and_every_metric_with_its_interval(run: Path) -> None:
-    syntax, _ = task_views(read_tasks(run, ["code-syntax"]), None)
+    syntax, _ = task_views(read_evaluations(run, ["code-syntax"]), None)
     assert (
         syntax.about
         == "asked through its template, as in training; greedy; at most 128 tokens; n = 6; version"
         " 1; the run's validation examples"
     )
-    assert [(row.name, row.value, row.interval) for row in syntax.rows] == [
-        ("syntax", "50.0%", "45.0% to 55.0%"),
-        ("length", "9 tokens", "8.1 to 9.9"),
-    ]
-    assert syntax.errors == (("empty", "2"), ("SyntaxError: invalid syntax", "1"))
-    assert not syntax.has_before
+    assert metrics_of(syntax) == (
+        ("syntax", "50.0% [45.0%, 55.0%]"),
+        ("length", "9 tokens [8.1, 9.9]"),
+    )
+    assert list(syntax.errors.items()) == [("empty", 2), ("SyntaxError: invalid syntax", 1)]
 
 
 def test_judged_programs_name_what_isolated_them(
@@ -89,12 +96,12 @@ def test_judged_programs_name_what_isolated_them(
         temperature=0.8,
         skipped=2,
     )
-    tasks = read_tasks(folder)
+    tasks = read_evaluations(folder)
     assert (
         "5 samples, temperature 0.8; at most 128 tokens; n = 1; 2 skipped; isolation:"
         " landlock+seccomp" in task_views(tasks, None)[0].about
     )
-    (answer,) = answer_views(tasks, None)[0].answers
+    (answer,) = answer_sets(tasks, None)[0].answers
     assert (answer.verdict, answer.is_good) == ("error: NameError: name 'x' is not defined", False)
 
 
@@ -108,17 +115,17 @@ def test_the_untuned_model_stands_beside_with_the_way_it_was_asked(
         prompt="few-shot 2",
         notes=["10 of 100", "1 shot only"],
     )
-    tasks, before = read_tasks(run, ["code-syntax"]), read_tasks(run / "untuned")
+    tasks, before = read_evaluations(run, ["code-syntax"]), read_evaluations(run / "untuned")
     syntax, bleu = task_views(tasks, before)
     assert syntax.notes == ("10 of 100", "before tuning: 1 shot only")
     assert syntax.before_about == "as text to continue, after 2 solved examples"
-    assert (syntax.rows[0].before, syntax.rows[0].before_interval) == ("0.0%", "0.0% to 0.0%")
-    assert not bleu.has_before
+    assert metrics_of(syntax)[0][2] == "0.0% [0.0%, 0.0%]"
+    assert len(metrics_of(bleu)[0]) == 2
     assert (
         task_verdict(tasks, before)
         == "code-syntax: syntax 50.0% (0.0% before tuning); bleu 37.5 BLEU."
     )
-    shown = {answer.id: answer for answer in answer_views(tasks, before)[0].answers}
+    shown = {answer.id: answer for answer in answer_sets(tasks, before)[0].answers}
     assert (shown["ex/1"].before, shown["ex/1"].before_verdict, shown["ex/1"].before_is_good) == (
         "hello",
         "SyntaxError: x",
@@ -131,13 +138,13 @@ def test_another_version_of_a_task_is_not_put_beside(
     run: Path, answered: Answered, records: list[dict[str, Any]]
 ) -> None:
     answered(run / "untuned", "code-syntax", records, version=2)
-    tasks, before = read_tasks(run, ["code-syntax"]), read_tasks(run / "untuned")
-    assert not task_views(tasks, before)[0].has_before
+    tasks, before = read_evaluations(run, ["code-syntax"]), read_evaluations(run / "untuned")
+    assert len(metrics_of(task_views(tasks, before)[0])[0]) == 2
     assert "before tuning" not in task_verdict(tasks, before)
 
 
 def test_tasks_that_share_their_answers_show_them_once_the_best_and_the_worst(run: Path) -> None:
-    (view,) = answer_views(read_tasks(run, ["code-syntax", "bleu"]), None)
+    (view,) = answer_sets(read_evaluations(run, ["code-syntax", "bleu"]), None)
     assert (view.tasks, view.about) == (
         "code-syntax and bleu",
         "the 2 best and the 2 worst of 6 by these scores",
@@ -157,7 +164,7 @@ def test_few_answers_are_all_shown_once(
 ) -> None:
     folder = tuned_run()
     answered(folder, "code-syntax", records[2:5])
-    (view,) = answer_views(read_tasks(folder), None)
+    (view,) = answer_sets(read_evaluations(folder), None)
     assert view.about == "all 3"
     assert sorted(answer.id for answer in view.answers) == ["ex/2", "ex/3", "ex/4"]
 
@@ -200,20 +207,20 @@ def questions_run(tuned_run: MakeRun, answered: Answered, answer_of: Record) -> 
 
 
 def test_types_of_question_stand_beside_one_another(questions_run: Path) -> None:
-    (view,) = task_views(read_tasks(questions_run), None)
-    assert [row.name for row in view.rows] == ["accuracy", "answer_rate"]
+    (view,) = task_views(read_evaluations(questions_run), None)
+    assert [row[0] for row in metrics_of(view)] == ["accuracy", "answer_rate"]
     assert view.by_kind is not None
     assert view.by_kind.columns == ("", "new-pairs (n = 6)", "new-values (n = 6)")
     assert view.by_kind.text_rows == (
-        ("accuracy", "25.0% (15.0% to 35.0%)", "40.0% (30.0% to 50.0%)"),
-        ("answer_rate", "50.0% (40.0% to 60.0%)", "60.0% (50.0% to 70.0%)"),
+        ("accuracy", "25.0% [15.0%, 35.0%]", "40.0% [30.0%, 50.0%]"),
+        ("answer_rate", "50.0% [40.0%, 60.0%]", "60.0% [50.0%, 70.0%]"),
     )
     assert view.before_by_kind is None
     assert "judged by number" in view.about
 
 
 def test_answers_that_could_not_be_read_are_listed_with_the_reason(questions_run: Path) -> None:
-    ends, unread = answer_views(read_tasks(questions_run), None)
+    ends, unread = answer_sets(read_evaluations(questions_run), None)
     assert [answer.verdict for answer in ends.answers] == [
         "correct",
         "correct",
@@ -228,7 +235,8 @@ def test_answers_that_could_not_be_read_are_listed_with_the_reason(questions_run
 def test_two_ways_of_counting_the_same_answers_show_the_first(
     questions_run: Path, answered: Answered
 ) -> None:
-    records = read_tasks(questions_run).records["unit-conversion"]
+    path = questions_run / "evaluations" / "unit-conversion.jsonl"
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     answered(
         questions_run,
         "loose",
@@ -237,7 +245,7 @@ def test_two_ways_of_counting_the_same_answers_show_the_first(
             for record in records
         ],
     )
-    view = answer_views(read_tasks(questions_run, ["unit-conversion"]), None)[0]
+    view = answer_sets(read_evaluations(questions_run, ["unit-conversion"]), None)[0]
     assert view.tasks == "unit-conversion and loose"
     assert view.answers[-1].scores == "accuracy 0, answer_rate 1; ended by itself"
 
@@ -252,10 +260,10 @@ def test_the_page_shows_types_and_answers_that_could_not_be_read(questions_run: 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"metrics": 3}', "null"])
 def test_a_damaged_summary_is_named_and_costs_nothing_else(run: Path, content: str) -> None:
     (run / "evaluations" / "bleu.json").write_text(content)
-    tasks = read_tasks(run)
+    tasks = read_evaluations(run)
     assert list(tasks.summaries) == ["code-syntax"]
-    assert len(tasks.damaged) == 1
-    assert "bleu.json" in tasks.damaged[0]
+    assert len(tasks.problems) == 1
+    assert "bleu.json" in tasks.problems[0]
 
 
 def test_values_of_a_wrong_kind_are_passed_over(run: Path) -> None:
@@ -266,11 +274,10 @@ def test_values_of_a_wrong_kind_are_passed_over(run: Path) -> None:
     (run / "evaluations" / "bleu.jsonl").write_text(
         '{"scores": 1, "completion": null}\n\n{"id": [1]}\nnot json\n'
     )
-    tasks = read_tasks(run)
-    assert [
-        row.value for view in task_views(tasks, None) for row in view.rows if view.name == "bleu"
-    ] == ["", ""]
-    assert len(answer_views(tasks, None)) == 2
+    tasks = read_evaluations(run)
+    bleu = next(view for view in task_views(tasks, None) if view.name == "bleu")
+    assert {cell for row in metrics_of(bleu) for cell in row[1:]} <= {"", "3"}
+    assert len(answer_sets(tasks, None)) == 2
 
 
 def test_long_texts_are_cut_to_a_few_lines_and_long_lines_too() -> None:

@@ -3,13 +3,11 @@
 from typing import Any
 
 from brimful.evaluation.diagnose import Finding
-from brimful.report.tables import Comparison
+from brimful.report.predictions import Comparison
 from brimful.report.text import (
     comparison_lines,
+    evaluation_lines,
     finding_lines,
-    layer_lines,
-    score_lines,
-    task_lines,
 )
 
 SCORE: dict[str, Any] = {
@@ -32,7 +30,7 @@ def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
         "baselines": {"unigram": {"loss": 6.0127, "bits_per_byte": 2.8134}, "tokens": 118204}
     }
 
-    lines = score_lines({"test": score})
+    lines = evaluation_lines({"test": score})
 
     assert lines[0] == "test: 118,204 tokens, every one scored once, context 256, stride 128"
     assert (
@@ -44,7 +42,7 @@ def test_a_score_is_told_with_unit_interval_and_baselines() -> None:
 
 
 def test_perplexity_per_word_stands_beside_that_per_token() -> None:
-    line = score_lines({"test": SCORE | {"words": 60_000, "perplexity_per_word": 391.2}})[1]
+    line = evaluation_lines({"test": SCORE | {"words": 60_000, "perplexity_per_word": 391.2}})[1]
 
     assert line.startswith(
         "  loss 3.0312 nats/token, perplexity 20.72 per token, 391.20 per word, 1.4183 bits/byte"
@@ -58,18 +56,18 @@ def test_layers_are_told_as_averages() -> None:
         "attention": {"mean_cosine": None, "mean_violation": 0.01, "dead": ["block 2"]},
     }
 
-    assert layer_lines(record) == [
+    assert evaluation_lines({"layers": record}) == [
         "layers, on 4,096 tokens of validation:",
         "  gradient cosine with backprop 0.312",
         "  orthogonality violation 0.01",
         "  dead attention: block 2",
     ]
-    assert layer_lines({}) == []
+    assert evaluation_lines({}) == []
 
 
 def test_the_score_of_examples_says_of_how_many() -> None:
     assert (
-        score_lines({"validation": SCORE | {"windows": 60}})[0]
+        evaluation_lines({"validation": SCORE | {"windows": 60}})[0]
         == "validation: 118,204 tokens, every one scored once, of 60 examples"
     )
 
@@ -78,7 +76,7 @@ def test_what_has_no_interval_or_is_not_finite_is_told_as_that() -> None:
     score = SCORE | {"bits_per_byte_interval": None, "perplexity": None}
 
     assert (
-        score_lines({"validation": score})[1]
+        evaluation_lines({"validation": score})[1]
         == "  loss 3.0312 nats/token, perplexity not finite, 1.4183 bits/byte"
     )
 
@@ -106,7 +104,7 @@ def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
         "metrics": metrics,
         "errors": {"unparsed: no final answer": 1, "wrong": 1},
     }
-    assert task_lines({"unit-conversion": summary}) == [
+    assert evaluation_lines({"tasks": {"unit-conversion": summary}}) == [
         "unit-conversion: version 1, n = 4, prompt: template",
         "  accuracy: 50.0% (95 % 30.0% to 70.0%)",
         "    new-pairs: 25.0% (95 % 0.0% to 50.0%), n = 2",
@@ -119,7 +117,7 @@ def test_types_of_question_stand_below_the_score_over_all_of_them() -> None:
 def test_splits_follow_one_another() -> None:
     assert [
         line.partition(":")[0]
-        for line in score_lines({"validation": SCORE, "test": SCORE})
+        for line in evaluation_lines({"validation": SCORE, "test": SCORE})
         if not line.startswith(" ")
     ] == [
         "validation",

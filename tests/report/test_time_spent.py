@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from brimful.report.tables import comparisons
+from brimful.report.predictions import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
-from brimful.runs.runfiles import measured, read_run
+from brimful.runs import read_run
+from brimful.runs.measurements import measured
 
 
 def start(step: int = 0) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
         pytest.approx(2.0),
         pytest.approx(0.05),
     )
-    assert told["energy_wh"].way.startswith("counters of the CPU packages")
+    assert told["energy_wh"].source.startswith("counters of the CPU packages")
     assert told["peak_memory_bytes"].way.endswith("resident memory of the whole process")
 
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from brimful.report import tuned
+from brimful.report.page.data_page import split_table
 from brimful.report.page.headline import sentence, verdict
-from brimful.report.tables import comparisons
-from brimful.runs.runfiles import is_tuned, read_run
+from brimful.report.page.plan_page import example_batch
+from brimful.report.page.score_tables import example_scores
+from brimful.report.predictions import comparisons
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 
@@ -22,14 +25,8 @@ def facts(run: Path) -> dict[str, str]:
 
 def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
     run = read_run(new_run())
-    assert not is_tuned(run)
-    assert (
-        tuned.tuning_table(run)
-        is tuned.example_table(run)
-        is tuned.before_tuning(run)
-        is tuned.score_before(run)
-        is None
-    )
+    assert not run.is_tuned
+    assert tuned.tuning_table(run) is tuned.before_tuning(run) is tuned.score_before(run) is None
 
 
 def test_base_adapters_and_their_share_of_the_parameters_are_told(tuned_run: MakeRun) -> None:
@@ -101,7 +98,7 @@ def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(
 
 
 def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
-    table = tuned.example_table(read_run(tuned_run()))
+    table = split_table(read_run(tuned_run()))
     assert table is not None
     assert table.text_rows == (
         ("train", "900", "90,000", "60,000", "257", "0", "12"),
@@ -111,11 +108,11 @@ def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> 
 
 def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(tuned_run: MakeRun) -> None:
     assert (
-        tuned.batch_sentence(read_run(tuned_run()))
+        example_batch(read_run(tuned_run()))
         == "Every optimizer step sees 16 examples, in micro-batches of at most 2,048 tokens (8 x"
         " 256)."
     )
-    assert tuned.batch_sentence(read_run(tuned_run("bare", plan=None))) == ""
+    assert example_batch(read_run(tuned_run("bare", plan=None))) == ""
 
 
 def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(
@@ -135,7 +132,7 @@ def test_the_untuned_models_score_stands_beside(
     )
     untuned(run / "untuned")
     assert verdict(read_run(run)).endswith("1.400 to 1.600); it was 2.500 before tuning.")
-    table = tuned.answer_score_table(read_run(run))
+    table = example_scores(read_run(run))
     assert table is not None
     assert [(row[0], row[1][:5]) for row in table.text_rows] == [
         ("validation", "1.500"),

@@ -486,7 +486,7 @@ def _compare(console: Console, folder: Path) -> None:
     """Tell what was predicted beside what came true, and what would have made it faster."""
     lines = [
         *prediction_lines(folder),
-        *(f"advice: {told}" for told in advice(read_run(folder).old)),
+        *(f"advice: {told}" for told in advice(read_run(folder))),
     ]
     console.print("\n" + "\n".join(lines), highlight=False, markup=False, soft_wrap=True)
 

@@ -34,7 +34,7 @@ from brimful.mirror.folder import mirrored_folder
 from brimful.recipe import BASE, OF_RECIPE, DataRecipe, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.results import LOSS
-from brimful.report.tuned import STUDY_FILE
+from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE, training_row
 from brimful.training.admission import status_of
 from brimful.training.memory_errors import give_back_memory

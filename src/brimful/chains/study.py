@@ -20,8 +20,7 @@ from brimful.recipe import BASE, Recipe, with_changes
 from brimful.report.comparison.compare import RunComparison, compare
 from brimful.report.comparison.study import write_study_report
 from brimful.report.comparison.text import comparison_markdown, comparison_text
-from brimful.report.tuned import STUDY_FILE
-from brimful.runs.files import STUDY_RECIPE
+from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
 from brimful.training.admission import status_of
 
 TABLE_FILE = "study.md"

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.recipe import Recipe, load
-from brimful.report.labels import label_scores, main_split, mistakes
-from brimful.report.tasks import cut, read_tasks
+from brimful.report.labels import known_cell, label_text, main_split
+from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
-from brimful.report.tuned import STUDY_FILE
+from brimful.runs.files import STUDY_FILE
+from brimful.runs.scores import read_scores
+from brimful.runs.tasks import read_evaluations
 
 if TYPE_CHECKING:
     from brimful.generation.load import LoadedRun
@@ -64,9 +66,10 @@ def told(run_folder: Path, texts: Sequence[str]) -> Json:
         groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
     else:
         groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]
+    tasks = read_evaluations(run_folder, recipe.evaluation.tasks).summaries
     return {
         "lines": evaluation_lines(
-            scores | {"tasks": read_tasks(run_folder, recipe.evaluation.tasks).summaries}
+            scores | {"tasks": {name: dict(each.values) for name, each in tasks.items()}}
         ),
         "groups": groups,
     }
@@ -164,15 +167,13 @@ def _short(value: object) -> str:
 
 def _mistakes(scores: Json) -> list[Json]:
     """The most confident ones of the split that the classifier is judged by."""
-    split = main_split(scores)
-    found = mistakes(label_scores(scores)[split])[:MOST_SHOWN] if split is not None else []
-    told_of = [
-        _example(
-            each.text,
-            (f"labelled {each.label}", f"the model says {each.predicted} ({each.probability})"),
-        )
-        for each in found
-    ]
+    known = read_scores(scores)
+    split = main_split(known)
+    told_of = []
+    for each in known.labels[split].mistakes[:MOST_SHOWN] if split is not None else ():
+        probability = known_cell(each.probability, "{:.3f}".format)
+        answer = f"the model says {label_text(each.predicted)} ({probability})"
+        told_of.append(_example(each.text, (f"labelled {label_text(each.label)}", answer)))
     return (
         [{"title": f"Most confident mistakes of the {split} texts", "examples": told_of}]
         if told_of
@@ -187,22 +188,18 @@ def _members(folder: Path) -> list[Json]:
     members = [folder / name for name in names if (folder / name / "evaluations").is_dir()]
     if len(members) < 2:
         return []
-    first, last = read_tasks(members[0]).records, read_tasks(members[-1]).records
+    first, last = (read_evaluations(each).answers for each in (members[0], members[-1]))
     groups = []
-    for task, records in last.items():
-        earlier = {str(record.get("id")): record for record in first.get(task, [])}
-        both = [
-            (record, earlier[str(record.get("id"))])
-            for record in records
-            if str(record.get("id")) in earlier
-        ]
+    for task, answers in last.items():
+        earlier = {each.id: each.completion for each in first.get(task, ())}
+        both = [each for each in answers if each.id in earlier]
         shown = [
             _example(
-                str(record.get("prompt") or ""),
-                (members[0].name, str(before.get("completion") or "")),
-                (members[-1].name, str(record.get("completion") or "")),
+                each.prompt,
+                (members[0].name, earlier[each.id]),
+                (members[-1].name, each.completion),
             )
-            for record, before in both[:MOST_SHOWN]
+            for each in both[:MOST_SHOWN]
         ]
         groups.append({"title": f"Answers to {task}", "examples": shown})
     return groups

@@ -1,23 +1,21 @@
-"""What the scores of a classifier tell, as text: metrics beside the floor's, the threshold, labels
-one by one and the most confident mistakes.
+"""What the scores of a classifier say, as tables and sentences: metrics beside the floor's, the
+threshold, labels one by one and the most confident mistakes.
 
-Read leniently from scores.json: a value that is not known, such as the F1 of a label that no text
-has, is "-".
+A value that is not known, such as the F1 of a label that no text has, is "-".
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.report.table import Table
-from brimful.report.tables import ordered_splits
-from brimful.runs.runfiles import Json, items, number, pair, section
+from brimful.base.rundir import finite
+from brimful.report.quantities import format_number, listed
+from brimful.report.table import Cell, Interval, Table, table_of
+from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, Scores
 
-KIND = "labels"
-NOT_KNOWN = "-"
+NOT_KNOWN, NOTHING = "-", Cell(None)
 MOST_TEXTS = 1e12
 """A count beyond it, as one below 0, is of a damaged record."""
 NAMES = {
@@ -31,525 +29,418 @@ NAMES = {
     "ece": "Calibration error (ECE)",
     "brier": "Brier score",
 }
-"""Metrics by key in the order they are told; others that a run has follow under their keys."""
+"""Metrics by key in the order of the tables; others that a run has follow under their keys."""
 WATCHED = {"f1": "F1", "macro_f1": "macro-F1", "pr_auc": "PR-AUC", "accuracy": "accuracy"}
-"""Of evaluations while training, and in comparisons of runs."""
+"""Metrics of evaluations while training, and in comparisons of runs."""
 SHARES = ("f1", "macro_f1", "precision", "recall", "accuracy", "base_rate")
-"""Told in percent."""
+"""Metrics that print in percent."""
 OF_POSITIVE = ("f1", "precision", "recall", "base_rate")
 """Metrics of the positive label alone."""
+AT_HALF = {
+    "f1": "F1",
+    "macro_f1": "macro-F1",
+    "precision": "precision",
+    "recall": "recall",
+    "accuracy": "accuracy",
+}
 LOWER_IS_BETTER = ("ece", "brier", "loss")
 MOST_NAMED = 6
 """Labels named in a sentence; of more only the number."""
 MOST_LABELS = 20
-"""Labels that a confusion matrix or a whole table shows; of more the pairs most often confused, and
-the labels that do worst.
+"""Labels that a confusion matrix or a whole table shows. With more, the pairs most often confused
+and the labels with the lowest F1 are shown.
 """
 MOST_PAIRS = 15
-FLATTERED = (
-    "What is chosen on validation, the temperature and thresholds where there are some, flatters"
-    " the scores there."
+CHOSEN_ON_VALIDATION = (
+    "The temperature and the thresholds were chosen on validation, so the scores there are a little"
+    " too good."
 )
 
 
 @dataclass(frozen=True)
-class MetricRow:
-    """One metric as text, "" for what there is none of.
+class LabelMetric:
+    """One metric of a classifier.
 
     Attributes:
-        key: Of scores.json.
-        value, interval: This model's, 95 %.
-        floor, floor_interval: Those of the simple model beside it.
-        difference, difference_interval: This model's minus the floor's on the same texts.
-        verdict: Whether that difference is more than luck with the texts: "better", "worse" or
-            "within chance".
-        repeated: The value where texts that repeat training texts count, too.
+        key: In scores.json.
+        floor: The metric of the simple model beside it.
+        difference: The classifier's minus the floor's on the same texts. Its note is "better" or
+            "worse" where the difference is more than luck with the texts, else "within chance".
+        repeated: The metric where texts that repeat training texts count, too.
     """
 
     key: str
     name: str
-    value: str
-    interval: str
-    floor: str = ""
-    floor_interval: str = ""
-    difference: str = ""
-    difference_interval: str = ""
-    verdict: str = ""
-    repeated: str = ""
+    value: Cell
+    floor: Cell
+    difference: Cell
+    repeated: Cell
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A text whose label the model got wrong."""
-
-    text: str
-    label: str
-    predicted: str
-    probability: str
-    where: str
-
-
-def label_scores(scores: Mapping[str, Any]) -> dict[str, Json]:
-    """The splits that a classifier was scored on, validation before test."""
-    found = {
-        name: value
-        for name, value in scores.items()
-        if isinstance(value, dict) and value.get("kind") == KIND
-    }
-    return {name: found[name] for name in ordered_splits(found)}
-
-
-def main_split(scores: Mapping[str, Any]) -> str | None:
-    """The split that a classifier is judged by: test, which nothing was chosen on, where there is
-    one.
+def main_split(scores: Scores) -> str | None:
+    """Return the split that a classifier is judged by: test, which nothing was chosen on, where
+    there is one; None where no split was scored.
     """
-    splits = list(label_scores(scores))
-    return splits[-1] if splits else None
+    return list(scores.labels)[-1] if scores.labels else None
 
 
-def names_of(score: Json) -> list[str]:
-    """The labels in their order."""
-    return [str(name) for name in items(score.get("labels"))]
-
-
-def listed(names: Sequence[str]) -> str:
+def names_in_words(names: Sequence[str]) -> str:
     """`ham and spam`, `a, b and c`, `150 labels`."""
     if len(names) > MOST_NAMED:
         return f"{len(names)} labels"
-    return (
-        names[0]
-        if len(names) == 1
-        else f"{', '.join(names[:-1])} and {names[-1]}"
-        if names
-        else "labels"
-    )
+    return listed(names) or "labels"
 
 
-def main_metric(score: Json) -> str:
-    """F1 of the positive of two labels, else the mean of all labels' F1."""
-    return (
-        "f1"
-        if score.get("positive") is not None and quantity(score, "f1")[0] is not None
-        else "macro_f1"
-    )
-
-
-def quantity(score: Json, key: str) -> tuple[float | None, tuple[float, float] | None]:
-    """A metric's value and its interval, each None where it is not known; `loss` is in nats per
-    text.
+def main_metric(score: LabelScore) -> str:
+    """Return the key of the metric that counts: F1 of the positive of two labels, else the mean of
+    all labels' F1.
     """
+    has_f1 = score.positive is not None and metric_of(score, "f1").value is not None
+    return "f1" if has_f1 else "macro_f1"
+
+
+def metric_of(score: LabelScore, key: str) -> MetricValue:
+    """Return a metric with its interval; `loss` is in nats per text."""
     if key == "loss":
-        return number(score.get("loss")), pair(score.get("loss_interval"))
-    record = section(score, "metrics").get(key)
-    return (
-        (number(record.get("value")), pair(record))
-        if isinstance(record, dict)
-        else (number(record), None)
-    )
+        return MetricValue(value=score.loss, interval=score.loss_interval)
+    return score.metrics.get(key, MetricValue())
 
 
-def watched(record: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of an evaluation while training, by key; without the mean of all labels' F1 where
-    there is that of the positive label.
+def watched(values: Mapping[str, object]) -> dict[str, float]:
+    """Return the metrics of an evaluation while training, by key. The mean of all labels' F1 is
+    left out where there is that of the positive label.
     """
-    found = {key: value for key in WATCHED if (value := number(record.get(key))) is not None}
-    return {key: value for key, value in found.items() if not (key == "macro_f1" and "f1" in found)}
+    known = {key: finite(values.get(key)) for key in WATCHED}
+    if known["f1"] is not None:
+        known["macro_f1"] = None
+    return {key: value for key, value in known.items() if value is not None}
 
 
-def metric_name(score: Json, key: str) -> str:
-    """`F1 of spam`."""
-    name = NAMES.get(key, key.replace("_", " "))
-    if key == "accuracy" and score.get("multiple") is True:
-        return f"{name} (all labels of a text)"
-    return (
-        f"{name} of {score['positive']}"
-        if key in OF_POSITIVE and score.get("positive") is not None
-        else name
-    )
+def format_of(key: str, sign: str = "") -> Callable[[float], str]:
+    """Return how a metric prints: shares in percent, areas and errors with three decimals.
+
+    Args:
+        key: Of the metric.
+        sign: "+" for differences, which print without "%".
+    """
+    if key not in SHARES:
+        return f"{{:{sign}.3f}}".format
+    unit = "" if sign else "%"
+    return lambda share: f"{share * 100:{sign}.1f}{unit}"
 
 
-def form_of(key: str, sign: str = "") -> Callable[[float], str]:
-    """How a metric prints: shares in percent, areas and errors with three decimals."""
-    return lambda value: (
-        f"{value * 100:{sign}.1f}{'' if sign else '%'}" if key in SHARES else f"{value:{sign}.3f}"
-    )
-
-
-def shown(value: float | None, form: Callable[[float], str]) -> str:
-    """The value as text, a dash for None."""
-    return NOT_KNOWN if value is None else form(value)
-
-
-def with_interval(value: str, interval: str) -> str:
-    """`93.9% (91.8% to 96.4%)`."""
-    return f"{value} ({interval})" if interval else value
+def known_cell(
+    value: float | None, form: Callable[[float], str], interval: Interval | None = None
+) -> Cell:
+    """A cell with the value, "-" for None."""
+    return Cell(NOT_KNOWN) if value is None else Cell(value, form, interval)
 
 
 def cut(text: str, most: int) -> str:
-    """The first characters of a text, at most so many."""
+    """Return the first characters of a text, at most so many."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def span(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
-    """`91.8% to 96.4%`; "" for None."""
-    return f"{form(interval[0])} to {form(interval[1])}" if interval else ""
+def metrics_of(score: LabelScore) -> list[LabelMetric]:
+    """Return every metric that a split has a value for, the loss last."""
+    others = [key for key in score.metrics if key not in (*NAMES, "base_rate")]
+    keys = [key for key in (*NAMES, *others, "loss") if metric_of(score, key).value is not None]
+    return [_label_metric(score, key) for key in keys]
 
 
-def metric_rows(score: Json) -> list[MetricRow]:
-    """Every metric that a split has a value for, and the loss."""
-    found = [
-        *NAMES,
-        *(key for key in section(score, "metrics") if key not in (*NAMES, "base_rate")),
-        "loss",
-    ]
-    return [_row(score, key) for key in found if quantity(score, key)[0] is not None]
-
-
-def _row(score: Json, key: str) -> MetricRow:
-    form, floor = form_of(key), section(score, "floor")
-    value, interval = quantity(score, key)
-    floor_value, floor_interval = (None, None) if key == "loss" else quantity(floor, key)
-    repeated = quantity({"metrics": section(score, "metrics_with_repeated")}, key)[0]
-    name = "Loss, nats per text" if key == "loss" else metric_name(score, key)
-    if key == "pr_auc" and (base := quantity(score, "base_rate")[0]) is not None:
-        name += f" (base rate {base:.3f})"
-    return MetricRow(
+def _label_metric(score: LabelScore, key: str) -> LabelMetric:
+    own = metric_of(score, key)
+    floor = score.floor.metrics.get(key, MetricValue())
+    repeated = score.metrics_with_repeated.get(key, MetricValue())
+    form = format_of(key)
+    return LabelMetric(
         key,
-        name,
-        shown(value, form),
-        span(interval, form),
-        "" if floor_value is None else form(floor_value),
-        span(floor_interval, form),
-        *_difference(floor, key),
-        "" if repeated is None else form(repeated),
+        _metric_name(score, key),
+        Cell(own.value, form, own.interval),
+        Cell(floor.value, form, floor.interval),
+        _difference(score.floor.difference.get(key, MetricValue()), key),
+        Cell(repeated.value, form),
     )
 
 
-def _difference(floor: Json, key: str) -> tuple[str, str, str]:
-    """The paired difference, its interval and the verdict."""
-    record, signed = section(section(floor, "difference"), key), form_of(key, "+")
-    value, interval = number(record.get("value")), pair(record)
-    if value is None:
-        return "", "", ""
-    unit = " points" if key in SHARES else ""
-    if interval is None:
-        return f"{signed(value)}{unit}", "", ""
-    is_above = interval[0] > 0
-    is_better = is_above != (key in LOWER_IS_BETTER)
-    verdict = (
-        "within chance" if interval[0] <= 0 <= interval[1] else "better" if is_better else "worse"
-    )
-    return f"{signed(value)}{unit}", span(interval, signed), verdict
+def _metric_name(score: LabelScore, key: str) -> str:
+    """`F1 of spam`, `PR-AUC (base rate 0.134)`."""
+    if key == "loss":
+        return "Loss, nats per text"
+    name = NAMES.get(key, key.replace("_", " "))
+    base_rate = metric_of(score, "base_rate").value
+    if key == "pr_auc" and base_rate is not None:
+        return f"{name} (base rate {base_rate:.3f})"
+    if key == "accuracy" and score.multiple:
+        return f"{name} (all labels of a text)"
+    if key in OF_POSITIVE and score.positive is not None:
+        return f"{name} of {score.positive}"
+    return name
 
 
-def floor_name(score: Json) -> str:
-    """Of the simple model beside; "" where there is none."""
-    return str(section(score, "floor").get("name") or "")
+def _difference(difference: MetricValue, key: str) -> Cell:
+    verdict = ""
+    if difference.interval is not None:
+        low, high = difference.interval
+        is_better = (low > 0) != (key in LOWER_IS_BETTER)
+        verdict = "better" if is_better else "worse"
+        if low <= 0 <= high:
+            verdict = "within chance"
+    unit = "points" if key in SHARES else ""
+    return Cell(difference.value, format_of(key, "+"), difference.interval, verdict, unit)
 
 
-def floor_sentence(score: Json) -> str:
-    """What the floor is, and how it was set; "" without one."""
-    settings = ", ".join(
-        f"{str(key).replace('_', ' ')} {_plain(value)}"
-        for key, value in section(section(score, "floor"), "settings").items()
-    )
-    return (
-        f"The floor is a {floor_name(score)}{f' ({settings})' if settings else ''}, trained on the"
-        " same texts."
-        if floor_name(score)
-        else ""
-    )
+def metric_table(score: LabelScore, *, with_floor: bool = True) -> Table | None:
+    """Every metric beside the floor's; columns in which nothing is known are left out."""
+    rows = [
+        (each.name, each.value, each.floor, each.difference, each.repeated.text)
+        for each in metrics_of(score)
+    ]
+    columns = ("Metric", "This model", "Floor", "Difference", "With repeated texts")
+    if not with_floor:
+        rows = [(name, value, NOTHING, NOTHING, rest) for name, value, *_, rest in rows]
+    table = table_of(columns, rows)
+    return table.without_empty_columns() if table else None
 
 
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+def other_splits_table(scores: Mapping[str, LabelScore]) -> Table | None:
+    """Metrics in rows, a column for each of these splits."""
+    metrics = {
+        split: {each.name.partition(" (base rate")[0]: each.value for each in metrics_of(score)}
+        for split, score in scores.items()
+    }
+    names = dict.fromkeys(name for by_name in metrics.values() for name in by_name)
+    columns = [f"{split}: {count_sentence(score)}" for split, score in scores.items()]
+    rows = [(name, *(by_name.get(name, NOTHING) for by_name in metrics.values())) for name in names]
+    return table_of(("Metric", *columns), rows)
+
+
+def floor_sentence(score: LabelScore) -> str:
+    """Say what the floor is, and its settings; "" without one."""
+    if not score.floor.name:
+        return ""
+    settings = [
+        f"{key.replace('_', ' ')} {_setting(value)}" for key, value in score.floor.settings.items()
+    ]
+    in_brackets = f" ({', '.join(settings)})" if settings else ""
+    return f"The floor is a {score.floor.name}{in_brackets}, trained on the same texts."
+
+
+def _setting(value: object) -> str:
     if value is None:
         return "none"
-    found = number(value)
-    return (
-        f"{found:g}"
-        if found is not None
-        else ", ".join(map(_plain, value))
-        if isinstance(value, list)
-        else str(value)
-    )
-
-
-def count_sentence(score: Json) -> str:
-    """Texts that count, and those left out because training holds them."""
-    count, repeated = number(score.get("examples")), number(score.get("repeated")) or 0
-    told = f"{count:,.0f} texts" if count is not None else "texts"
-    return (
-        f"{told}; {repeated:,.0f} more repeat training texts and do not count" if repeated else told
-    )
-
-
-def threshold_sentence(score: Json) -> str:
-    """From which probability on a label is given, by which policy, and where that was chosen; ""
-    where the most probable label is given.
-    """
-    threshold = section(score, "threshold")
-    value, policy, chosen_on = (
-        threshold.get("value"),
-        str(threshold.get("policy") or ""),
-        str(threshold.get("chosen_on") or ""),
-    )
-    chosen = (
-        "as asked for"
-        if _is_number(policy)
-        else f"policy {policy}" + f", chosen on {chosen_on}" * bool(chosen_on)
-    )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list):
-        numbers = [
-            f"{name} {shown(number(each), '{:.3f}'.format)}"
-            for name, each in zip(names_of(score), value, strict=False)
-        ]
-        return (
-            f"Thresholds ({chosen}):"
-            f" {', '.join(numbers[:MOST_LABELS])}{' ...' * (len(numbers) > MOST_LABELS)}."
-        )
-    found = number(value)
-    if found is None:
-        return ""
-    positive = score.get("positive")
-    told = f"A text is given the label {positive}" if positive is not None else "A label is given"
-    return f"{told} from a probability of {found:.3f} on ({chosen}){_at_half(score)}."
+        return ", ".join(map(_setting, value))
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def choice_sentences(score: Json, split: str) -> list[str]:
-    """Threshold, what it could not reach, and calibration; then that they flatter the split they
-    were chosen on. None where there are none.
+def count_sentence(score: LabelScore) -> str:
+    """`220 texts; 20 more repeat training texts and do not count`."""
+    texts = f"{format_number(score.examples)} texts".strip()
+    if not score.repeated:
+        return texts
+    return f"{texts}; {score.repeated:,.0f} more repeat training texts and do not count"
+
+
+def threshold_sentence(score: LabelScore) -> str:
+    """Say from which probability on a label is given, by which policy, and where that was chosen;
+    "" where the most probable label is given.
     """
-    told = [
-        each
-        for each in (
-            threshold_sentence(score),
-            *threshold_notes(score),
-            calibration_sentence(score),
-        )
-        if each
-    ]
-    return [*told, FLATTERED] if told and split == "validation" else told
+    threshold = score.threshold
+    chosen = f"policy {threshold.policy}"
+    if threshold.chosen_on:
+        chosen += f", chosen on {threshold.chosen_on}"
+    if threshold.policy.replace(".", "", 1).isdecimal():
+        chosen = "as asked for"
+    if isinstance(threshold.value, tuple):
+        numbers = [
+            f"{name} {known_cell(value, '{:.3f}'.format)}"
+            for name, value in zip(score.labels, threshold.value, strict=False)
+        ]
+        more = " ..." if len(numbers) > MOST_LABELS else ""
+        return f"Thresholds ({chosen}): {', '.join(numbers[:MOST_LABELS])}{more}."
+    if threshold.value is None:
+        return ""
+    given = "A label is given"
+    if score.positive is not None:
+        given = f"A text is given the label {score.positive}"
+    return f"{given} from a probability of {threshold.value:.3f} on ({chosen}){_at_half(score)}."
 
 
-def threshold_notes(score: Json) -> list[str]:
-    """What could not be reached."""
-    return [str(note) for note in items(section(score, "threshold").get("notes"))]
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdecimal()
-
-
-def _at_half(score: Json) -> str:
+def _at_half(score: LabelScore) -> str:
     """`; from 0.5 on: F1 93.9%, precision 97.1%`."""
-    at_half = section(score, "metrics_at_half")
-    parts = []
-    for key in ("f1", "macro_f1", "precision", "recall", "accuracy"):
-        value = quantity({"metrics": at_half}, key)[0]
-        if value is not None and not (key == "macro_f1" and main_metric(score) == "f1"):
-            parts.append(f"{key.replace('_', '-').replace('f1', 'F1')} {form_of(key)(value)}")
+    known = {key: score.metrics_at_half.get(key, MetricValue()).value for key in AT_HALF}
+    if main_metric(score) == "f1":
+        known.pop("macro_f1")
+    parts = [
+        f"{AT_HALF[key]} {format_of(key)(value)}"
+        for key, value in known.items()
+        if value is not None
+    ]
     return f"; from 0.5 on: {', '.join(parts)}" if parts else ""
 
 
-def calibration_sentence(score: Json) -> str:
-    """The temperature that the logits are divided by; "" where it is not known."""
-    temperature = number(score.get("temperature"))
+def calibration_sentence(score: LabelScore) -> str:
+    """Say by which temperature logits are divided; "" where it is not known."""
+    temperature = score.temperature
     if temperature is None:
         return ""
-    meaning = (
-        "too sure of itself before"
-        if temperature > 1.05
-        else "too unsure before"
-        if temperature < 0.95
-        else "hardly needed"
-    )
+    before = "hardly needed"
+    if temperature > 1.05:
+        before = "too sure of itself before"
+    elif temperature < 0.95:
+        before = "too unsure before"
     return (
         f"Probabilities are calibrated with temperature {temperature:.2f}, fitted on validation"
-        f" ({meaning})."
+        f" ({before})."
     )
 
 
-def label_table(score: Json) -> Table | None:
-    """Precision, recall and F1 of every label with intervals, and how many texts have it; the worst
-    first where there are many.
+def choice_sentences(score: LabelScore, split: str) -> list[str]:
+    """Return sentences on the threshold, what it could not reach, and calibration; and, for the
+    split on which they were chosen, that its scores are too good. None where there are none.
     """
-    by_label = {name: section(section(score, "by_label"), name) for name in names_of(score)}
-    if not any(by_label.values()):
+    sentences = [threshold_sentence(score), *score.threshold.notes, calibration_sentence(score)]
+    sentences = [each for each in sentences if each]
+    if sentences and split == "validation":
+        sentences.append(CHOSEN_ON_VALIDATION)
+    return sentences
+
+
+def label_table(score: LabelScore) -> Table | None:
+    """Precision, recall and F1 of every label, and how many texts have it; those with the lowest F1
+    first where there are many labels.
+    """
+    if not score.by_label:
         return None
+    by_label = {name: score.by_label.get(name, LabelMetrics()) for name in score.labels}
     names = list(by_label)
     if len(names) > MOST_LABELS:
-        names.sort(key=lambda name: _value(by_label[name], "f1", 2.0))
-    return Table(
-        ("Label", "Precision", "Recall", "F1", "Texts"),
-        tuple(_label_row(name, by_label[name]) for name in names),
-    )
+        names.sort(key=lambda name: _sortable(by_label[name].f1.value))
+    rows = [(name, *_label_cells(by_label[name])) for name in names]
+    return table_of(("Label", "Precision", "Recall", "F1", "Texts"), rows)
 
 
-def _value(record: Json, key: str, otherwise: float) -> float:
-    found = quantity({"metrics": record}, key)[0]
-    return otherwise if found is None else found
+def _sortable(f1: float | None) -> float:
+    return 2.0 if f1 is None else f1
 
 
-def _label_row(name: str, record: Json) -> tuple[str, ...]:
-    cells = []
-    for key in ("precision", "recall", "f1"):
-        value, interval = quantity({"metrics": record}, key)
-        cells.append(
-            shown(value, form_of(key))
-            + (f" [{interval[0] * 100:.1f}, {interval[1] * 100:.1f}]" if interval else "")
-        )
-    return (name, *cells, shown(number(record.get("support")), "{:,.0f}".format))
+def _label_cells(metrics: LabelMetrics) -> list[Cell]:
+    metrics_of_label = (metrics.precision, metrics.recall, metrics.f1)
+    cells = [known_cell(each.value, format_of("f1"), each.interval) for each in metrics_of_label]
+    return [*cells, known_cell(metrics.support, "{:,.0f}".format)]
 
 
-def confusion(score: Json) -> NDArray[np.int64] | None:
-    """Texts by true label (rows) and given label (columns), (C, C); None for texts with several
-    labels, and where there is none.
+def confusion(score: LabelScore) -> NDArray[np.int64] | None:
+    """Return texts by true label (rows) and given label (columns), (C, C); None for texts with
+    several labels, and where there is none.
     """
-    rows, size = items(score.get("confusion")), len(names_of(score))
-    counts = [[number(cell) for cell in items(row)] for row in rows]
-    if (
-        not size
-        or len(counts) != size
-        or any(
-            len(row) != size or any(cell is None or not 0 <= cell < MOST_TEXTS for cell in row)
-            for row in counts
-        )
-    ):
+    rows, size = score.confusion, len(score.labels)
+    if isinstance(rows, Mapping) or not size or [len(row) for row in rows] != [size] * size:
         return None
-    return np.array(counts, dtype=np.float64).astype(np.int64)
+    counts_CC = np.array(rows, dtype=np.float64)
+    is_count_CC = (counts_CC >= 0) & (counts_CC < MOST_TEXTS)
+    return counts_CC.astype(np.int64) if is_count_CC.all() else None
 
 
-def confusion_table(score: Json) -> Table | None:
-    """The matrix as cells, up to `MOST_LABELS` labels; of texts with several labels a row for each
-    label.
-    """
-    names, counts_CC = names_of(score), confusion(score)
-    if section(score, "confusion"):
-        return _yes_no_table(score)
-    if counts_CC is None or len(names) > MOST_LABELS:
+def confusion_table(score: LabelScore) -> Table | None:
+    """The matrix, up to `MOST_LABELS` labels; with several labels per text a row for each label."""
+    if isinstance(score.confusion, Mapping):
+        return _yes_no_table(score.labels, score.confusion)
+    counts_CC = confusion(score)
+    if counts_CC is None or len(score.labels) > MOST_LABELS:
         return None
-    return Table(
-        ("True label", *(f"given {name}" for name in names)),
-        tuple(
-            (name, *(f"{count:,}" for count in row))
-            for name, row in zip(names, counts_CC, strict=True)
-        ),
-    )
+    rows = [(name, *row) for name, row in zip(score.labels, counts_CC.tolist(), strict=True)]
+    return table_of(("True label", *(f"given {name}" for name in score.labels)), rows)
 
 
-def _yes_no_table(score: Json) -> Table | None:
+def _yes_no_table(
+    labels: Sequence[str], counts: Mapping[str, tuple[tuple[float | None, ...], ...]]
+) -> Table | None:
     rows = []
-    for name in names_of(score):
-        cells = [
-            number(cell)
-            for row in items(section(score, "confusion").get(name))
-            for cell in items(row)
-        ]
+    for name in labels:
+        cells = [cell for row in counts.get(name, ()) for cell in row]
         if len(cells) == 4 and None not in cells:
-            without, wrong, missed, found = (f"{cell:,.0f}" for cell in cells)
-            rows.append((name, found, missed, wrong, without))
-    return (
-        Table(
-            ("Label", "Found", "Missed", "Given wrongly", "Rightly not given"),
-            tuple(rows[:MOST_LABELS]),
-        )
-        if rows
-        else None
-    )
+            neither, wrong, missed, right = (Cell(cell) for cell in cells)
+            rows.append((name, right, missed, wrong, neither))
+    columns = ("Label", "Found", "Missed", "Given wrongly", "Rightly not given")
+    return table_of(columns, rows[:MOST_LABELS])
 
 
-def confused_pairs(score: Json) -> Table | None:
-    """Which labels are taken for which most often; None where a matrix is small enough to show, and
-    where nothing is confused.
+def confused_pairs(score: LabelScore) -> Table | None:
+    """The labels that are taken for one another most often; None where a matrix is small enough to
+    show, and where nothing is confused.
     """
-    names, counts_CC = names_of(score), confusion(score)
+    names, counts_CC = score.labels, confusion(score)
     if counts_CC is None or len(names) <= MOST_LABELS:
         return None
     wrong_CC = counts_CC * (1 - np.eye(len(names), dtype=np.int64))
-    places = [
-        place
-        for place in np.argsort(-wrong_CC, axis=None, kind="stable")[:MOST_PAIRS].tolist()
-        if wrong_CC.flat[place]
-    ]
     rows = []
-    for place in places:
+    for place in np.argsort(-wrong_CC, axis=None, kind="stable")[:MOST_PAIRS].tolist():
         true, given = divmod(place, len(names))
-        count, of_all = int(counts_CC[true, given]), int(counts_CC[true].sum())
-        rows.append(
-            (names[true], names[given], f"{count:,}", f"{count / of_all:.1%} of {of_all:,}")
-        )
-    return (
-        Table(("True label", "Given instead", "Texts", "Of the texts with the label"), tuple(rows))
-        if rows
-        else None
-    )
+        count, of_all = int(wrong_CC[true, given]), int(counts_CC[true].sum())
+        if count:
+            rows.append((names[true], names[given], count, f"{count / of_all:.1%} of {of_all:,}"))
+    return table_of(("True label", "Given instead", "Texts", "Of the texts with the label"), rows)
 
 
-def mistakes(score: Json) -> list[Mistake]:
-    """The most confident ones first."""
-    found = []
-    for record in items(score.get("mistakes")):
-        if isinstance(record, dict):
-            probability = shown(number(record.get("probability")), "{:.3f}".format)
-            label, predicted = (_names(record.get(key)) for key in ("label", "predicted"))
-            found.append(
-                Mistake(
-                    str(record.get("text") or ""),
-                    label,
-                    predicted,
-                    probability,
-                    str(record.get("where") or ""),
-                )
-            )
-    return found
-
-
-def _names(value: object) -> str:
+def label_text(label: str | tuple[str, ...] | None) -> str:
     """A label, or the labels of a text that may have several."""
-    return (
-        ", ".join(map(str, value)) or "none"
-        if isinstance(value, list)
-        else NOT_KNOWN
-        if value is None
-        else str(value)
-    )
+    if isinstance(label, tuple):
+        return ", ".join(label) or "none"
+    return NOT_KNOWN if label is None else label
 
 
-def verdict(scores: Mapping[str, Any]) -> str:
-    """The result in one sentence: the main metric with its interval, what stands beside it, and the
+def mistake_table(score: LabelScore, most_characters: int) -> Table | None:
+    """The most confident mistakes first; the note of a text says where it stands."""
+    rows = [
+        (
+            Cell(cut(each.text, most_characters) or "(empty)", note=each.where),
+            label_text(each.label),
+            label_text(each.predicted),
+            str(known_cell(each.probability, "{:.3f}".format)),
+        )
+        for each in score.mistakes
+    ]
+    return table_of(("Text", "Label", "Given", "With"), rows)
+
+
+def verdict(scores: Scores) -> str:
+    """Return the result in one sentence: the main metric with its interval, two others, and the
     floor; "" where nothing was scored.
     """
     split = main_split(scores)
     if split is None:
         return ""
-    score = label_scores(scores)[split]
-    rows = {row.key: row for row in metric_rows(score)}
-    main = rows.get(main_metric(score))
+    score = scores.labels[split]
+    metrics = {each.key: each for each in metrics_of(score)}
+    main = metrics.get(main_metric(score))
     if main is None:
         return ""
-    told = [
-        f"{main.name} {main.value}{f' (95 % interval {main.interval})' if main.interval else ''}"
-    ]
-    told += [_value_in_name(rows[key]) for key in ("pr_auc", "accuracy") if key in rows]
-    examples = number(score.get("examples"))
-    of = f"the {examples:,.0f} {split} texts" if examples is not None else f"the {split} texts"
-    text = f"On {of}: {', '.join(told)}"
-    if main.difference:
-        side = "below" if main.difference.startswith("-") else "above"
-        interval = (
-            f" (95 % interval {main.difference_interval})" if main.difference_interval else ""
-        )
-        chance = ", within chance" if main.verdict == "within chance" else ""
-        text += (
-            f"; {NAMES[main.key]} is {main.difference.lstrip('+-')} {side}"
-            f" {floor_name(score)}{interval}{chance}"
-        )
-    return f"{text}."
+    parts = [f"{main.name} {main.value.text}{_in_brackets(main.value)}"]
+    parts += [_value_in_name(metrics[key]) for key in ("pr_auc", "accuracy") if key in metrics]
+    texts = " ".join(filter(None, (format_number(score.examples), split, "texts")))
+    return f"On the {texts}: {', '.join(parts)}{_beside_floor(score, main)}."
 
 
-def _value_in_name(row: MetricRow) -> str:
+def _beside_floor(score: LabelScore, main: LabelMetric) -> str:
+    """`; F1 is 20.5 points above bag of words (95 % interval +11.5 to +30.6)`."""
+    difference = main.difference
+    if not difference.text:
+        return ""
+    side = "below" if difference.text.startswith("-") else "above"
+    text = f"; {NAMES[main.key]} is {difference.text.lstrip('+-')} {side} {score.floor.name}"
+    chance = ", within chance" if difference.note == "within chance" else ""
+    return f"{text}{_in_brackets(difference)}{chance}"
+
+
+def _in_brackets(cell: Cell) -> str:
+    return f" (95 % interval {cell.interval_text})" if cell.interval else ""
+
+
+def _value_in_name(row: LabelMetric) -> str:
     """`PR-AUC 0.957 (base rate 0.134)`."""
-    name, opening, about = row.name.partition(" (")
-    return f"{name} {row.value}{opening}{about}"
+    name, opening, rest = row.name.partition(" (")
+    return f"{name} {row.value.text}{opening}{rest}"

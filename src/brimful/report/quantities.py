@@ -1,8 +1,9 @@
 """How numbers and the names of quantities read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from brimful.base.rundir import finite
 from brimful.base.units import (
     format_bytes,
     format_count,
@@ -11,7 +12,6 @@ from brimful.base.units import (
     format_money,
 )
 from brimful.report.table import Cell, Interval
-from brimful.runs.runfiles import items, number
 
 UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 """Endings of names that are units."""
@@ -41,7 +41,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def listed(names: list[str] | tuple[str, ...]) -> str:
+def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
@@ -104,7 +104,7 @@ def format_value(key: str, value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if (known := number(value)) is not None:
+    if (known := finite(value)) is not None:
         return format_quantity(key, known)
     if isinstance(value, list):
         return ", ".join(format_value(key, part) for part in value)
@@ -115,7 +115,7 @@ def format_value(key: str, value: object) -> str:
 
 def format_number(value: object, digits: int = 0) -> str:
     """`1234.5` -> `1,234.50`; empty for what is no number."""
-    known = number(value)
+    known = finite(value)
     return "" if known is None else f"{known:,.{digits}f}"
 
 
@@ -129,6 +129,7 @@ def with_interval(
 
 
 def format_micro_batches(sizes: object) -> str:
-    """`[8, 8, 3]` -> `2 x 8 + 3`."""
-    counted = ((size, len(list(group))) for size, group in groupby(items(sizes)))
+    """`[8, 8, 3]` -> `2 x 8 + 3`; "" for what is no list."""
+    known = sizes if isinstance(sizes, list | tuple) else ()
+    counted = ((size, len(list(group))) for size, group in groupby(known))
     return " + ".join(f"{count} x {size}" if count > 1 else str(size) for size, count in counted)

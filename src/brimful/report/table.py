@@ -15,24 +15,28 @@ Value = str | float | int | bool | None
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of a table; `str(cell)` is `1.923 [1.901, 1.945]`, or "" for None.
+    """A value of a table; `str(cell)` is `1.923 [1.901, 1.945]`, or "" for None.
 
     Attributes:
         value: None where it is not known.
-        form: Formats a number of this cell, with its unit.
+        form: Formats a number of this cell.
         interval: Its 95 % interval.
         note: A word or two on it, such as "better".
+        unit: Stands after the value, and not after the ends of the interval.
     """
 
-    value: float | None
+    value: Value
     form: Callable[[float], str] = "{:,.0f}".format
     interval: Interval | None = None
     note: str = ""
+    unit: str = ""
 
     @property
     def text(self) -> str:
-        """The value alone."""
-        return "" if self.value is None else self.form(self.value)
+        """The value alone, with its unit."""
+        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        text = self.form(float(self.value or 0)) if is_number else text_of(self.value)
+        return f"{text} {self.unit}" if self.unit and text else text
 
     @property
     def interval_text(self) -> str:
@@ -45,7 +49,8 @@ class Cell:
         return f"{self.text} [{', '.join(map(self.form, self.interval))}]"
 
 
-Row = tuple[Cell | Value, ...]
+Row = tuple[object, ...]
+"""`Cell`s, and plain values that need no format or interval."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Row]) -> Table | None:
     return Table(tuple(columns), found) if found else None
 
 
-def text_of(cell: Cell | Value) -> str:
+def text_of(cell: object) -> str:
     """How a person reads a cell; "" for None."""
     if cell is None:
         return ""
@@ -106,8 +111,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def terminal_lines(table: Table | None) -> list[str]:
-    """A table as lines for a terminal; none for None."""
-    return aligned([table.columns, *table.text_rows]) if table else []
+    """A table as lines for a terminal, notes after their cells; none for None."""
+    if table is None:
+        return []
+    return aligned([table.columns, *([_with_note(cell) for cell in row] for row in table.rows)])
+
+
+def _with_note(cell: object) -> str:
+    text = text_of(cell)
+    return f"{text}, {cell.note}" if isinstance(cell, Cell) and text and cell.note else text
 
 
 def block_lines(table: Table, width: int) -> list[str]:

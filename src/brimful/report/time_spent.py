@@ -5,15 +5,9 @@ measured.
 import math
 from dataclasses import dataclass
 
+from brimful.runs import RunFolder
+from brimful.runs.measurements import stage_times_s, step_spans, training_time_s, warm_up_s
 from brimful.runs.once import once_per_run
-from brimful.runs.runfiles import (
-    RunFiles,
-    number,
-    stage_times_s,
-    step_spans,
-    training_time_s,
-    warm_up_s,
-)
 
 NAMES = {
     "compute_s": "Compute",
@@ -32,17 +26,17 @@ class TimeSpent:
     """Seconds over all sessions; the parts add up to `total_s`.
 
     Attributes:
-        compute_s: Optimizer steps, without waiting for batches. With it where that was not
+        compute_s: Optimizer steps without waiting for batches; with it where the waiting was not
             measured.
-        loader_s: The host waited for a batch; None in runs from before it was measured.
-        evaluation_s, checkpoint_s: As their records tell.
-        compile_s: What the first steps of every session took longer than steps usually take.
-        start_s: What is left: loading checkpoints, building the optimizer, writing the model,
+        loader_s: Waiting of the host for batches; None in runs from before it was measured.
+        evaluation_s, checkpoint_s: Sums over their records.
+        compile_s: How much longer the first steps of every session took than usual ones.
+        start_s: The rest: loading checkpoints, building the optimizer, writing the model,
             measuring the loader.
         lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a
             monitor.
-        device_idle_share: Of the watched time, no kernel ran on the device: a view across the
-            parts; None where it cannot be read.
+        device_idle_share: Share of the monitored time in which no kernel ran on the device, across
+            all parts; None where it cannot be read.
     """
 
     compute_s: float
@@ -77,26 +71,23 @@ class TimeSpent:
 
 
 @once_per_run
-def time_spent(run: RunFiles) -> TimeSpent | None:
-    """None where no step was timed."""
-    training_s = training_time_s(run)
-    times = stage_times_s(run)
-    if (
-        training_s is None
-        or training_s < 0
-        or not all(math.isfinite(seconds) for seconds in times.values() if seconds is not None)
-    ):
+def time_spent(run: RunFolder) -> TimeSpent | None:
+    """Return where the time went; None where no step was timed."""
+    training_s, times = training_time_s(run), stage_times_s(run)
+    if training_s is None or training_s < 0:
         return None
-    evaluation_s, checkpoint_s = (
-        max(0.0, times[f"{kind}_time_s"] or 0.0) for kind in ("evaluation", "checkpoint")
+    if not all(math.isfinite(seconds) for seconds in times.values() if seconds is not None):
+        return None
+    evaluation_s, checkpoint_s, total_s = (
+        max(0.0, times[name] or 0.0)
+        for name in ("evaluation_time_s", "checkpoint_time_s", "total_time_s")
     )
     known_s = training_s + evaluation_s + checkpoint_s
-    rest_s = max(
-        0.0, (times["total_time_s"] or 0.0) - known_s
-    )  # a killed session does not tell how long it was
+    # The records of a killed session do not say how long it was.
+    rest_s = max(0.0, total_s - known_s)
     compile_s = min(warm_up_s(run), rest_s)
     loader_s = _loader_s(run, training_s)
-    idle = run.monitored.mean("device_utilization")
+    busy_share = run.monitored.mean("device_utilization")
     return TimeSpent(
         compute_s=training_s - (loader_s or 0.0),
         loader_s=loader_s,
@@ -105,22 +96,22 @@ def time_spent(run: RunFiles) -> TimeSpent | None:
         compile_s=compile_s,
         start_s=rest_s - compile_s,
         lost_s=_lost_s(run, known_s + rest_s),
-        device_idle_share=None if idle is None else 1 - idle,
+        device_idle_share=None if busy_share is None else 1 - busy_share,
     )
 
 
-def _loader_s(run: RunFiles, training_s: float) -> float | None:
+def _loader_s(run: RunFolder, training_s: float) -> float | None:
     waits = [
-        count * min(max(wait_s, 0.0), record["step_time_s"])
-        for count, record in step_spans(run)
-        if (wait_s := number(record.get("loader_wait_s"))) is not None
+        count * min(max(step.loader_wait_s, 0.0), step.step_time_s or 0.0)
+        for count, step in step_spans(run)
+        if step.loader_wait_s is not None
     ]
     return min(sum(waits), training_s) if waits else None
 
 
-def _lost_s(run: RunFiles, told_s: float) -> float:
-    """What was watched beyond the time that the run's journal accounts for, where a session did not
-    end by itself.
+def _lost_s(run: RunFolder, known_s: float) -> float:
+    """Return the time that the monitor saw beyond `known_s`, which the journal accounts for; 0
+    where every session ended by itself.
     """
     was_killed = any(not session.is_ended for session in run.monitored.sessions[:-1])
-    return max(0.0, run.monitored.covered_s - told_s) if was_killed else 0.0
+    return max(0.0, run.monitored.covered_s - known_s) if was_killed else 0.0

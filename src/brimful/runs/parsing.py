@@ -116,7 +116,8 @@ def _reader(hint: Any) -> Reader:
         keeps_none = _is_optional(arguments[0])
         return functools.partial(_entries, origin, _reader(arguments[0]), keeps_none)
     if origin in (Mapping, dict):
-        return functools.partial(_by_key, _KEYS[arguments[0]], _reader(arguments[1]))
+        keeps_none = arguments[1] is Any
+        return functools.partial(_by_key, _KEYS[arguments[0]], _reader(arguments[1]), keeps_none)
     return _PLAIN.get(hint) or _object_reader(hint)
 
 
@@ -151,12 +152,15 @@ def _entries(kind: type, read: Reader, keeps_none: bool, value: object) -> Any:
     return kind(entry for entry in entries if keeps_none or entry is not None)
 
 
-def _by_key(read_key: Reader, read: Reader, value: object) -> dict[Any, Any] | None:
-    """Return the entries of a mapping without those of another type."""
+def _by_key(
+    read_key: Reader, read: Reader, keeps_none: bool, value: object
+) -> dict[Any, Any] | None:
+    """Return the entries of a mapping; those of another type are left out."""
     if not isinstance(value, dict):
         return None
     entries = ((read_key(key), read(entry)) for key, entry in value.items())
-    return {key: entry for key, entry in entries if key is not None and entry is not None}
+    known = ((key, entry) for key, entry in entries if key is not None)
+    return {key: entry for key, entry in known if keeps_none or entry is not None}
 
 
 def _bounds(value: object) -> Bounds | None:

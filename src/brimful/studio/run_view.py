@@ -38,12 +38,12 @@ def run_view(run_folder: Path) -> str:
     return render(
         "run.html.j2",
         run=run,
-        status=headline.status(run.old),
-        sentence=headline.sentence(run.old),
-        verdict=headline.verdict(run.old),
-        predictions=predictions(run.old)[0],
-        time=time_view(run.old),
-        curves=_drawn(curves(run.old)),
+        status=headline.status(run),
+        sentence=headline.sentence(run),
+        verdict=headline.verdict(run),
+        predictions=predictions(run)[0],
+        time=time_view(run),
+        curves=_drawn(curves(run)),
         samples=run.samples[-MAX_SAMPLES:],
     )
 
@@ -55,7 +55,7 @@ def report_view(run_folder: Path) -> str:
         RunFolderError: not a run folder.
     """
     run = read_run(run_folder)
-    return render("frame.html.j2", title=f"Report of {run.name}", page=render_report(run.old))
+    return render("frame.html.j2", title=f"Report of {run.name}", page=render_report(run))
 
 
 def comparison_view(run_folders: Sequence[Path]) -> str:

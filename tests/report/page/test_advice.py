@@ -12,7 +12,7 @@ import yaml
 
 from brimful.recipe import load
 from brimful.report.page.advice import Advice, advice
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 GIB = 2**30
 MIB = 2**20
@@ -273,7 +273,8 @@ def bounded(reason: str) -> dict[str, Any]:
     return {
         "choices": [choice],
         "micro_batch": 8,
-        "predicted": {},
+        "accumulation": 1,
+        "predicted": {"peak_memory_bytes": 7 * GIB},
         "predicted_interval": {"peak_memory_bytes": [6 * GIB, 8 * GIB]},
     }
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brimful.report.page.csv_tables import CsvTable, csv_tables, of_records
-from brimful.report.tasks import read_tasks
-from brimful.runs.runfiles import read_run
+from brimful.report.page.csv_tables import csv_files, records_table
+from brimful.report.table import Table, csv_text
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 
 
-def tables_of(folder: Path) -> dict[str, CsvTable]:
-    return {table.name: table for table in csv_tables(read_run(folder), read_tasks(folder))}
+def tables_of(folder: Path) -> dict[str, Table]:
+    return {file.name: file.table for file in csv_files(read_run(folder))}
 
 
-def rows_of(table: CsvTable) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(table.text())))
+def rows_of(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(csv_text(table))))
 
 
 def test_predictions_are_numbers_whose_unit_ends_the_name_of_the_quantity(new_run: MakeRun) -> None:
@@ -93,7 +93,7 @@ def test_cells_with_commas_and_line_ends_come_back_as_they_were() -> None:
         {"text": 'a, "b"\nc', "size": 1.5, "of": {"x": None}},
         {"other": [1, 2]},
     ]
-    table = of_records("odd", "", records)
+    table = records_table(records)
     assert table is not None
     assert rows_of(table) == [
         {"text": 'a, "b"\nc', "size": "1.5", "of_x": "", "other": ""},

@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.report.page.files import drawings, write_files
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

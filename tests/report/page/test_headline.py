@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from brimful.report.page import headline
-from brimful.report.tasks import Tasks
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
-NO_TASKS = Tasks({}, {})
 
 
 def test_the_sentence_names_model_length_data_device_and_time(new_run: MakeRun) -> None:
@@ -39,7 +37,7 @@ def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(new_run: MakeRun
         new_run(last_step=1, plan=None, environment=None, data=None, recipe=None, metrics=[])
     )
     assert headline.sentence(run) == "A language model has been trained."
-    assert headline.cards(run, NO_TASKS) == []
+    assert headline.cards(run) == []
     assert headline.score_bars(run) == []
     assert headline.verdict(run) == ""
 
@@ -90,7 +88,7 @@ def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
 
 
 def test_cards_show_what_is_known(new_run: MakeRun) -> None:
-    values = {card.name: card.value for card in headline.cards(read_run(new_run()), NO_TASKS)}
+    values = {card.name: card.value for card in headline.cards(read_run(new_run()))}
     assert values["Bits per byte"] == "1.418"
     assert values["Time in all"] == "2m 58s"
     assert set(values) == {
@@ -105,15 +103,12 @@ def test_cards_show_what_is_known(new_run: MakeRun) -> None:
 
 
 def test_cards_have_the_interval_or_the_prediction_below(new_run: MakeRun) -> None:
-    details = {card.name: card.detail for card in headline.cards(read_run(new_run()), NO_TASKS)}
+    details = {card.name: card.detail for card in headline.cards(read_run(new_run()))}
     assert details["Bits per byte"] == "95 %: 1.390\N{EN DASH}1.446"
     assert details["Tokens per second"] == "predicted 13.20k"
     assert details["Peak memory"] == "predicted 1.22 GiB"
     assert details["Time in all"] == "predicted 2m 48s"
-    bare = {
-        card.name: card.detail
-        for card in headline.cards(read_run(new_run("bare", plan=None)), NO_TASKS)
-    }
+    bare = {card.name: card.detail for card in headline.cards(read_run(new_run("bare", plan=None)))}
     assert (bare["Tokens per second"], bare["Peak memory"], bare["Time in all"]) == (
         "at the median step",
         "highest step",

@@ -1,5 +1,6 @@
 """report.html is one escaped, self-contained, well-formed page for every state of a run folder."""
 
+import copy
 import itertools
 import json
 import random
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
+from brimful.report.page.data_page import leakage_table, split_table, tokenizer_table
+from brimful.report.page.facts import environment_table
 from brimful.report.page.html import write_report
+from brimful.report.page.plan_page import plan_table, sequence_batch
+from brimful.report.page.score_tables import document_scores
+from brimful.report.predictions import comparisons, memory_terms
+from brimful.report.scores import baselines
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
@@ -465,3 +473,65 @@ def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: 
     page = page_of(folder)
     assert "Predicted and measured" in page.text
     assert page.wrong == page.open == []
+
+
+def test_a_missing_file_is_named_and_its_tables_are_absent(new_run: MakeRun) -> None:
+    run = read_run(new_run(last_step=3, plan=None, data=None, environment=None, recipe=None))
+    assert set(run.problems) == {
+        "recipe.yaml",
+        "plan.json",
+        "environment.json",
+        "data.json",
+        "samples.jsonl",
+        "scores.json",
+    }
+    assert (
+        run.problems["plan.json"]
+        == "plan.json (the plan and its predictions) is not in the run folder."
+    )
+    builders = (
+        plan_table,
+        split_table,
+        tokenizer_table,
+        leakage_table,
+        environment_table,
+        document_scores,
+    )
+    assert [build(run) for build in builders] == [None] * len(builders)
+    assert comparisons(run) == []
+
+
+def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
+    plan = {
+        "predicted": [1],
+        "choices": {"a": 1},
+        "memory_terms": {"weights": "many"},
+        "micro_batch": "4",
+    }
+    run = read_run(
+        new_run(
+            plan=plan,
+            data={"splits": 3, "tokenizer": None},
+            scores={"validation": 2, "test": {"loss": None, "baselines": []}},
+            metrics=[{"kind": "step"}],
+        )
+    )
+    assert comparisons(run) == []
+    assert memory_terms(run) == []
+    assert plan_table(run) is split_table(run) is None
+    assert baselines(run) == []
+    assert sequence_batch(run) == ""
+
+
+def test_reading_and_building_tables_changes_nothing(new_run: MakeRun) -> None:
+    run = read_run(new_run())
+    before = copy.deepcopy(run)
+    for table in (
+        comparisons,
+        document_scores,
+        environment_table,
+        baselines,
+        memory_terms,
+    ):
+        table(run)
+    assert run == before

@@ -12,16 +12,8 @@ import pytest
 
 from brimful.report.page import headline
 from brimful.report.page.html import write_report
-from brimful.report.page.label_page import (
-    conflict_table,
-    duplicate_table,
-    label_count_table,
-    labels_view,
-    repeat_table,
-    text_table,
-)
-from brimful.report.tasks import Tasks
-from brimful.runs.runfiles import read_run
+from brimful.report.page.label_page import labels_view
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 LabelScore = Callable[..., dict[str, Any]]
@@ -153,22 +145,21 @@ def test_a_view_tells_what_there_is_of_it(
     )
     assert view is not None
     assert several is not None
-    assert (view.split, view.has_floor, view.has_differences, view.has_repeated) == (
-        "test",
-        True,
-        True,
-        True,
+    assert view.split == "test"
+    assert view.metrics is not None
+    assert view.metrics.columns == (
+        "Metric",
+        "This model",
+        "Floor",
+        "Difference",
+        "With repeated texts",
     )
     assert view.others is not None
     assert view.others.columns[1].startswith("validation: 220 texts")
-    assert (several.has_floor, several.has_differences, several.has_repeated, several.others) == (
-        False,
-        False,
-        False,
-        None,
-    )
+    assert several.metrics is not None
+    assert (several.metrics.columns, several.others) == (("Metric", "This model"), None)
     assert several.matrix is not None
-    assert several.sentences[-1].endswith("flatters the scores there.")
+    assert several.sentences[-1].endswith("a little too good.")
     assert labels_view(read_run(labelled_run("bare", scores={}))) is None
 
 
@@ -188,7 +179,8 @@ def test_a_long_text_is_cut(labelled_run: MakeRun, two_splits: dict[str, Any]) -
     }
     view = labels_view(read_run(labelled_run(scores={"test": score})))
     assert view is not None
-    assert view.mistakes[0].text == "x" * 400 + "..."
+    assert view.mistakes is not None
+    assert view.mistakes.text_rows[0][0] == "x" * 400 + "..."
 
 
 def test_a_classifier_in_training_tells_its_best_evaluation_so_far(labelled_run: MakeRun) -> None:
@@ -204,38 +196,10 @@ def test_a_classifier_in_training_tells_its_best_evaluation_so_far(labelled_run:
 def test_the_first_cards_are_the_metrics_that_count(
     labelled_run: MakeRun, two_splits: dict[str, Any]
 ) -> None:
-    cards = headline.cards(read_run(labelled_run(scores=two_splits)), Tasks({}, {}))
+    cards = headline.cards(read_run(labelled_run(scores=two_splits)))
     f1 = two_splits["test"]["metrics"]["f1"]
     assert [card.name for card in cards[:3]] == ["F1 of spam", "PR-AUC", "Accuracy"]
     assert (cards[0].value, cards[0].detail) == (
         f"{f1['value']:.1%}",
         f"95 %: {f1['low'] * 100:.1f}\N{EN DASH}{f1['high'] * 100:.1f}%",
     )
-
-
-def test_tables_of_the_data_count_texts_labels_and_repeats(labelled_run: MakeRun) -> None:
-    data = read_run(labelled_run()).data
-    texts, labels, repeats = text_table(data), label_count_table(data), duplicate_table(data)
-    assert texts is not None
-    assert texts.text_rows[0] == ("train", "1,000", "8", "60", "171")
-    assert labels is not None
-    assert labels.text_rows == (
-        ("ham", "800 (80.0%)", "96 (80.0%)", "192 (80.0%)"),
-        ("spam", "200 (20.0%)", "24 (20.0%)", "48 (20.0%)"),
-    )
-    assert repeats is not None
-    assert [row[0] for row in repeats.text_rows] == ["train", "test"]
-    assert repeats.text_rows[1] == ("test", "240", "9", "12", "8", "20", "1")
-    for table in (text_table, label_count_table, duplicate_table, repeat_table, conflict_table):
-        assert table({"splits": {"train": {"documents": 3}}, "duplicates": 3}) is None
-
-
-def test_counts_of_many_labels_end_with_how_many_more_there_are() -> None:
-    counts = {f"intent {number}": number for number in range(30)}
-    table = label_count_table(
-        {"splits": {"train": {"texts": sum(counts.values()), "labels": counts}}}
-    )
-    assert table is not None
-    assert table.text_rows[0] == ("intent 29", "29 (6.7%)")
-    assert table.text_rows[-1] == ("10 more", "")
-    assert len(table.text_rows) == 21

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brimful.report.page.html import render_report
 from brimful.report.page.layers import layer_tables
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 
 def test_every_layer_has_a_row(fresh_text_run: Callable[..., Path]) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as Xml
 
 from brimful.base.units import GIB
 from brimful.report.page.memory_page import MemoryView, memory_view
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 GPU_PLAN = {

@@ -12,7 +12,7 @@ import pytest
 
 from brimful.report.drawing import VARIABLES
 from brimful.report.page.plots import MAX_POINTS, curves, running_minutes, smooth, thin
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

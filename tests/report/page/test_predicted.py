@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from brimful.report.page.predicted import origin_table, predictions
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.report.page.recovery_points import RecoveryView, recovery_view
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

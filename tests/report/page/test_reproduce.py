@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from brimful.report.page.time_page import time_view
-from brimful.runs.runfiles import read_run
+from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 

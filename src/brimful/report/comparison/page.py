@@ -13,7 +13,6 @@ from urllib.parse import quote
 from brimful.base.dotted import flatten
 from brimful.base.rundir import write_text_atomically
 from brimful.base.units import format_duration
-from brimful.report import tables
 from brimful.report.bars import Part, parts
 from brimful.report.comparison.compare import PairComparison, RunComparison, compare
 from brimful.report.comparison.plots import MOST_RUNS, overlays
@@ -25,9 +24,9 @@ from brimful.report.comparison.variants import distinct_names
 from brimful.report.page import headline, html
 from brimful.report.page.predicted import MAIN
 from brimful.report.page.time_page import PLACES
+from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
 from brimful.report.quantities import MINUS, format_error, format_quantity
 from brimful.report.table import Cell, Row, Table, table_of
-from brimful.report.tables import PREDICTED_NAMES
 from brimful.report.time_spent import NAMES, time_spent
 from brimful.runs import RunFolder, read_run
 from brimful.runs.measurements import measured
@@ -178,16 +177,16 @@ def _predictions(runs: NamedRuns) -> Table | None:
     """Return quantities in rows and runs in columns: what was measured, below it what was predicted
     and the error. None where nothing was measured.
     """
-    by_run = [{each.key: each for each in tables.comparisons(run.old)} for _, run in runs]
+    by_run = [{each.key: each for each in comparisons(run)} for _, run in runs]
     rows: list[Row] = []
     for key in MAIN:
-        cells = [_prediction_cell(comparisons.get(key)) for comparisons in by_run]
+        cells = [_prediction_cell(known.get(key)) for known in by_run]
         if any(cell.text for cell in cells):
             rows.append((PREDICTED_NAMES.get(key, key), *cells))
     return table_of(("", *(name for name, _ in runs)), rows)
 
 
-def _prediction_cell(prediction: tables.Comparison | None) -> Cell:
+def _prediction_cell(prediction: Comparison | None) -> Cell:
     if prediction is None:
         return Cell(None)
     form = partial(format_quantity, prediction.key)
@@ -199,7 +198,7 @@ def _prediction_cell(prediction: tables.Comparison | None) -> Cell:
 
 def _seconds_by_purpose(run: RunFolder) -> dict[str, float]:
     """Return what a run's time was spent on, in seconds; nothing for a run without timed steps."""
-    spent = time_spent(run.old)
+    spent = time_spent(run)
     seconds = {key: getattr(spent, key, None) or 0.0 for key in PLACES}
     return {key: value for key, value in seconds.items() if value}
 
@@ -244,8 +243,8 @@ def _run(name: str, run: RunFolder, path: Path) -> dict[str, str]:
     ]
     return {
         "name": name,
-        "status": headline.status(run.old),
-        "sentence": headline.sentence(run.old),
+        "status": headline.status(run),
+        "sentence": headline.sentence(run),
         "extra": ", ".join(extra),
         "link": link,
     }

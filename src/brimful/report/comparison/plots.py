@@ -136,7 +136,7 @@ def _speed(runs: NamedRuns) -> Drawing | None:
 
 
 def _memory(runs: NamedRuns) -> Drawing | None:
-    measured = [measured_memory(run.old) for _, run in runs]
+    measured = [measured_memory(run) for _, run in runs]
     curves = [Curve(place, *points) for place, points in enumerate(measured) if points is not None]
     highest = max((float(curve.y_N.max()) for curve in curves), default=0.0)
     if not highest:

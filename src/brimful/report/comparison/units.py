@@ -8,9 +8,9 @@ from brimful.evaluation.metric import split_kind
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.results import OF_LAYERS
 from brimful.report.comparison.variants import Variant
+from brimful.report.predictions import PREDICTED_NAMES
 from brimful.report.quantities import capitalised, format_quantity, label
 from brimful.report.table import Cell, Row, Table
-from brimful.report.tables import PREDICTED_NAMES
 
 
 @dataclass(frozen=True)

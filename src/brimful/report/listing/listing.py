@@ -13,14 +13,8 @@ from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, finite, read_journal, writer_of
-from brimful.report.commands import (
-    STUDY_FILES,
-    STUDY_RECIPE,
-    continue_command,
-    is_several,
-    name_of,
-    use_command,
-)
+from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
+from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
 from brimful.report.listing.score import main_score_text
 from brimful.report.live.status import (
@@ -39,6 +33,7 @@ from brimful.runs.files import (
     RECIPE_FILE,
     STATUS_FILE,
     STUDY_FILE,
+    STUDY_RECIPE,
 )
 from brimful.runs.folder import RunFolder, empty_run
 from brimful.runs.parsing import mapping, parse
@@ -345,7 +340,7 @@ def _command(run: RunFolder, status: RunStatus) -> str:
         case "running":
             return f"brimful watch {name_of(run.folder)}"
         case "finished" if not status.is_mirrored:
-            return use_command(run.old)
+            return use_command(run)
     command = continue_command(
         run.folder, command=run.environment.command, is_mirrored=status.is_mirrored
     )

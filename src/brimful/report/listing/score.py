@@ -2,10 +2,9 @@
 
 from brimful.report import labels
 from brimful.report.comparison.results import title
-from brimful.report.labels import label_scores, main_split, metric_rows, span, with_interval
-from brimful.report.quantities import format_score
-from brimful.report.tables import best_evaluation, main_score
-from brimful.report.tasks import SIDE_METRICS
+from brimful.report.scores import best_evaluation, main_score
+from brimful.report.table import Cell
+from brimful.report.tasks import main_metric, metric_cell
 from brimful.runs import RunFolder
 from brimful.runs.tasks import TaskSummary
 
@@ -24,35 +23,30 @@ def main_score_text(run: RunFolder) -> str:
 
 
 def _label_score(run: RunFolder) -> str:
-    scores = run.old.scores
-    split = main_split(scores)
+    split = labels.main_split(run.scores)
     if split is not None:
-        score = label_scores(scores)[split]
+        score = run.scores.labels[split]
         main = labels.main_metric(score)
-        row = next((row for row in metric_rows(score) if row.key == main), None)
-        return "" if row is None else f"{row.name} {with_interval(row.value, row.interval)}"
-    best = best_evaluation(run.old) or {}
-    watched = labels.watched(best)
-    if not watched:
+        metric = next((each for each in labels.metrics_of(score) if each.key == main), None)
+        return f"{metric.name} {_with_interval(metric.value)}" if metric else ""
+    best = best_evaluation(run)
+    watched = labels.watched(best.values) if best else {}
+    if best is None or not watched:
         return ""
     key, value = next(iter(watched.items()))
-    return f"{labels.WATCHED[key]} {labels.form_of(key)(value)} so far, step {best.get('step')}"
+    return f"{labels.WATCHED[key]} {labels.format_of(key)(value)} so far, step {best.step}"
 
 
 def _task_score(summary: TaskSummary) -> str:
     """Return the first metric that says how good answers are, "" where it has no value."""
-    name = next((name for name in summary.metrics if name not in SIDE_METRICS), None)
-    metric = summary.metrics[name] if name is not None else None
-    if name is None or metric is None or metric.value is None:
+    name, metric = main_metric(summary)
+    if metric.value is None:
         return ""
-    unit = "share" if metric.unit == "share" else ""
-    interval = span(metric.interval, lambda end: format_score(end, unit))
-    value = format_score(metric.value, metric.unit)
-    return f"{title(summary.task, name)} {with_interval(value, interval)}"
+    return f"{title(summary.task, name)} {_with_interval(metric_cell(metric))}"
 
 
 def _text_score(run: RunFolder) -> str:
-    score = main_score(run.old)
+    score = main_score(run)
     if score is None:
         return ""
     so_far = ""
@@ -60,11 +54,16 @@ def _text_score(run: RunFolder) -> str:
         when = "while training" if run.is_finished else "so far"
         so_far = f" {when}, {score.name.rpartition(', ')[2]}"
     if run.kind.continues_text and not run.is_tuned and score.bits_per_byte is not None:
-        value = f"{score.bits_per_byte:.3f} bits/byte"
-        interval = span(score.bits_per_byte_interval, "{:.3f}".format)
-        return with_interval(value, interval) + so_far
+        value, interval = score.bits_per_byte, score.bits_per_byte_interval
+        bits = Cell(value, "{:.3f}".format, interval, unit="bits/byte")
+        return f"{_with_interval(bits)}{so_far}"
     if score.loss is None:
         return ""
     unit = "nats/masked token" if run.kind.fills_masks else "nats/token"
-    interval = span(score.loss_interval, "{:.3f}".format)
-    return with_interval(f"loss {score.loss:.3f} {unit}", interval) + so_far
+    loss = Cell(score.loss, "{:.3f}".format, score.loss_interval, unit=unit)
+    return f"loss {_with_interval(loss)}{so_far}"
+
+
+def _with_interval(cell: Cell) -> str:
+    """`93.9% (91.8% to 96.4%)`."""
+    return f"{cell.text} ({cell.interval_text})" if cell.interval else cell.text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from brimful.base.discover import close_names
 from brimful.recipe.base import folder_name
-from brimful.report.commands import STUDY_FILES, STUDY_RECIPE, continue_command, is_several, name_of
+from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.listing.listing import (
     finished_count,
     is_run,
@@ -25,7 +25,7 @@ from brimful.report.live.status import (
 from brimful.report.live.tail import Tail
 from brimful.report.live.watched import Tell, Watched
 from brimful.runs.facts import EnvironmentFacts
-from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE
+from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE, STUDY_RECIPE
 from brimful.runs.parsing import parse
 
 START_WAIT_S = 60.0

@@ -1,33 +1,32 @@
-"""What would make the next run faster or safer: only where this one measured both that something
-cost time or room, and how much.
+"""What would make the next run faster or safer. Something is advised only where this run measured how
+much time or memory it cost.
 """
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from brimful.base.units import format_bytes, format_duration
-from brimful.report.quantities import format_step_time
+from brimful.report.quantities import format_step_time, listed
 from brimful.report.time_spent import TimeSpent, time_spent
-from brimful.runs.runfiles import Json, RunFiles, items, measured, number, pair, section, series
+from brimful.runs import RunFolder
+from brimful.runs.measurements import measured
+from brimful.runs.records import LoaderRecord
 
 WORTH_S = 5.0
-"""What took less time in the whole run is left alone, whatever its share."""
+"""Nothing is advised on what took less time in the whole run."""
 WAITED_SHARE = 0.05
 FASTER = 1.1
-"""A number of loader threads is recommended that makes batches at least so many times as fast, and
-no more of them than come close to the best.
+"""Loader threads are advised that make batches at least so many times as fast: the fewest that come
+within this factor of the fastest.
 """
 EVALUATION_SHARE, EVALUATION_GOAL = 0.20, 0.10
 CHECKPOINT_SHARE, CHECKPOINT_GOAL = 0.05, 0.02
 THROTTLED_SHARE = 0.05
 SWAPPED_BYTES = 64 * 2**20
-"""Less is what systems move out of any idle program."""
+"""Systems move less than that out of any idle program."""
 CHECKPOINTS_LEFT = 3
-"""Room on the disk below that of so many further checkpoints is told: one is written while the old
-ones are still there.
-"""
+"""The disk should have room for so many more: a checkpoint is written before old ones go."""
 POWER_REASONS = frozenset({"power cap", "power brake"})
 
 
@@ -51,36 +50,33 @@ class Advice:
         return f"{self.text}: {self.change}" if self.change else f"{self.text}."
 
 
-def advice(run: RunFiles) -> list[Advice]:
-    """What costs most first. Empty where nothing stands out, and where nothing was measured."""
+def advice(run: RunFolder) -> list[Advice]:
+    """Return what costs most first. Empty where nothing stands out, and where nothing was measured."""
+    others = (_throttling(run), _swap(run), _memory(run), _disk(run))
+    return [*_on_time(run), *(each for each in others if each is not None)]
+
+
+def _on_time(run: RunFolder) -> list[Advice]:
     spent = time_spent(run)
-    timed: list[tuple[float, Advice]] = []
-    if spent is not None:
-        looks = (
-            (spent.loader_s or 0.0, _loader),
-            (spent.evaluation_s, _evaluation),
-            (spent.checkpoint_s, _checkpoints),
-            (spent.compile_s, _compiling),
-        )
-        timed = [
-            (seconds, found)
-            for seconds, look in looks
-            if seconds >= WORTH_S and (found := look(run, spent)) is not None
-        ]
-    furthest = max((_interval(found) for _, found in timed), default=0)
-    change = f"evaluation.every={furthest}"  # two values of one key would contradict each other
-    timed = [
-        (seconds, replace(found, change=change) if _interval(found) else found)
-        for seconds, found in timed
-    ]
-    others: tuple[Callable[[RunFiles], Advice | None], ...] = (_throttling, _swap, _memory, _disk)
-    told = [found for _, found in sorted(timed, key=lambda entry: -entry[0])]
-    return told + [found for look in others if (found := look(run)) is not None]
+    if spent is None:
+        return []
+    checks = (
+        (spent.loader_s or 0.0, _loader),
+        (spent.evaluation_s, _evaluation),
+        (spent.checkpoint_s, _checkpoints),
+        (spent.compile_s, _compiling),
+    )
+    costly = sorted((check for check in checks if check[0] >= WORTH_S), key=lambda check: -check[0])
+    results = [check(run, spent) for _, check in costly]
+    found = [each for each in results if each is not None]
+    # Two values of one key would contradict each other: the larger one serves both.
+    every = f"evaluation.every={max(map(_interval, found), default=0)}"
+    return [replace(each, change=every) if _interval(each) else each for each in found]
 
 
-def _interval(found: Advice) -> int:
-    """Steps between evaluations that it advises; 0 where it advises something else."""
-    key, _, value = found.change.partition("=")
+def _interval(each: Advice) -> int:
+    """The steps between evaluations that are advised; 0 where something else is."""
+    key, _, value = each.change.partition("=")
     return int(value) if key == "evaluation.every" else 0
 
 
@@ -88,106 +84,87 @@ def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _loader(run: RunFiles, spent: TimeSpent) -> Advice | None:
-    """Only with a measurement of other numbers of threads."""
-    share, records = spent.waiting_share, run.of_kind("loader")
-    if share is None or share <= WAITED_SHARE or not records:
+def _loader(run: RunFolder, spent: TimeSpent) -> Advice | None:
+    """Advise on loader threads, where other numbers of them were measured."""
+    share = spent.waiting_share
+    if share is None or share <= WAITED_SHARE or not run.loader_records:
         return None
-    rates = {
-        int(workers): seconds
-        for workers, value in section(records[-1], "seconds_per_batch").items()
-        if (seconds := number(value) or 0.0) > 0 and workers.isdigit()
-    }
-    now = int(number(records[-1].get("loader_workers")) or 0)
-    before_s = rates.get(max(now, 1))
+    record = run.loader_records[-1]
+    times_s = {count: time_s for count, time_s in record.seconds_per_batch.items() if time_s > 0}
+    now = record.loader_workers
+    before_s = times_s.get(max(now, 1))
     if before_s is None:
         return None
-    told = (
-        f"steps waited {_percent(share)} of their time for data: {_batch_times(rates, records[-1])}"
-    )
-    best_s = min(rates.values())
-    enough = min(workers for workers, seconds in rates.items() if seconds <= FASTER * best_s)
-    if now == 0 or (enough > now and before_s / rates[enough] >= FASTER):
-        return Advice("loader", told, f"plan.loader_workers={enough}")
-    return Advice(
-        "loader", f"{told}; more threads do not help, and shorter or simpler examples would"
-    )
+    text = f"steps waited {_percent(share)} of their time for data: {_batch_times(times_s, record)}"
+    fastest_s = min(times_s.values())
+    enough = min(count for count, time_s in times_s.items() if time_s <= FASTER * fastest_s)
+    if now == 0 or (enough > now and before_s / times_s[enough] >= FASTER):
+        return Advice("loader", text, f"plan.loader_workers={enough}")
+    text += "; more threads do not help, and shorter or simpler examples would"
+    return Advice("loader", text)
 
 
-def _batch_times(rates: dict[int, float], record: Json) -> str:
+def _batch_times(times_s: dict[int, float], record: LoaderRecord) -> str:
     """`making a batch took 40 ms with 1 worker, 22 ms with 2 (measured at the end, n = 20 and
     38)`.
     """
-    counts = [number(section(record, "batches").get(str(workers))) for workers in rates]
-    sizes = [f"{count:.0f}" for count in counts if count is not None]
-    first, *others = (
-        f"{format_step_time(seconds)} with {workers}" for workers, seconds in rates.items()
-    )
-    number_of = f", n = {_listed(sizes)}" if sizes else ""
+    first, *others = (f"{format_step_time(each)} with {count}" for count, each in times_s.items())
+    sizes = [f"{record.batches[count]:.0f}" for count in times_s if count in record.batches]
+    batches = f", n = {listed(sizes)}" if sizes else ""
     return (
         f"making a batch took {', '.join([f'{first} worker', *others])} (measured at the end,"
-        f" nothing beside it{number_of})"
+        f" nothing beside it{batches})"
     )
 
 
-def _listed(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _evaluation(run: RunFiles, spent: TimeSpent) -> Advice | None:
-    share, count = spent.share(spent.evaluation_s), len(run.of_kind("evaluation"))
+def _evaluation(run: RunFolder, spent: TimeSpent) -> Advice | None:
+    share, count = spent.share(spent.evaluation_s), len(run.evaluations)
     every = _steps_between(run, count, spent.evaluation_s, spent.total_s, EVALUATION_GOAL)
     if share <= EVALUATION_SHARE or count < 2 or every is None:
         return None
-    took = (
+    text = (
         f"{_percent(share)} of the time went into {count} evaluations of"
-        f" {format_duration(spent.evaluation_s / count)} each"
+        f" {format_duration(spent.evaluation_s / count)} each; with fewer, at most"
+        f" {_percent(EVALUATION_GOAL)}"
     )
-    return Advice(
-        "evaluation",
-        f"{took}; with fewer, at most {_percent(EVALUATION_GOAL)}",
-        f"evaluation.every={every}",
-    )
+    return Advice("evaluation", text, f"evaluation.every={every}")
 
 
-def _checkpoints(run: RunFiles, spent: TimeSpent) -> Advice | None:
-    """Every evaluation is followed by a checkpoint, so where there are about as many of both,
-    evaluations have to become fewer.
+def _checkpoints(run: RunFolder, spent: TimeSpent) -> Advice | None:
+    """Advise on checkpoints. One follows every evaluation, so where there are about as many of
+    both, evaluations have to become fewer.
     """
-    share, records = spent.share(spent.checkpoint_s), run.of_kind("checkpoint")
-    if share <= CHECKPOINT_SHARE or len(records) < 2:
+    share, count = spent.share(spent.checkpoint_s), len(run.checkpoints)
+    if share <= CHECKPOINT_SHARE or count < 2:
         return None
-    took = (
-        f"{_percent(share)} of the time went into {len(records)} checkpoints of"
-        f" {format_duration(spent.checkpoint_s / len(records))}"
+    text = (
+        f"{_percent(share)} of the time went into {count} checkpoints of"
+        f" {format_duration(spent.checkpoint_s / count)}"
     )
-    size = max(series(records, "bytes")[1], default=None)
-    told = f"{took}{f' and {format_bytes(size)}' if size else ''} each"
-    if len(records) > 1.5 * len(run.of_kind("evaluation")):
-        if section(run.recipe, "checkpoint").get("every", "auto") == "auto":
-            return Advice("checkpoint", f"{told}; a faster disk takes less", "run.folder=FOLDER")
-        return Advice(
-            "checkpoint",
-            f"{told}; with about one a minute, a twentieth at most",
-            "checkpoint.every=auto",
-        )
-    every = _steps_between(run, len(records), spent.checkpoint_s, spent.total_s, CHECKPOINT_GOAL)
-    return (
-        None
-        if every is None
-        else Advice(
-            "checkpoint",
-            f"{told}, one after every evaluation; with fewer, at most {_percent(CHECKPOINT_GOAL)}",
-            f"evaluation.every={every}",
-        )
-    )
+    if size := _largest_checkpoint(run):
+        text += f" and {format_bytes(size)}"
+    text += " each"
+    if count > 1.5 * len(run.evaluations):
+        if run.recipe.checkpoint.every in ("", "auto"):
+            return Advice("checkpoint", f"{text}; a faster disk takes less", "run.folder=FOLDER")
+        text += "; with about one a minute, a twentieth at most"
+        return Advice("checkpoint", text, "checkpoint.every=auto")
+    every = _steps_between(run, count, spent.checkpoint_s, spent.total_s, CHECKPOINT_GOAL)
+    if every is None:
+        return None
+    text += f", one after every evaluation; with fewer, at most {_percent(CHECKPOINT_GOAL)}"
+    return Advice("checkpoint", text, f"evaluation.every={every}")
+
+
+def _largest_checkpoint(run: RunFolder) -> float | None:
+    return max((each.bytes for each in run.checkpoints if each.bytes is not None), default=None)
 
 
 def _steps_between(
-    run: RunFiles, count: int, seconds: float, total_s: float, goal: float
+    run: RunFolder, count: int, seconds: float, total_s: float, goal: float
 ) -> int | None:
-    """How far apart something that happened `count` times must be to take a share of `goal`, all
-    else as it was; None where no float holds it.
+    """Return how many steps apart something that happened `count` times must be to take a share of
+    `goal`, all else as it was; None where no float holds it.
     """
     if not count or not seconds or not run.last_step:
         return None
@@ -195,122 +172,86 @@ def _steps_between(
     return math.ceil(run.last_step / max(1, math.floor(fewer))) if math.isfinite(fewer) else None
 
 
-def _compiling(run: RunFiles, spent: TimeSpent) -> Advice | None:
+def _compiling(run: RunFolder, spent: TimeSpent) -> Advice | None:
     stepping_s = spent.compute_s + (spent.loader_s or 0.0)
-    if run.plan.get("compile") is not True or spent.compile_s <= stepping_s:
+    if run.plan is None or not run.plan.compile or spent.compile_s <= stepping_s:
         return None
-    took = (
+    text = (
         f"compiling and warming up took {format_duration(spent.compile_s)}, all {run.last_step:,}"
-        f" steps {format_duration(stepping_s)}"
+        f" steps {format_duration(stepping_s)}; without, a run of this length is over sooner"
     )
-    return Advice(
-        "compile", f"{took}; without, a run of this length is over sooner", "plan.compile=false"
-    )
+    return Advice("compile", text, "plan.compile=false")
 
 
-def _throttling(run: RunFiles) -> Advice | None:
-    shares = {
-        reason: share
-        for reason, share in (run.monitored.throttled() or {}).items()
-        if share > THROTTLED_SHARE
-    }
+def _throttling(run: RunFolder) -> Advice | None:
+    """Advise on clocks that were held down, by a limit of power or by heat."""
+    monitored = run.monitored
+    shares = monitored.throttled() or {}
+    shares = {reason: share for reason, share in shares.items() if share > THROTTLED_SHARE}
     if not shares:
         return None
-    told = ", ".join(f"{reason} {_percent(share)}" for reason, share in shares.items())
-    count = sum(sample.throttled_s is not None for sample in run.monitored.samples)
-    text = f"clocks were held down in part of the watched time ({told}; {count:,} samples)"
-    power_w, limit_w, degrees = (
-        run.monitored.mean("power_w"),
-        run.monitored.limits.get("power_limit_w"),
-        run.monitored.peak("temperature_c"),
-    )
+    reasons = ", ".join(f"{reason} {_percent(share)}" for reason, share in shares.items())
+    count = sum(sample.throttled_s is not None for sample in monitored.samples)
+    text = f"clocks were held down in part of the watched time ({reasons}; {count:,} samples)"
     if POWER_REASONS & shares.keys():
-        drawn = f", at {power_w:.0f} W of {limit_w:.0f} W on average" if power_w and limit_w else ""
-        return Advice(
-            "throttling",
-            f"{text}{drawn}; where the board allows more, nvidia-smi --power-limit raises it",
-        )
-    hot = f", at up to {degrees:.0f} °C" if degrees else ""
-    return Advice(
-        "throttling",
-        f"{text}{hot}; better cooling, or fewer programs on the device, would give them back",
-    )
+        power_w, limit_w = monitored.mean("power_w"), monitored.limits.get("power_limit_w")
+        if power_w and limit_w:
+            text += f", at {power_w:.0f} W of {limit_w:.0f} W on average"
+        text += "; where the board allows more, nvidia-smi --power-limit raises it"
+        return Advice("throttling", text)
+    if degrees := monitored.peak("temperature_c"):
+        text += f", at up to {degrees:.0f} °C"
+    text += "; better cooling, or fewer programs on the device, would give them back"
+    return Advice("throttling", text)
 
 
-def _swap(run: RunFiles) -> Advice | None:
-    """Of this process; of the machine only where it grew while the run was watched and the
-    process's is not known.
+def _swap(run: RunFolder) -> Advice | None:
+    """Advise on swapped memory: of this process, or of the whole machine where it grew during the
+    run and the process's is not known.
     """
-    own = run.monitored.peak("process_swap_bytes")
-    known, whose = own, "of this process"
-    if own is None:
+    swapped, whose = run.monitored.peak("process_swap_bytes"), "of this process"
+    if swapped is None:
         sizes = run.monitored.series("swap_used_bytes")[1]
-        known, whose = (
-            (max(sizes) - sizes[0] if sizes else None),
-            "more than at the start, by all programs,",
-        )
-    if known is None or known <= SWAPPED_BYTES:
+        swapped = max(sizes) - sizes[0] if sizes else 0.0
+        whose = "more than at the start, by all programs,"
+    if swapped <= SWAPPED_BYTES:
         return None
-    text = f"up to {format_bytes(known)} {whose} lay in swap, which is slow; close other programs"
-    if section(run.plan, "device").get("kind") != "cpu":
+    text = f"up to {format_bytes(swapped)} {whose} lay in swap, which is slow; close other programs"
+    if run.plan is None or run.device_kind != "cpu":
         return Advice("swap", text)
-    micro_batch = number(run.plan.get("micro_batch"))
-    smaller = (
-        f"plan.micro_batch={micro_batch // 2:.0f}"
-        if micro_batch and micro_batch > 1
-        else "plan.recompute=true"
-    )
-    return Advice("swap", f"{text}, or hold less", smaller)
+    micro_batch = max(run.plan.micro_batches, default=0)
+    change = f"plan.micro_batch={micro_batch // 2}" if micro_batch > 1 else "plan.recompute=true"
+    return Advice("swap", f"{text}, or hold less", change)
 
 
-def _memory(run: RunFiles) -> Advice | None:
-    """Where memory bounded the micro-batch by the plan's own words, and less was needed than the
-    least that it expected.
+def _memory(run: RunFolder) -> Advice | None:
+    """Advise a smaller margin, where the plan says that memory limited the micro-batch, and the peak
+    was below its interval.
     """
-    choice = next(
-        (
-            each
-            for each in items(run.plan.get("choices"))
-            if isinstance(each, dict) and each.get("name") == "micro_batch"
-        ),
-        {},
-    )
-    bound = re.search(
-        r"\b(\d+) sequences? fits? (\S+ \S+?)(?:[,;]|$)", str(choice.get("reason", ""))
-    )
-    size, peak = number(run.plan.get("micro_batch")), measured(run).get("peak_memory_bytes")
-    expected = pair(section(run.plan, "predicted_interval").get("peak_memory_bytes"))
-    if (
-        not bound
-        or size is None
-        or int(bound[1]) != size
-        or peak is None
-        or expected is None
-        or peak >= expected[0]
-    ):
+    if run.plan is None or not run.plan.micro_batches or run.recipe.plan.margin == "tight":
         return None
-    if section(run.recipe, "plan").get("margin", "balanced") == "tight":
+    reasons = [each.reason for each in run.plan.choices if each.name == "micro_batch"]
+    limit = re.search(r"\b(\d+) sequences? fits? (\S+ \S+?)(?:[,;]|$)", "".join(reasons[:1]))
+    size, peak = run.plan.micro_batches[0], measured(run).get("peak_memory_bytes")
+    expected = run.predicted_interval("peak_memory_bytes")
+    if not limit or int(limit[1]) != size or peak is None or expected is None:
         return None
-    told = (
-        f"the plan held micro-batches to {size:.0f} because no more were sure to fit {bound[2]};"
-        f" the peak was {format_bytes(peak)}"
+    if peak >= expected[0]:
+        return None
+    text = (
+        f"the plan held micro-batches to {size} because no more were sure to fit {limit[2]};"
+        f" the peak was {format_bytes(peak)}, below the {format_bytes(expected[0])} that it"
+        " expected at least"
     )
-    return Advice(
-        "memory",
-        f"{told}, below the {format_bytes(expected[0])} that it expected at least",
-        "plan.margin=tight",
-    )
+    return Advice("memory", text, "plan.margin=tight")
 
 
-def _disk(run: RunFiles) -> Advice | None:
-    free, size = (
-        run.monitored.series("disk_free_bytes")[1],
-        max(series(run.of_kind("checkpoint"), "bytes")[1], default=None),
-    )
+def _disk(run: RunFolder) -> Advice | None:
+    free, size = run.monitored.series("disk_free_bytes")[1], _largest_checkpoint(run)
     if not free or not size or free[-1] >= CHECKPOINTS_LEFT * size:
         return None
-    left = (
+    text = (
         f"the disk of the run folder had {format_bytes(free[-1])} left at the end, and a checkpoint"
-        f" takes {format_bytes(size)}"
+        f" takes {format_bytes(size)}; free some, or write elsewhere"
     )
-    return Advice("disk", f"{left}; free some, or write elsewhere", "run.folder=FOLDER")
+    return Advice("disk", text, "run.folder=FOLDER")

@@ -1,12 +1,26 @@
-"""What the last evaluation saw inside a model of kernel attention or feedback alignment: a row for
-each layer.
+"""What the last evaluation measured inside a model of kernel attention or feedback alignment: a row
+for each layer.
 """
 
 from dataclasses import dataclass
 
-from brimful.report.quantities import format_number
-from brimful.report.table import Table
-from brimful.runs.runfiles import LAYERS, Json, RunFiles, items, number, section
+from brimful.report.labels import known_cell
+from brimful.report.table import Cell, Table, table_of
+from brimful.runs import RunFolder
+from brimful.runs.scores import Alignment, Attention
+
+ALIGNMENT = {
+    "cosine": "Cosine with backpropagation",
+    "norm_ratio": "Norm / backpropagation",
+    "relative_error": "Relative error",
+}
+OF_KERNEL = {"cosine": "Cosine with softmax", "norm_ratio": "Norm / softmax"}
+ATTENTION = {
+    "output_norm": "Output / values",
+    "violation": "Orthogonality violation",
+    "worst_violation": "Of the worst head",
+}
+THREE_DECIMALS, THREE_DIGITS = "{:,.3f}".format, "{:.3g}".format
 
 
 @dataclass(frozen=True)
@@ -18,100 +32,55 @@ class LayerTable:
     table: Table
 
 
-def layer_tables(run: RunFiles) -> list[LayerTable]:
-    """Of feedback and of attention, as far as scores.json has them."""
-    record = section(run.scores, LAYERS)
-    tokens = number(record.get("tokens"))
-    where = "" if tokens is None else f" On {tokens:,.0f} held-out tokens."
-    found = [
-        _feedback(section(record, "alignment"), where),
-        _attention(section(record, "attention"), where),
+def layer_tables(run: RunFolder) -> list[LayerTable]:
+    """Return the tables on feedback and on attention, as far as scores.json has them."""
+    layers = run.scores.layers
+    where = f"On {layers.tokens:,.0f} held-out tokens." if layers.tokens is not None else ""
+    tables = [_alignment(layers.alignment, where), _attention(layers.attention, where)]
+    return [each for each in tables if each is not None]
+
+
+def _alignment(alignment: Alignment, where: str) -> LayerTable | None:
+    rows = [
+        (each.name, *(known_cell(getattr(each, key), THREE_DECIMALS) for key in ALIGNMENT))
+        for each in alignment.segments
     ]
-    return [each for each in found if each is not None]
+    table = table_of(("Parameters", *ALIGNMENT.values()), rows)
+    sentence = "Nothing is fed back to the layers below the top."
+    if alignment.mean_cosine is not None:
+        mean = alignment.mean_cosine
+        sentence = f"Mean cosine below the top {mean:.3f}; 1 is backpropagation itself."
+    return _with_sentence("Gradient by feedback", [sentence, where], table)
 
 
-def _feedback(record: Json, where: str) -> LayerTable | None:
-    rows = tuple(
+def _attention(attention: Attention, where: str) -> LayerTable | None:
+    columns = ATTENTION if attention.mean_cosine is None else {**OF_KERNEL, **ATTENTION}
+    rows = [
         (
-            str(row.get("name")),
-            *(
-                format_number(row.get(key), 3) or "-"
-                for key in ("cosine", "norm_ratio", "relative_error")
-            ),
+            each.name,
+            *(known_cell(getattr(each, key), THREE_DIGITS) for key in columns),
+            _range(each.temperatures),
         )
-        for row in _rows(record, "segments")
-    )
-    mean = number(record.get("mean_cosine"))
-    told = (
-        "Nothing is fed back to the layers below the top."
-        if mean is None
-        else f"Mean cosine below the top {mean:.3f}; 1 is backpropagation itself."
-    )
-    columns = (
-        "Parameters",
-        "Cosine with backpropagation",
-        "Norm / backpropagation",
-        "Relative error",
-    )
-    return LayerTable("Gradient by feedback", told + where, Table(columns, rows)) if rows else None
-
-
-def _attention(record: Json, where: str) -> LayerTable | None:
-    layers, dead = _rows(record, "layers"), [str(name) for name in items(record.get("dead"))]
-    mean = number(record.get("mean_cosine"))
-    told = (
-        ""
-        if mean is None
-        else (
+        for each in attention.layers
+    ]
+    table = table_of(("Layer", *columns.values(), "Temperatures"), rows)
+    cosine = ""
+    if attention.mean_cosine is not None:
+        cosine = (
             "Mean cosine of kernel attention with softmax attention of the same queries, keys and"
-            f" values {mean:.3f}. "
+            f" values {attention.mean_cosine:.3f}."
         )
-    )
-    told += (
-        f"Dead, because it adds nothing to the text that passes it: {', '.join(dead)}. "
-        if dead
-        else "Every layer adds something. "
-    )
-    of_kernel = (
-        {"cosine": "Cosine with softmax", "norm_ratio": "Norm / softmax"}
-        if mean is not None
-        else {}
-    )
-    names = {
-        **of_kernel,
-        "output_norm": "Output / values",
-        "violation": "Orthogonality violation",
-        "worst_violation": "Of the worst head",
-    }
-    rows = tuple(
-        (
-            str(row.get("name")),
-            *(_short(row.get(key)) for key in names),
-            _range(row.get("temperatures")),
-        )
-        for row in layers
-    )
-    return (
-        LayerTable(
-            "Attention",
-            (told + where.strip()).strip(),
-            Table(("Layer", *names.values(), "Temperatures"), rows),
-        )
-        if rows
-        else None
-    )
+    dead = "Every layer adds something."
+    if attention.dead:
+        names = ", ".join(attention.dead)
+        dead = f"Dead, because it adds nothing to the text that passes it: {names}."
+    return _with_sentence("Attention", [cosine, dead, where], table)
 
 
-def _rows(record: Json, key: str) -> list[Json]:
-    return [row for row in items(record.get(key)) if isinstance(row, dict)]
+def _with_sentence(title: str, sentences: list[str], table: Table | None) -> LayerTable | None:
+    return LayerTable(title, " ".join(filter(None, sentences)), table) if table else None
 
 
-def _short(value: object) -> str:
-    found = number(value)
-    return "-" if found is None else f"{found:.3g}"
-
-
-def _range(values: object) -> str:
+def _range(values: tuple[float, ...]) -> Cell:
     """Of all heads: `0.98 to 2.5`."""
-    known = [found for value in items(values) if (found := number(value)) is not None]
-    return f"{min(known):.3g} to {max(known):.3g}" if known else "-"
+    return Cell(f"{min(values):.3g} to {max(values):.3g}" if values else "-")

@@ -1,5 +1,5 @@
-"""Memory in a report: what the plan said that the peak is made of, and what was measured over time,
-on one scale.
+"""Memory in a report: the parts of the predicted peak and what was measured over time, on one
+scale.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
+from brimful.base.rundir import finite
 from brimful.base.units import GIB, MIB, format_bytes
 from brimful.report.bars import Part, parts
 from brimful.report.drawing import AXIS, BEST, INK, TRAIN, VALIDATION, Drawing, style, tick
 from brimful.report.page.plots import running_minutes, thin
-from brimful.report.tables import memory_terms
-from brimful.runs.runfiles import RunFiles, measured, number, pair, section
+from brimful.report.predictions import memory_terms
+from brimful.report.quantities import capitalised
+from brimful.runs import RunFolder
+from brimful.runs.measurements import measured
 
 FloatArray = NDArray[np.float64]
 
@@ -28,7 +31,7 @@ SAMPLED = {
 """Readings of the monitor that are drawn on a GPU (the first two) and on a CPU (the last)."""
 SIZE, SIZE_ON_PHONES = (820, 320), (350, 290)
 NEAR = 1.7
-"""Capacity at most so many times what was used is drawn as a line; else it is only told."""
+"""Capacity at most so many times what was used is drawn as a line; else only the sentence has it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class _Line:
     bytes_N: FloatArray
 
 
-def memory_view(run: RunFiles) -> MemoryView | None:
+def memory_view(run: RunFolder) -> MemoryView | None:
     """None where a run has neither terms of its plan nor a measurement."""
     terms = tuple(parts(memory_terms(run), "bytes"))
     lines, note = _lines(run)
@@ -67,128 +70,142 @@ def memory_view(run: RunFiles) -> MemoryView | None:
     return MemoryView(_sentence(run), terms, drawing, note)
 
 
-def capacity_bytes(run: RunFiles) -> float | None:
-    """Memory of the device: as the monitor found it, else as planned with."""
-    limits = run.monitored.limits
-    seen = limits.get("memory_bytes") if _is_on_host(run) else limits.get("device_memory_bytes")
-    return number(seen) or number(section(run.plan, "device").get("memory_bytes"))
+def capacity_bytes(run: RunFolder) -> float | None:
+    """Return the memory of the device: as the monitor measured it, else as planned with."""
+    name = "memory_bytes" if _is_on_host(run) else "device_memory_bytes"
+    planned = run.plan.device.get("memory_bytes") if run.plan else None
+    return run.monitored.limits.get(name) or finite(planned)
 
 
-def _is_on_host(run: RunFiles) -> bool:
-    return str(section(run.plan, "device").get("kind", "cpu")) == "cpu"
+def _is_on_host(run: RunFolder) -> bool:
+    return run.device_kind in ("", "cpu")
 
 
-def measured_memory(run: RunFiles) -> tuple[FloatArray, FloatArray] | None:
-    """Minutes of the run and bytes used at them, as its timeline shows them first; None where
+def measured_memory(run: RunFolder) -> tuple[FloatArray, FloatArray] | None:
+    """Return minutes of the run and bytes used at them, as its timeline shows them first; None where
     nothing was measured.
     """
     lines, _ = _lines(run)
     return (lines[0].minutes_N, lines[0].bytes_N) if lines else None
 
 
-def _lines(run: RunFiles) -> tuple[list[_Line], str]:
-    """Samples of the monitor; without them the highest of every step so far."""
+def _lines(run: RunFolder) -> tuple[list[_Line], str]:
+    """Return samples of the monitor, without them the peak so far at every step; and a note on
+    which of the two.
+    """
     names = ["rss_bytes"] if _is_on_host(run) else ["torch_reserved_bytes", "device_memory_bytes"]
-    found = []
-    for name in names:
-        times, values = run.monitored.series(name)
-        if len(times) > 1:
-            found.append(
-                _Line(SAMPLED[name], running_minutes(times), np.asarray(values, dtype=np.float64))
-            )
-    if found:
-        return found, "Measured: sampled beside the run."
+    series = {name: run.monitored.series(name) for name in names}
+    lines = [
+        _line(SAMPLED[name], times, values)
+        for name, (times, values) in series.items()
+        if len(times) > 1
+    ]
+    if lines:
+        return lines, "Measured: sampled beside the run."
     steps = [
-        record
-        for record in run.of_kind("step")
-        if number(record.get("time")) is not None and number(record.get("memory_bytes")) is not None
+        (each.time, each.memory_bytes)
+        for each in run.steps
+        if each.time is not None and each.memory_bytes is not None
     ]
     if len(steps) < 2:
         return [], ""
-    times, values = ([float(record[name]) for record in steps] for name in ("time", "memory_bytes"))
-    return [
-        _Line("measured, highest so far", running_minutes(times), np.asarray(values))
-    ], "Measured: the peak so far, at every recorded step."
+    times, values = zip(*steps, strict=True)
+    line = _line("measured, highest so far", times, values)
+    return [line], "Measured: the peak so far, at every recorded step."
 
 
-def _sentence(run: RunFiles) -> str:
+def _line(name: str, times: Sequence[float], values: Sequence[float]) -> _Line:
+    return _Line(name, running_minutes(times), np.asarray(values, dtype=np.float64))
+
+
+def _sentence(run: RunFolder) -> str:
     """`Peak 1.18 GiB; predicted 1.22 GiB (1.12 to 1.35 GiB); capacity 7.5 GiB, of which 16 % were
     used.`
     """
-    peak, predicted = (
-        measured(run).get("peak_memory_bytes"),
-        number(section(run.plan, "predicted").get("peak_memory_bytes")),
-    )
-    interval, capacity = (
-        pair(section(run.plan, "predicted_interval").get("peak_memory_bytes")),
-        capacity_bytes(run),
-    )
-    told = [f"peak {format_bytes(peak)}"] if peak else []
+    peak, capacity = measured(run).get("peak_memory_bytes"), capacity_bytes(run)
+    predicted = run.predicted("peak_memory_bytes")
+    parts = [f"peak {format_bytes(peak)}"] if peak else []
     if predicted:
-        told.append(
-            f"predicted {format_bytes(predicted)}"
-            + (f" ({format_bytes(interval[0])} to {format_bytes(interval[1])})" if interval else "")
-        )
+        interval = run.predicted_interval("peak_memory_bytes")
+        ends = f" ({' to '.join(map(format_bytes, interval))})" if interval else ""
+        parts.append(f"predicted {format_bytes(predicted)}{ends}")
     if capacity:
-        told.append(
-            f"capacity {format_bytes(capacity)}"
-            + (f", of which {peak / capacity:.0%} were used" if peak else "")
-        )
-    text = "; ".join(told)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+        used = f", of which {peak / capacity:.0%} were used" if peak else ""
+        parts.append(f"capacity {format_bytes(capacity)}{used}")
+    return f"{capitalised('; '.join(parts))}." if parts else ""
 
 
-def _drawing(run: RunFiles, terms: Sequence[Part], lines: Sequence[_Line]) -> Drawing:
-    predicted, capacity = (
-        number(section(run.plan, "predicted").get("peak_memory_bytes")),
-        capacity_bytes(run),
-    )
-    interval = pair(section(run.plan, "predicted_interval").get("peak_memory_bytes"))
-    highest = max(float(line.bytes_N.max()) for line in lines)
-    used = max(highest, predicted or 0.0, interval[1] if interval else 0.0)
-    unit, scale = ("GiB", GIB) if used >= GIB else ("MiB", MIB)
-    is_near = capacity is not None and capacity <= NEAR * used
-    top = max(used, capacity if is_near and capacity else 0.0) * 1.08 / scale
+@dataclass(frozen=True)
+class _Levels:
+    """What is drawn beside the measured lines, in bytes; the capacity only where it is near.
+
+    Attributes:
+        top: The end of the axis.
+    """
+
+    predicted: float | None
+    interval: tuple[float, float] | None
+    capacity: float | None
+    top: float
+
+    @property
+    def unit(self) -> tuple[str, int]:
+        """The unit of the axis and its bytes."""
+        return ("GiB", GIB) if self.top >= 1.08 * GIB else ("MiB", MIB)
+
+
+def _levels(run: RunFolder, lines: Sequence[_Line]) -> _Levels:
+    predicted = run.predicted("peak_memory_bytes")
+    interval, capacity = run.predicted_interval("peak_memory_bytes"), capacity_bytes(run)
+    highest = [float(line.bytes_N.max()) for line in lines]
+    used = max([*highest, predicted or 0.0, *(interval or ())])
+    if capacity is not None and capacity > NEAR * used:
+        capacity = None
+    return _Levels(predicted, interval, capacity, max(used, capacity or 0.0) * 1.08)
+
+
+def _drawing(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> Drawing:
+    levels = _levels(run, lines)
 
     def draw(figure: Figure) -> None:
-        narrow, wide = (
-            figure.subplots(1, 2, width_ratios=(1, 11), sharey=True)
-            if terms
-            else (None, figure.add_subplot())
-        )
-        wide.set_ylim(0, top)
-        wide.yaxis.set_major_formatter(FuncFormatter(tick))
-        if interval:
-            wide.axhspan(
-                interval[0] / scale, interval[1] / scale, color=AXIS, alpha=0.14, linewidth=0
-            )
-        _draw_lines(wide, lines, scale)
-        if predicted:
-            _draw_level(wide, predicted / scale, f"predicted peak {format_bytes(predicted)}", INK)
-        if is_near and capacity:
-            _draw_level(wide, capacity / scale, f"capacity {format_bytes(capacity)}", BEST)
-        style(wide, "minutes", integer=False)
-        (narrow or wide).set_ylabel(unit, color=AXIS, fontsize=11)
-        if narrow is not None:
+        unit, scale = levels.unit
+        axes = figure.add_subplot() if not terms else None
+        if axes is None:
+            narrow, axes = figure.subplots(1, 2, width_ratios=(1, 11), sharey=True)
             _draw_stack(narrow, terms, scale)
+        axes.set_ylim(0, levels.top / scale)
+        axes.yaxis.set_major_formatter(FuncFormatter(tick))
+        _draw_lines(axes, lines, scale)
+        _draw_levels(axes, levels, scale)
+        style(axes, "minutes", integer=False)
+        figure.axes[0].set_ylabel(unit, color=AXIS, fontsize=11)
 
-    told = [f"{line.name}: highest {format_bytes(float(line.bytes_N.max()))}" for line in lines]
-    told += [f"predicted peak {format_bytes(predicted)}"] if predicted else []
-    legend = tuple((part.colour, f"{part.name} {part.text}") for part in terms)
-    title = (
-        "Memory: predicted at the peak, measured over time"
-        if terms
-        else "Memory measured over time"
-    )
+    texts = [f"{line.name}: highest {format_bytes(float(line.bytes_N.max()))}" for line in lines]
+    if levels.predicted:
+        texts.append(f"predicted peak {format_bytes(levels.predicted)}")
     return Drawing(
         "memory",
-        title,
-        f"Memory over the time of the run. {'; '.join(told)}.",
+        "Memory: predicted at the peak, measured over time"
+        if terms
+        else "Memory measured over time",
+        f"Memory over the time of the run. {'; '.join(texts)}.",
         SIZE,
         draw,
         SIZE_ON_PHONES,
-        legend,
+        tuple((part.colour, f"{part.name} {part.text}") for part in terms),
     )
+
+
+def _draw_levels(axes: Axes, levels: _Levels, scale: float) -> None:
+    if levels.interval:
+        low, high = levels.interval
+        axes.axhspan(low / scale, high / scale, color=AXIS, alpha=0.14, linewidth=0)
+    if levels.predicted:
+        text = f"predicted peak {format_bytes(levels.predicted)}"
+        _draw_level(axes, levels.predicted / scale, text, INK)
+    if levels.capacity:
+        text = f"capacity {format_bytes(levels.capacity)}"
+        _draw_level(axes, levels.capacity / scale, text, BEST)
 
 
 def _draw_lines(axes: Axes, lines: Sequence[_Line], scale: float) -> None:

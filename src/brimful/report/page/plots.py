@@ -1,9 +1,10 @@
-"""The curves of a report: by optimizer step, and over the time of the run what the monitor
-sampled.
+"""The curves of a report: by optimizer step, and what the monitor sampled over the time of the
+run.
 """
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,10 +23,12 @@ from brimful.report.drawing import (
     style,
     tick,
 )
+from brimful.report.kinds import report_kind
 from brimful.report.labels import WATCHED, watched
-from brimful.report.tables import Score, baselines, best_evaluation
+from brimful.report.scores import SplitScore, baselines, best_evaluation
 from brimful.report.tuned import score_before
-from brimful.runs.runfiles import Json, RunFiles, is_tuned, kind_of, number, section, series
+from brimful.runs import RunFolder
+from brimful.runs.records import Record, StepRecord, series
 
 FloatArray = NDArray[np.float64]
 
@@ -42,62 +45,52 @@ SAMPLED: dict[str, tuple[str, float, float | None]] = {
     "temperature_c": ("Temperature, \N{DEGREE SIGN}C", 1.0, None),
     "process_cpu_cores": ("CPU cores in use", 1.0, None),
 }
-"""Readings of the monitor: title, times what they are drawn, and the end of the axis where that is
-known.
+"""Readings of the monitor: title, the factor that makes the value drawn, and the end of the axis
+where that is known.
 """
 LONGEST_WAIT_S = 60.0
 """Between two samples of one session: the monitor takes one every 30 s at least."""
 MAX_POINTS = 600
 """Points drawn of a longer series; extremes are kept."""
 NAMED_AT = (0.2, 0.35, 0.5, 0.65)
-"""Where on the way a baseline's name may stand: not at the end, where the best value is told."""
+"""Places along the curve for the name of a baseline: not at the end, where the best value is."""
+RING: dict[str, Any] = {
+    "markersize": 10,
+    "markerfacecolor": "none",
+    "markeredgecolor": BEST,
+    "markeredgewidth": 1.6,
+}
+"""Drawn around the best value."""
 SMOOTH_SHARE = 0.03
 """Width of the running mean, as a share of the series."""
 
 
-def curves(run: RunFiles) -> list[Drawing]:
-    """Loss, bits per byte, learning rate, gradient norm, speed, and what was sampled beside them;
-    those without at least two points are left out.
+def curves(run: RunFolder) -> list[Drawing]:
+    """Return the curves of loss, bits per byte, learning rate, gradient norm and speed, and of what
+    was sampled beside them; those with fewer than two points are left out.
     """
-    steps = run.of_kind("step")
-    drawn = [_loss(run)] if len(series(steps, "loss")[0]) > 1 else []
-    drawn += [each for each in (_label_metrics(run), _bits_per_byte(run)) if each is not None]
-    for key, title in STEP_CURVES.items():
-        if len(series(steps, key)[0]) > 1:
-            drawn.append(_small(steps, key, title))
-    return drawn + [each for name in SAMPLED if (each := _sampled(run, name)) is not None]
+    drawings = [_loss(run), _label_metrics(run), _bits_per_byte(run)]
+    drawings += [_small(run.steps, key, title) for key, title in STEP_CURVES.items()]
+    drawings += [_sampled(run, name) for name in SAMPLED]
+    return [each for each in drawings if each is not None]
 
 
-def _loss_title(run: RunFiles) -> str:
-    kind = kind_of(run)
-    if kind == "labels":
-        is_weighted = section(run.recipe, "labels").get("class_weights") not in (None, "none")
-        return f"Loss, nats per text{', weighted in training' if is_weighted else ''}"
-    if kind == "masked":
-        return "Loss, nats per masked token"
-    learns_answers = is_tuned(run) and section(run.recipe, "data").get("loss_on") != "all"
-    return "Loss over answers, nats per token" if learns_answers else "Loss, nats per target token"
-
-
-def _label_metrics(run: RunFiles) -> Drawing | None:
+def _label_metrics(run: RunFolder) -> Drawing | None:
     """What a classifier reached at each evaluation; None for other models and with fewer than two
     evaluations.
     """
-    evaluations = run.of_kind("evaluation")
-    known = dict.fromkeys(name for record in evaluations for name in watched(record))
-    found = [name for name in known if len(series(evaluations, name)[0]) > 1]
-    if not found:
+    names = dict.fromkeys(name for each in run.evaluations for name in watched(each.values))
+    points = {name: _arrays(run.evaluations, name) for name in names}
+    points = {name: arrays for name, arrays in points.items() if len(arrays[0]) > 1}
+    if not points:
         return None
+    best, first = best_evaluation(run), next(iter(points))
 
     def draw(axes: Axes) -> None:
-        for name, colour, line in zip(
-            found,
-            (TRAIN, VALIDATION, BASELINE),
-            ("solid", (0, (5, 2)), (0, (1, 1.5))),
-            strict=False,
-        ):
+        styles = ((TRAIN, "solid"), (VALIDATION, (0, (5, 2))), (BASELINE, (0, (1, 1.5))))
+        for (name, arrays), (colour, line) in zip(points.items(), styles, strict=False):
             axes.plot(
-                *_arrays(evaluations, name),
+                *arrays,
                 color=colour,
                 linestyle=line,
                 linewidth=1.6,
@@ -105,58 +98,34 @@ def _label_metrics(run: RunFiles) -> Drawing | None:
                 markersize=3.5,
                 label=WATCHED[name],
             )
-        best = best_evaluation(run)
-        if best is not None and (value := number(best.get(found[0]))) is not None:
-            axes.plot(
-                [best["step"]],
-                [value],
-                "o",
-                markersize=10,
-                markerfacecolor="none",
-                markeredgecolor=BEST,
-                markeredgewidth=1.6,
-            )
+        value = best.number(first) if best else None
+        if best is not None and value is not None:
+            axes.plot([best.step], [value], "o", **RING)
         axes.legend(loc="best", frameon=False, fontsize=11, labelcolor=AXIS)
 
-    title = "Scores on validation; circle: kept"
-    description = f"{', '.join(WATCHED[name] for name in found)} on validation by optimizer step"
-    return _drawing("label-metrics", title, description, SMALL, draw)
+    description = ", ".join(WATCHED[name] for name in points)
+    return _drawing(
+        "label-metrics",
+        "Scores on validation; circle: kept",
+        f"{description} on validation by optimizer step",
+        SMALL,
+        draw,
+    )
 
 
-def _loss(run: RunFiles) -> Drawing:
+def _loss(run: RunFolder) -> Drawing | None:
+    steps, loss = _arrays(run.steps, "loss")
+    if len(steps) < 2:
+        return None
+
     def draw(axes: Axes) -> None:
-        steps, loss = _arrays(run.of_kind("step"), "loss")
-        highest = float(np.max(loss))
         axes.plot(*thin(steps, loss), color=TRAIN, linewidth=0.8, alpha=0.35)
-        axes.plot(
-            *thin(steps, smooth(loss)), color=TRAIN, linewidth=1.8, label="training, smoothed"
-        )
-        at, held_out = _arrays(run.of_kind("evaluation"), "loss")
-        if len(at):
-            axes.plot(
-                at,
-                held_out,
-                color=VALIDATION,
-                linewidth=1.2,
-                marker="o",
-                markersize=4,
-                label="validation",
-            )
-            kept = best_evaluation(run) or {}
-            best = (
-                int(np.argmin(np.abs(at - float(kept["step"]))))
-                if "objective" in kept
-                else int(np.argmin(held_out))
-            )
-            _mark_best(
-                axes,
-                at[best],
-                held_out[best],
-                f"{'kept' if 'objective' in kept else 'best'} {held_out[best]:.3f}",
-            )
+        smoothed = smooth(loss)
+        axes.plot(*thin(steps, smoothed), color=TRAIN, linewidth=1.8, label="training, smoothed")
+        _draw_evaluations(axes, run)
         before = score_before(run)
         for baseline in baselines(run) if before is None else [before]:
-            _draw_baseline(axes, baseline, highest, (steps, smooth(loss)))
+            _draw_baseline(axes, baseline, float(np.max(loss)), (steps, smoothed))
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),
@@ -167,22 +136,27 @@ def _loss(run: RunFiles) -> Drawing:
             labelcolor=AXIS,
         )
 
-    return _drawing(
-        "loss", _loss_title(run), "Loss by optimizer step", LARGE, draw, LARGE_ON_PHONES
-    )
+    title = report_kind(run).loss_title(run)
+    return _drawing("loss", title, "Loss by optimizer step", LARGE, draw, LARGE_ON_PHONES)
+
+
+def _draw_evaluations(axes: Axes, run: RunFolder) -> None:
+    """Draw the losses of evaluations; the model that is kept is marked, else the least loss."""
+    steps, losses = _arrays(run.evaluations, "loss")
+    if not len(steps):
+        return
+    line: dict[str, Any] = {"linewidth": 1.2, "marker": "o", "markersize": 4}
+    axes.plot(steps, losses, color=VALIDATION, label="validation", **line)
+    kept = best_evaluation(run)
+    if kept is not None and kept.objective is not None and kept.loss is not None:
+        _mark_best(axes, kept.step, kept.loss, f"kept {kept.loss:.3f}")
+    else:
+        best = int(np.argmin(losses))
+        _mark_best(axes, steps[best], losses[best], f"best {losses[best]:.3f}")
 
 
 def _mark_best(axes: Axes, at: float, value: float, text: str) -> None:
-    axes.plot(
-        at,
-        value,
-        "o",
-        markersize=10,
-        markerfacecolor="none",
-        markeredgecolor=BEST,
-        markeredgewidth=1.6,
-        clip_on=False,
-    )
+    axes.plot(at, value, "o", clip_on=False, **RING)
     axes.annotate(
         text,
         (at, value),
@@ -195,43 +169,37 @@ def _mark_best(axes: Axes, at: float, value: float, text: str) -> None:
     )
 
 
-def _bits_per_byte(run: RunFiles) -> Drawing | None:
-    """Of every evaluation of a language model; None with fewer than two."""
-    evaluations = run.of_kind("evaluation")
-    if kind_of(run) != "text" or len(series(evaluations, "bits_per_byte")[0]) < 2:
+def _bits_per_byte(run: RunFolder) -> Drawing | None:
+    """Bits per byte of every evaluation; None where the loss makes none, and with fewer than two."""
+    steps, bits = _arrays(run.evaluations, "bits_per_byte")
+    if not report_kind(run).has_bits_per_byte or len(steps) < 2:
         return None
 
     def draw(axes: Axes) -> None:
-        at, bits = _arrays(evaluations, "bits_per_byte")
-        axes.plot(at, bits, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5)
+        axes.plot(steps, bits, color=VALIDATION, linewidth=1.6, marker="o", markersize=3.5)
         best = int(np.argmin(bits))
-        _mark_best(axes, at[best], bits[best], f"{bits[best]:.3f}")
+        _mark_best(axes, steps[best], bits[best], f"{bits[best]:.3f}")
         axes.margins(y=0.2)
 
-    return _drawing(
-        "bits-per-byte",
-        "Bits per byte of held-out text",
-        "Bits per byte of held-out text by optimizer step",
-        SMALL,
-        draw,
-    )
+    title = "Bits per byte of held-out text"
+    return _drawing("bits-per-byte", title, f"{title} by optimizer step", SMALL, draw)
 
 
 def _draw_baseline(
-    axes: Axes, baseline: Score, highest: float, curve: tuple[FloatArray, FloatArray]
+    axes: Axes, baseline: SplitScore, highest: float, curve: tuple[FloatArray, FloatArray]
 ) -> None:
-    """A level line, named where the curve is furthest from it; one far above every loss would only
-    squeeze the curves.
+    """Draw a level line, named where the curve is furthest from it. One far above every loss is
+    left out, as it would only squeeze the curves.
     """
-    if baseline.loss is None or baseline.loss > highest * 1.15:
+    loss, (steps, values) = baseline.loss, curve
+    if loss is None or loss > highest * 1.15:
         return
-    axes.axhline(baseline.loss, color=BASELINE, linewidth=1, linestyle=(0, (4, 3)))
-    places = [round(share * (len(curve[0]) - 1)) for share in NAMED_AT]
-    at = max(places, key=lambda place: abs(curve[1][place] - float(baseline.loss or 0.0)))
-    text = f"{baseline.name.lower()} {baseline.loss:.2f}"
+    axes.axhline(loss, color=BASELINE, linewidth=1, linestyle=(0, (4, 3)))
+    places = [round(share * (len(steps) - 1)) for share in NAMED_AT]
+    furthest = max(places, key=lambda place: abs(values[place] - loss))
     axes.annotate(
-        text,
-        (curve[0][at], baseline.loss),
+        f"{baseline.name.lower()} {loss:.2f}",
+        (steps[furthest], loss),
         (0, 3),
         textcoords="offset points",
         ha="center",
@@ -240,9 +208,12 @@ def _draw_baseline(
     )
 
 
-def _small(steps: list[Json], key: str, title: str) -> Drawing:
+def _small(steps: Sequence[StepRecord], key: str, title: str) -> Drawing | None:
+    at, values = _arrays(steps, key)
+    if len(at) < 2:
+        return None
+
     def draw(axes: Axes) -> None:
-        at, values = _arrays(steps, key)
         if key == "learning_rate":
             axes.plot(*thin(at, values), color=TRAIN, linewidth=1.8)
             axes.set_ylim(0, float(np.max(values)) * 1.08 or 1.0)
@@ -261,7 +232,7 @@ def _draw_noisy(axes: Axes, at: FloatArray, values: FloatArray) -> None:
     axes.set_ylim(0, float(max(high, low)) * 1.2 or 1.0)
 
 
-def _sampled(run: RunFiles, name: str) -> Drawing | None:
+def _sampled(run: RunFolder, name: str) -> Drawing | None:
     """A reading of the monitor over the time that the run ran; None with fewer than two samples."""
     title, factor, highest = SAMPLED[name]
     times, values = run.monitored.series(name)
@@ -278,13 +249,8 @@ def _sampled(run: RunFiles, name: str) -> Drawing | None:
         style(axes, "minutes", integer=False)
 
     mean = f"mean {values_N.mean():.3g}, highest {values_N.max():.3g}"
-    return Drawing(
-        f"sampled-{name.replace('_', '-')}",
-        title,
-        f"{title} over the time of the run: {mean}",
-        SMALL,
-        draw,
-    )
+    description = f"{title} over the time of the run: {mean}"
+    return Drawing(f"sampled-{name.replace('_', '-')}", title, description, SMALL, draw)
 
 
 def running_minutes(times: Sequence[float]) -> FloatArray:
@@ -325,7 +291,7 @@ def thin(steps: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]
     return steps[chosen], values[chosen]
 
 
-def _arrays(records: list[Json], name: str) -> tuple[FloatArray, FloatArray]:
+def _arrays(records: Sequence[Record], name: str) -> tuple[FloatArray, FloatArray]:
     steps, values = series(records, name)
     return np.asarray(steps, dtype=np.float64), np.asarray(values, dtype=np.float64)
 

@@ -1,19 +1,18 @@
-"""What the plan said beside what came true, as a page shows it: a row for each quantity, with where
-the measurement lies in the stated interval.
+"""Predictions of the plan beside measurements, as a page shows them: a row for each quantity, with a
+gauge of where the measurement lies in the stated interval.
 """
 
 import math
 from dataclasses import dataclass
 
-from brimful.report import tables
-from brimful.report.quantities import format_error, format_quantity
-from brimful.report.table import Table
-from brimful.report.tables import Comparison
-from brimful.runs.runfiles import RunFiles
+from brimful.report.predictions import Comparison, comparisons
+from brimful.report.quantities import MINUS, format_error, format_quantity
+from brimful.report.table import Interval, Table, table_of
+from brimful.runs import RunFolder
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Times the prediction at the right end of the gauges, which all rows share; at the left end one by
-it.
+"""What the right end of the gauges may stand for: so many times the prediction; the left end is the
+prediction divided by it. All rows share one scale.
 """
 MAIN = (
     "peak_memory_bytes",
@@ -25,8 +24,10 @@ MAIN = (
     "energy_wh",
     "cost_usd",
 )
-"""What the scale is made for; of others, ends that lie beyond it are drawn at its ends."""
+"""The scale has room for these; other values beyond it are drawn at its ends."""
 NOT_MEASURED = "-"
+VERDICTS = {True: ("inside", "good"), False: ("outside", "bad"), None: ("", "")}
+"""Whether a prediction came true -> what stands below its error, and the tone of both."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Gauge:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictionRow:
     """One row; `tone` is "good", "bad" or "" where no interval was stated or nothing measured."""
 
     name: str
@@ -55,70 +56,64 @@ class Prediction:
     gauge: Gauge | None
 
 
-def predictions(run: RunFiles) -> tuple[list[Prediction], str]:
-    """Every prediction of the plan, those that were measured first, and the end of their gauges as
-    text; "" where there is none to show.
+def predictions(run: RunFolder) -> tuple[list[PredictionRow], str]:
+    """Return every prediction of the plan, those that were measured first, and the end of their
+    gauges as text; "" where there is none to show.
     """
-    found = sorted(tables.comparisons(run), key=lambda comparison: comparison.measured is None)
+    found = sorted(comparisons(run), key=lambda comparison: comparison.measured is None)
     scale = _scale(found)
     rows = [_row(comparison, scale) for comparison in found]
     return rows, f"{scale:g}" if any(row.gauge for row in rows) else ""
 
 
-def origin_table(run: RunFiles) -> Table | None:
-    """How each prediction and each measurement came about."""
-    rows = tuple(
-        (each.name, each.basis, each.way)
-        for each in tables.comparisons(run)
-        if each.basis or each.way
-    )
-    return Table(("Quantity", "Predicted from", "Measured as"), rows) if rows else None
+def origin_table(run: RunFolder) -> Table | None:
+    """How each prediction was derived, and how each measurement was made."""
+    rows = [
+        (each.name, each.basis, each.source)
+        for each in comparisons(run)
+        if each.basis or each.source
+    ]
+    return table_of(("Quantity", "Predicted from", "Measured as"), rows)
 
 
-def _row(comparison: Comparison, scale: float) -> Prediction:
-    def show(value: float | None) -> str:
-        return NOT_MEASURED if value is None else format_quantity(comparison.key, value)
-
-    return Prediction(
+def _row(comparison: Comparison, scale: float) -> PredictionRow:
+    key, error = comparison.key, comparison.error
+    inside, tone = VERDICTS[comparison.came_true]
+    return PredictionRow(
         comparison.name,
-        show(comparison.predicted),
-        f"{show(comparison.interval[0])} to {show(comparison.interval[1])}"
-        if comparison.interval
-        else "",
-        show(comparison.measured),
-        NOT_MEASURED
-        if comparison.error is None
-        else format_error(comparison.error).replace("-", "\N{MINUS SIGN}"),
-        {True: "inside", False: "outside", None: ""}[comparison.came_true],
-        {True: "good", False: "bad", None: ""}[comparison.came_true],
+        _text(key, comparison.predicted),
+        " to ".join(format_quantity(key, end) for end in comparison.interval or ()),
+        _text(key, comparison.measured),
+        NOT_MEASURED if error is None else format_error(error, MINUS),
+        inside,
+        tone,
         _gauge(comparison, scale),
     )
 
 
-def _ratios(comparison: Comparison) -> tuple[float | None, tuple[float, float] | None]:
-    """The measurement and the interval, over the prediction; None where one is not above zero."""
-    if comparison.predicted <= 0:
+def _text(key: str, value: float | None) -> str:
+    return NOT_MEASURED if value is None else format_quantity(key, value)
+
+
+def _ratios(comparison: Comparison) -> tuple[float | None, Interval | None]:
+    """Return the measurement and the interval over the prediction; None where one is not above
+    zero.
+    """
+    predicted, measured = comparison.predicted, comparison.measured or 0.0
+    if predicted <= 0:
         return None, None
-    at = (
-        comparison.measured / comparison.predicted
-        if comparison.measured and comparison.measured > 0
-        else None
-    )
-    ends = [end / comparison.predicted for end in comparison.interval or () if end > 0]
-    return at, (ends[0], ends[1]) if len(ends) == 2 else None
+    at = measured / predicted if measured > 0 else None
+    low, high = comparison.interval or (0.0, 0.0)
+    return at, (low / predicted, high / predicted) if low > 0 and high > 0 else None
 
 
 def _scale(found: list[Comparison]) -> float:
-    """The least of `SCALES` that every main measurement and its interval lie in."""
-    counted = [comparison for comparison in found if comparison.key in MAIN] or found
-    known = [
-        ratio
-        for comparison in counted
-        for at, ends in [_ratios(comparison)]
-        if at is not None
-        for ratio in (at, *(ends or ()))
-    ]
-    furthest = max((abs(math.log(ratio)) for ratio in known), default=0.0)
+    """Return the least of `SCALES` in which every main measurement and its interval lie."""
+    furthest = 0.0
+    for comparison in [each for each in found if each.key in MAIN] or found:
+        at, ends = _ratios(comparison)
+        if at is not None:
+            furthest = max(furthest, *(abs(math.log(ratio)) for ratio in (at, *(ends or ()))))
     return next((scale for scale in SCALES if furthest <= math.log(scale)), SCALES[-1])
 
 
@@ -130,10 +125,9 @@ def _gauge(comparison: Comparison, scale: float) -> Gauge | None:
     def place(ratio: float) -> float:
         return min(100.0, max(0.0, 50 + 50 * math.log(ratio) / math.log(scale)))
 
-    told = f"measured {at:.2f} times what was predicted" + (
-        f"; interval {ends[0]:.2f} to {ends[1]:.2f} times" if ends else ""
-    )
+    text, at_text = f"measured {at:.2f} times what was predicted", f"{place(at):.1f}%"
     if ends is None:
-        return Gauge(told, "0%", None, f"{place(at):.1f}%")
+        return Gauge(text, "0%", None, at_text)
+    text += f"; interval {ends[0]:.2f} to {ends[1]:.2f} times"
     low, high = (place(end) for end in ends)
-    return Gauge(told, f"{low:.1f}%", f"{high - low:.1f}%", f"{place(at):.1f}%")
+    return Gauge(text, f"{low:.1f}%", f"{high - low:.1f}%", at_text)

@@ -5,65 +5,58 @@ data must be.
 import shlex
 
 from brimful.report.commands import repeat_command
-from brimful.report.page.headline import Command
-from brimful.report.table import Table
-from brimful.runs.runfiles import RunFiles, number, section
+from brimful.report.kinds import Command
+from brimful.report.table import Table, table_of
+from brimful.runs import RunFolder
+from brimful.runs.files import RECIPE_FILE
 
-CPU_WHEELS = "https://download.pytorch.org/whl/"
-"""Where builds of torch for one kind of device are, by the tag that follows the `+` of their
+TORCH_WHEELS = "https://download.pytorch.org/whl/"
+"""Builds of torch for one kind of device are below it, by the tag that follows the `+` of their
 version.
 """
 
 
-def steps_to_reproduce(run: RunFiles) -> list[Command]:
-    """From an empty environment to the same training; without what the run folder does not say."""
-    found = []
+def steps_to_reproduce(run: RunFolder) -> list[Command]:
+    """Return the commands from an empty environment to the same training; without those that need
+    what the run folder does not hold.
+    """
+    commands = []
     if install := _install(run):
-        found.append(
-            Command(f"In a new environment{_python(run)}, with the versions of this run", install)
-        )
-    if run.recipe_text:
-        again = repeat_command(run, "recipe.yaml")
-        found.append(
-            Command(
-                "With the recipe below saved as recipe.yaml", f"brimful plan recipe.yaml\n{again}"
-            )
-        )
-    return found
+        python = f" of Python {run.environment.python}" if run.environment.python else ""
+        purpose = f"In a new environment{python}, with the versions of this run"
+        commands.append(Command(purpose, install))
+    if run.recipe.text:
+        again = f"brimful plan {RECIPE_FILE}\n{repeat_command(run, RECIPE_FILE)}"
+        commands.append(Command(f"With the recipe below saved as {RECIPE_FILE}", again))
+    return commands
 
 
-def identity_table(run: RunFiles) -> Table | None:
+def identity_table(run: RunFolder) -> Table | None:
     """What must be equal for the same training: seed, fingerprints of the data, the tokenizer and
     the base, and the command that was typed.
     """
-    prints, base = section(run.data, "fingerprints"), section(run.data, "base")
-    seed = number(run.recipe.get("seed"))
-    facts = [
-        ("Command", run.environment.get("command")),
-        ("Started", run.environment.get("started")),
-        ("Seed", None if seed is None else f"{seed:.0f}"),
-        *((f"Fingerprint of the {name}", value) for name, value in prints.items()),
-        ("Fingerprint of the base", base.get("fingerprint")),
-    ]
-    rows = tuple((name, str(value)) for name, value in facts if value is not None)
-    return Table(("", ""), rows) if rows else None
-
-
-def _python(run: RunFiles) -> str:
-    return f" of Python {run.environment['python']}" if run.environment.get("python") else ""
-
-
-def _install(run: RunFiles) -> str:
-    """pip commands with exact versions; torch first, from where its build is."""
-    packages = {
-        str(name): str(version) for name, version in section(run.environment, "packages").items()
+    seed, base = run.recipe.seed, run.data.base
+    facts = {
+        "Command": run.environment.command,
+        "Started": run.environment.started,
+        "Seed": "" if seed is None else f"{seed:.0f}",
+        **{f"Fingerprint of the {name}": each for name, each in run.data.fingerprints.items()},
+        "Fingerprint of the base": base.fingerprint if base else "",
     }
+    return table_of(("", ""), [(name, value) for name, value in facts.items() if value])
+
+
+def _install(run: RunFolder) -> str:
+    """pip commands with exact versions; torch first, from the place of its build."""
+    packages = dict(run.environment.packages)
     lines = []
     if torch := packages.pop("torch", ""):
         version, _, tag = torch.partition("+")
-        index = f" --index-url {shlex.quote(CPU_WHEELS + tag)}" if tag else ""
+        index = f" --index-url {shlex.quote(TORCH_WHEELS + tag)}" if tag else ""
         lines.append(f"pip install {shlex.quote(f'torch=={version}')}{index}")
-    if run.environment.get("brimful"):
-        packages = {"brimful": str(run.environment["brimful"]), **packages}
-    pins = " ".join(shlex.quote(f"{name}=={version}") for name, version in packages.items())
-    return "\n".join([*lines, *([f"pip install {pins}"] if pins else [])])
+    if run.environment.brimful:
+        packages = {"brimful": run.environment.brimful, **packages}
+    if packages:
+        pins = (shlex.quote(f"{name}=={version}") for name, version in packages.items())
+        lines.append(f"pip install {' '.join(pins)}")
+    return "\n".join(lines)

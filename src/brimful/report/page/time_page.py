@@ -1,6 +1,4 @@
-"""Where the time went, as a report shows it: what the plan expected above what was measured, and
-advice from measurements alone.
-"""
+"""Where the time went, as a report shows it: the plan's prediction above the measurement, and advice."""
 
 from dataclasses import dataclass
 
@@ -8,9 +6,9 @@ from brimful.base.units import format_duration
 from brimful.report.bars import Part, bar_drawing, parts, share_text
 from brimful.report.drawing import Drawing
 from brimful.report.page.advice import Advice, advice
-from brimful.report.tables import time_terms
+from brimful.report.predictions import time_terms
 from brimful.report.time_spent import NAMES, TimeSpent, time_spent
-from brimful.runs.runfiles import RunFiles, number, section
+from brimful.runs import RunFolder
 
 PLANNED = {
     "training_time_s": ("Compute", "compute_s"),
@@ -48,59 +46,52 @@ class TimeView:
         return self.rows[-1].parts if self.rows else ()
 
 
-def time_view(run: RunFiles) -> TimeView | None:
+def time_view(run: RunFolder) -> TimeView | None:
     """None where neither a plan nor a measurement says anything of time."""
-    predicted, spent = section(run.plan, "predicted"), time_spent(run)
-    planned = [
-        (name, seconds, PLACES[like])
-        for key, (name, like) in PLANNED.items()
-        if (seconds := number(predicted.get(key)))
-    ]
-    measured = [
-        (NAMES[key], getattr(spent, key), place)
-        for key, place in PLACES.items()
-        if spent is not None and getattr(spent, key)
-    ]
-    rows = tuple(
-        _row(name, terms)
-        for name, terms in (("predicted", planned), ("measured", measured))
-        if terms
-    )
+    spent = time_spent(run)
+    rows = tuple(filter(None, (_planned_row(run), measured_row(spent))))
     step_terms = tuple(parts(time_terms(run), "step_time_s"))
     if not rows and not step_terms:
         return None
-    drawing = (
-        bar_drawing(
-            "time", "Where the time went", [(f"{row.name}\n{row.total}", row.parts) for row in rows]
-        )
-        if rows
-        else None
-    )
+    bars = [(f"{row.name}\n{row.total}", row.parts) for row in rows]
+    drawing = bar_drawing("time", "Where the time went", bars) if rows else None
     return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing)
 
 
-def _row(name: str, terms: list[tuple[str, float, int]]) -> TimeRow:
-    found = parts(
-        [(what, seconds) for what, seconds, _ in terms], "time_s", [place for *_, place in terms]
-    )
-    return TimeRow(name, tuple(found), format_duration(sum(seconds for _, seconds, _ in terms)))
+def _planned_row(run: RunFolder) -> TimeRow | None:
+    predicted = {key: run.predicted(key) for key in PLANNED}
+    terms = [
+        (PLANNED[key][0], seconds, PLACES[PLANNED[key][1]])
+        for key, seconds in predicted.items()
+        if seconds
+    ]
+    return _row("predicted", terms)
+
+
+def measured_row(spent: TimeSpent | None, name: str = "measured") -> TimeRow | None:
+    """Return the bar of the measured parts; None where nothing was measured."""
+    known = {key: getattr(spent, key) for key in PLACES} if spent else {}
+    terms = [(NAMES[key], seconds, PLACES[key]) for key, seconds in known.items() if seconds]
+    return _row(name, terms)
+
+
+def _row(name: str, terms: list[tuple[str, float, int]]) -> TimeRow | None:
+    if not terms:
+        return None
+    seconds = [(part, part_s) for part, part_s, _ in terms]
+    found = parts(seconds, "time_s", [place for *_, place in terms])
+    return TimeRow(name, tuple(found), format_duration(sum(part_s for _, part_s in seconds)))
 
 
 def _sentence(spent: TimeSpent | None) -> str:
-    """What the parts do not show: how long steps waited, and how long the device did nothing."""
+    """Say what the bar does not show: how long steps waited, and how long the device did nothing."""
     if spent is None:
         return ""
-    waiting, idle = spent.waiting_share, spent.device_idle_share
-    told = [
-        f"{share_text(spent.share(spent.compute_s))} of {format_duration(spent.total_s)} was"
-        " computing"
-    ]
-    told += (
-        [] if waiting is None else [f"steps waited {share_text(waiting)} of their time for data"]
-    )
-    told += (
-        []
-        if idle is None
-        else [f"no kernel ran for {share_text(idle)} of the time that was watched"]
-    )
-    return f"{'; '.join(told)}."
+    computing = share_text(spent.share(spent.compute_s))
+    sentences = [f"{computing} of {format_duration(spent.total_s)} was computing"]
+    if spent.waiting_share is not None:
+        sentences.append(f"steps waited {share_text(spent.waiting_share)} of their time for data")
+    if spent.device_idle_share is not None:
+        idle = share_text(spent.device_idle_share)
+        sentences.append(f"no kernel ran for {idle} of the time that was watched")
+    return f"{'; '.join(sentences)}."

@@ -1,4 +1,4 @@
-"""Scores of a model of masked tokens: never a perplexity, never bits per byte."""
+"""Losses of every kind of run, with their units; of masked tokens never bits per byte."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 from brimful.report.page import headline
 from brimful.report.page.html import write_report
-from brimful.report.page.masked import masked_table
-from brimful.report.tasks import Tasks
+from brimful.report.page.score_tables import document_scores, masked_scores
 from brimful.report.text import evaluation_lines
-from brimful.runs.runfiles import kind_of, read_run
+from brimful.runs import read_run
 
+MakeRun = Callable[..., Path]
 SCORE: dict[str, Any] = {
     "kind": "masked",
     "masked_share": 0.15,
@@ -38,6 +38,43 @@ SAMPLE = {
 }
 
 
+def test_scores_stand_with_their_intervals_and_the_baselines_below(new_run: MakeRun) -> None:
+    table = document_scores(read_run(new_run()))
+    assert table is not None
+    assert [row[0] for row in table.text_rows] == [
+        "validation",
+        "Uniform guess",
+        "Unigram",
+        "Bigram",
+    ]
+    assert table.text_rows[0] == (
+        "validation",
+        "3.031 [2.971, 3.090]",
+        "20.72",
+        "1.418 [1.390, 1.446]",
+        "118,204",
+        "214",
+        "256 / 256",
+        "41.20k",
+    )
+    assert all(len(row) == len(table.columns) for row in table.text_rows)
+
+
+def test_each_split_has_its_own_baselines_below_it(new_run: MakeRun) -> None:
+    scores = {
+        name: {"loss": 2.0, "baselines": {"bigram": {"loss": loss}}}
+        for name, loss in (("test", 3.0), ("validation", 4.0))
+    }
+    table = document_scores(read_run(new_run(scores=scores)))
+    assert table is not None
+    assert [row[:2] for row in table.text_rows] == [
+        ("validation", "2.000"),
+        ("Bigram", "4.000"),
+        ("test", "2.000"),
+        ("Bigram", "3.000"),
+    ]
+
+
 def test_the_terminal_tells_the_loss_over_hidden_tokens_alone() -> None:
     assert evaluation_lines({"validation": SCORE}) == [
         "validation: 17,731 masked tokens, 15% of all, predicted from both sides, context 128",
@@ -60,7 +97,7 @@ def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
     run = read_run(folder)
     page = write_report(folder).read_text(encoding="utf-8")
 
-    assert kind_of(run) == "masked"
+    assert run.kind.name == "masked"
     assert headline.sentence(run).startswith(
         "A 612-parameter ModernBERT-style masked language model (4 layers, 128 wide) was trained"
     )
@@ -69,7 +106,7 @@ def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
         == "On held-out text (validation) the loss is 2.312 nats per masked token (95 % interval"
         " 2.250 to 2.375)."
     )
-    assert [card.name for card in headline.cards(run, Tasks({}, {}))][:1] == ["Loss"]
+    assert [card.name for card in headline.cards(run)][:1] == ["Loss"]
     assert "AutoModelForMaskedLM" in page
     assert "What it fills in" in page
     assert "Loss (nats/masked token)" in page
@@ -82,7 +119,7 @@ def test_the_report_tells_what_the_loss_is_of_and_what_stands_at_hidden_words(
 def test_the_table_has_a_row_for_each_split_and_none_without_scores(
     new_run: Callable[..., Path],
 ) -> None:
-    table = masked_table(
+    table = masked_scores(
         read_run(
             new_run("tiny-encoder", recipe=RECIPE, scores={"test": SCORE, "validation": SCORE})
         )
@@ -99,4 +136,4 @@ def test_the_table_has_a_row_for_each_split_and_none_without_scores(
         "6.10k",
     )
     assert [row[0] for row in table.text_rows] == ["validation", "test"]
-    assert masked_table(read_run(new_run("bare", recipe=RECIPE, scores={}))) is None
+    assert masked_scores(read_run(new_run("bare", recipe=RECIPE, scores={}))) is None

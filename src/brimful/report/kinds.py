@@ -1,0 +1,312 @@
+"""What a report says of each kind of run: its words, its scores and the commands that use its model.
+
+`report_kind(run)` chooses by `run.kind`; the base class is a language model trained on documents.
+"""
+
+import shlex
+from dataclasses import dataclass
+
+from brimful.report import labels
+from brimful.report.commands import name_of
+from brimful.report.page import plan_page, score_tables
+from brimful.report.scores import SplitScore, baselines, best_evaluation, main_score
+from brimful.report.table import Interval, Table
+from brimful.report.tuned import score_before
+from brimful.runs import RunFolder
+
+EN_DASH = "\N{EN DASH}"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One number of the headline."""
+
+    name: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to run next."""
+
+    purpose: str
+    text: str
+
+
+class ReportKind:
+    """A language model trained on documents.
+
+    Attributes:
+        auto_class: By which transformers loads the model.
+        learned: What the run counts in steps.
+        loss_unit: Of the loss.
+        prompt_end: Between the prompt of a sample and its completion.
+        always_has_samples: Whether a run without samples says that there are none.
+        has_bits_per_byte: Whether the loss makes bits per byte of the text.
+    """
+
+    model_name = "language model"
+    auto_class = "AutoModelForCausalLM"
+    learned = "tokens"
+    loss_unit = "nats per token"
+    samples_heading = "What it writes"
+    samples_note = "and what the model made of it"
+    prompt_end = ""
+    always_has_samples = True
+    data_heading = "Data and tokenizer"
+    texts = "documents"
+    has_bits_per_byte = True
+
+    def purpose(self, run: RunFolder) -> str:
+        """`to classify texts into ham and spam`, where the name of the model does not say it."""
+        return ""
+
+    def loss_title(self, run: RunFolder) -> str:
+        """The title of the loss curve."""
+        return "Loss, nats per target token"
+
+    def verdict(self, run: RunFolder) -> str:
+        """The score in words, against the best baseline; "" where nothing was scored."""
+        score = main_score(run)
+        if score is None or score.bits_per_byte is None:
+            return ""
+        bits, interval = score.bits_per_byte, _in_brackets(score.bits_per_byte_interval)
+        text = f"On held-out text ({score.name}) it needs {bits:.3f} bits per byte{interval}"
+        rivals = [(each.bits_per_byte, each.name) for each in baselines(run) if each.bits_per_byte]
+        if not rivals:
+            return f"{text}."
+        least, name = min(rivals, key=lambda rival: rival[0])
+        percent = f"{abs(bits / least - 1) * 100:.0f} % {'less' if bits < least else 'more'}"
+        return f"{text}, {percent} than the best counting baseline ({name.lower()}, {least:.3f})."
+
+    def score_cards(self, run: RunFolder) -> list[Card]:
+        """The scores among the headline's numbers."""
+        score = main_score(run)
+        if score is None:
+            return []
+        cards = self.loss_cards(score)
+        if score.bits_per_byte is not None:
+            detail = _span(score.bits_per_byte_interval) or score.name
+            cards.insert(0, Card("Bits per byte", f"{score.bits_per_byte:.3f}", detail))
+        final = run.scores.likelihood.get(score.name)
+        if final and final.perplexity:
+            cards.append(Card("Perplexity", f"{final.perplexity:,.2f}", "per token"))
+        return cards
+
+    def loss_cards(self, score: SplitScore) -> list[Card]:
+        """The loss alone."""
+        if score.loss is None:
+            return []
+        return [Card("Loss", f"{score.loss:.3f}", _span(score.loss_interval) or self.loss_unit)]
+
+    def score_table(self, run: RunFolder) -> Table | None:
+        """The losses of every split."""
+        return score_tables.document_scores(run)
+
+    def batch_sentence(self, run: RunFolder) -> str:
+        """How the batch of a step is cut to the device."""
+        return plan_page.sequence_batch(run)
+
+    def commands(self, run: RunFolder) -> list[Command]:
+        """What the trained model is for."""
+        return [Command("Generate text", self.use_command(shlex.quote(str(run.folder))))]
+
+    def use_command(self, run: str) -> str:
+        """The command that uses the trained model; `run` is quoted."""
+        return f'brimful generate {run} --prompt "..."'
+
+
+class ExamplesReport(ReportKind):
+    """A published model, tuned on prompts and answers."""
+
+    learned = "learned tokens"
+    prompt_end = "\n"
+    data_heading = "Examples"
+    texts = "prompts"
+
+    def loss_title(self, run: RunFolder) -> str:
+        if run.recipe.data.loss_on == "all":
+            return "Loss, nats per target token"
+        return "Loss over answers, nats per token"
+
+    def verdict(self, run: RunFolder) -> str:
+        """The loss over held-out answers, beside that of the untuned model."""
+        score, before = main_score(run), score_before(run)
+        if score is None or score.loss is None:
+            return ""
+        texts = "examples" if run.recipe.data.loss_on == "all" else "answers"
+        text = f"The loss over held-out {texts} ({score.name}) is {score.loss:.3f} nats per token"
+        text += _in_brackets(score.loss_interval)
+        if before is not None and before.loss is not None:
+            text += f"; it was {before.loss:.3f} before tuning"
+        return f"{text}."
+
+    def score_cards(self, run: RunFolder) -> list[Card]:
+        score = main_score(run)
+        return self.loss_cards(score) if score else []
+
+    def score_table(self, run: RunFolder) -> Table | None:
+        return score_tables.example_scores(run)
+
+    def batch_sentence(self, run: RunFolder) -> str:
+        return plan_page.example_batch(run)
+
+    def commands(self, run: RunFolder) -> list[Command]:
+        folder = shlex.quote(str(run.folder))
+        commands = [
+            Command(
+                "Ask it, and the model from before it was tuned",
+                f"{self.use_command(folder)} --beside-base",
+            ),
+            Command(
+                "Score it on tasks, and the model from before",
+                f"brimful evaluate {folder} code-syntax bleu\nbrimful evaluate {folder} --untuned",
+            ),
+        ]
+        if run.recipe.adapter:
+            merge = f"brimful export {folder} --merge"
+            commands.append(Command("Write it as one model, adapters merged", merge))
+        return commands
+
+
+class MaskedReport(ReportKind):
+    """An encoder, trained to fill in masked tokens."""
+
+    model_name = "masked language model"
+    auto_class = "AutoModelForMaskedLM"
+    loss_unit = "nats per masked token"
+    samples_heading = "What it fills in"
+    samples_note = "with a hidden word, what stands there, and the likeliest guesses"
+    prompt_end = "\n"
+    always_has_samples = False
+    has_bits_per_byte = False
+
+    def loss_title(self, run: RunFolder) -> str:
+        return "Loss, nats per masked token"
+
+    def verdict(self, run: RunFolder) -> str:
+        """The loss over masked tokens, which is no measure of how likely a text is."""
+        score = main_score(run)
+        if score is None or score.loss is None:
+            return ""
+        interval = _in_brackets(score.loss_interval)
+        return (
+            f"On held-out text ({score.name}) the loss is {score.loss:.3f} {self.loss_unit}"
+            f"{interval}."
+        )
+
+    def score_table(self, run: RunFolder) -> Table | None:
+        return score_tables.masked_scores(run)
+
+    def commands(self, run: RunFolder) -> list[Command]:
+        model = shlex.quote(str(run.folder / "model"))
+        tune = f"brimful train moderation model={model} data.path=FILE"
+        return [Command("Classify texts with it", tune)]
+
+    def use_command(self, run: str) -> str:
+        return f"brimful evaluate {run}"
+
+
+class LabelsReport(ReportKind):
+    """A classifier of texts."""
+
+    model_name = "classifier"
+    auto_class = "AutoModelForSequenceClassification"
+    loss_unit = "nats per text"
+    always_has_samples = False
+    data_heading = "Texts"
+    texts = "texts"
+    has_bits_per_byte = False
+
+    def purpose(self, run: RunFolder) -> str:
+        split = labels.main_split(run.scores)
+        names = run.scores.labels[split].labels if split else run.data.labels.names
+        into = f" into {labels.names_in_words(names)}" if names else ""
+        return f"to classify texts{into}"
+
+    def loss_title(self, run: RunFolder) -> str:
+        is_weighted = run.recipe.labels.class_weights not in (None, "none")
+        return f"Loss, nats per text{', weighted in training' if is_weighted else ''}"
+
+    def verdict(self, run: RunFolder) -> str:
+        return labels.verdict(run.scores) or self._verdict_so_far(run)
+
+    def _verdict_so_far(self, run: RunFolder) -> str:
+        """The metrics of the best evaluation of a run that is still training; "" before the
+        first.
+        """
+        best = best_evaluation(run)
+        metrics = labels.watched(best.values) if best else {}
+        if best is None or not metrics:
+            return ""
+        parts = [
+            f"{labels.WATCHED[key]} {labels.format_of(key)(value)}"
+            for key, value in metrics.items()
+        ]
+        return f"So far, on {best.split} after step {best.step}: {', '.join(parts)}."
+
+    def score_cards(self, run: RunFolder) -> list[Card]:
+        """The main metric, the area under precision and recall, and the accuracy."""
+        split = labels.main_split(run.scores)
+        if split is None:
+            return []
+        score = run.scores.labels[split]
+        metrics = {each.key: each for each in labels.metrics_of(score)}
+        shown = [
+            metrics[key]
+            for key in (labels.main_metric(score), "pr_auc", "accuracy")
+            if key in metrics
+        ]
+        return [_metric_card(each, split) for each in shown]
+
+    def score_table(self, run: RunFolder) -> Table | None:
+        """None: the losses stand with the other metrics."""
+        return None
+
+    def batch_sentence(self, run: RunFolder) -> str:
+        return plan_page.example_batch(run)
+
+    def commands(self, run: RunFolder) -> list[Command]:
+        folder = shlex.quote(str(run.folder))
+        return [
+            Command("Label the texts of a file", self.use_command(folder)),
+            Command("Score it again on validation and test", f"brimful evaluate {folder}"),
+        ]
+
+    def use_command(self, run: str) -> str:
+        return f"brimful predict {run} FILE"
+
+
+KINDS: dict[str, ReportKind] = {
+    "documents": ReportKind(),
+    "examples": ExamplesReport(),
+    "masked": MaskedReport(),
+    "labels": LabelsReport(),
+}
+
+
+def report_kind(run: RunFolder) -> ReportKind:
+    """Return what reports say of runs of this kind."""
+    return KINDS[run.kind.name]
+
+
+def use_command(run: RunFolder) -> str:
+    """Return the command that uses the model of a finished run."""
+    return report_kind(run).use_command(shlex.quote(name_of(run.folder)))
+
+
+def _metric_card(metric: labels.LabelMetric, split: str) -> Card:
+    """A metric with its interval in one unit: `95 %: 82.6–95.2%`."""
+    ends = metric.value.interval_text.replace(" to ", EN_DASH).replace(f"%{EN_DASH}", EN_DASH)
+    return Card(
+        metric.name.partition(" (")[0], metric.value.text, f"95 %: {ends}" if ends else split
+    )
+
+
+def _in_brackets(interval: Interval | None) -> str:
+    return f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})" if interval else ""
+
+
+def _span(interval: Interval | None) -> str:
+    return f"95 %: {interval[0]:.3f}{EN_DASH}{interval[1]:.3f}" if interval else ""

@@ -1,0 +1,48 @@
+"""The plan in a report: every choice with its reason, and how a batch is cut to the device."""
+
+from brimful.report.quantities import format_value, label, plural
+from brimful.report.table import Table, table_of
+from brimful.runs import RunFolder
+
+
+def plan_table(run: RunFolder) -> Table | None:
+    """Every choice of the plan, its reason and the runner-up."""
+    choices = run.plan.choices if run.plan else ()
+    rows = [
+        (
+            label(each.name),
+            format_value(each.name, each.value),
+            each.reason,
+            format_value(each.name, each.alternative),
+        )
+        for each in choices
+    ]
+    return table_of(("Choice", "Value", "Reason", "Runner-up"), rows)
+
+
+def sequence_batch(run: RunFolder) -> str:
+    """Say how the sequences of a step are cut into micro-batches; "" where the plan does not."""
+    sizes = run.plan.micro_batches if run.plan else ()
+    if not sizes:
+        return ""
+    full = sum(size == sizes[0] for size in sizes)
+    rest = sum(sizes) - full * sizes[0]
+    split = f"{plural(full, 'micro-batch', 'micro-batches')} of {sizes[0]}"
+    if rest:
+        split += f" + {rest}"
+    return f"Every optimizer step sees {sum(sizes)} sequences: {split}."
+
+
+def example_batch(run: RunFolder) -> str:
+    """Say how the examples of a step are cut into micro-batches; "" where the plan does not."""
+    sizes, length = run.plan.micro_batches if run.plan else (), run.recipe.sequence_length
+    batch = run.recipe.batch
+    if not sizes or not length:
+        return ""
+    examples = batch.sequences or (batch.tokens or 0) / length
+    if not examples:
+        return ""
+    tokens = f"{sizes[0] * length:,.0f} tokens ({sizes[0]} x {length:.0f})"
+    return (
+        f"Every optimizer step sees {examples:,.0f} examples, in micro-batches of at most {tokens}."
+    )

@@ -1,0 +1,129 @@
+"""Every prediction of a run's plan beside what was measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brimful.report.quantities import label, plural
+from brimful.report.table import Interval
+from brimful.runs import RunFolder
+from brimful.runs.measurements import energy_source, measured, memory_source, steady
+
+PREDICTED_NAMES = {
+    "parameters": "Parameters",
+    "peak_memory_bytes": "Peak memory",
+    "allocated_memory_bytes": "Peak memory of tensors",
+    "device_memory_bytes": "Peak memory of the device",
+    "step_time_s": "Time per optimizer step",
+    "tokens_per_s": "Tokens per second",
+    "mfu": "Model FLOPs utilisation",
+    "training_time_s": "Training time",
+    "evaluation_time_s": "Evaluation time",
+    "checkpoint_time_s": "Checkpoint time",
+    "start_time_s": "Compiling and starting",
+    "total_time_s": "Time in all",
+    "energy_wh": "Energy",
+    "cost_usd": "Cost",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One prediction of the plan beside its measurement, in the unit that ends `key`.
+
+    Attributes:
+        basis: How the prediction was derived.
+        source: How the measurement was made, "" where nothing was measured.
+    """
+
+    key: str
+    name: str
+    predicted: float
+    interval: Interval | None
+    measured: float | None
+    basis: str
+    source: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured: positive where the plan was too pessimistic."""
+        return (self.predicted - self.measured) / self.measured if self.measured else None
+
+    @property
+    def came_true(self) -> bool | None:
+        """Whether the measurement lies in the stated interval; None when one of the two is
+        missing.
+        """
+        if self.interval is None or self.measured is None:
+            return None
+        return self.interval[0] <= self.measured <= self.interval[1]
+
+
+def comparisons(run: RunFolder) -> list[Comparison]:
+    """Return every number that the plan predicted, in a fixed order, with what was measured.
+
+    The parameters of a model with adapters are left out: the saved ones are only those that were
+    trained.
+    """
+    if run.plan is None:
+        return []
+    values, sources = measured(run), _sources(run)
+    found = []
+    for key in dict.fromkeys([*PREDICTED_NAMES, *run.plan.predicted]):
+        predicted = run.predicted(key)
+        if predicted is None or (key == "parameters" and run.recipe.adapter):
+            continue
+        prediction = run.plan.predicted.get(key)
+        found.append(
+            Comparison(
+                key,
+                PREDICTED_NAMES.get(key, label(key)),
+                predicted,
+                run.predicted_interval(key),
+                values.get(key),
+                prediction.basis if prediction else "",
+                sources.get(key, "") if key in values else "",
+            )
+        )
+    return found
+
+
+def _sources(run: RunFolder) -> dict[str, str]:
+    """Return how each measurement was made, in words."""
+    steps = steady(run)
+    step_time = f"median of {plural(len(steps.records), 'recorded step')}"
+    if steps.num_left_out:
+        step_time += f"; {steps.num_left_out} at the start left out (compiling, warming up)"
+    return {
+        "parameters": "counted in the saved model",
+        "peak_memory_bytes": memory_source(run),
+        "step_time_s": step_time,
+        "tokens_per_s": "at the median step",
+        "mfu": "at the median step; arithmetic and peak as planned",
+        "training_time_s": "all steps, without compiling and warming up",
+        "evaluation_time_s": plural(len(run.evaluations), "evaluation"),
+        "checkpoint_time_s": plural(len(run.checkpoints), "checkpoint"),
+        "start_time_s": "the time in all without training, evaluations and checkpoints",
+        "total_time_s": (
+            f"{plural(len(run.sessions), 'session')}; loading libraries, planning and reading"
+            " data not counted"
+        ),
+        "energy_wh": energy_source(run),
+        "cost_usd": "the planned price for the measured time in all",
+    }
+
+
+def memory_terms(run: RunFolder) -> list[tuple[str, float]]:
+    """Return (what, bytes) of the predicted peak memory, the largest first."""
+    return _largest_first(run.plan.memory_terms if run.plan else {})
+
+
+def time_terms(run: RunFolder) -> list[tuple[str, float]]:
+    """Return (what, seconds) of the predicted step time, the longest first; empty where the plan
+    does not say.
+    """
+    return _largest_first(run.plan.time_terms if run.plan else {})
+
+
+def _largest_first(terms: Mapping[str, float]) -> list[tuple[str, float]]:
+    known = [(label(name), float(size)) for name, size in terms.items() if size and size > 0]
+    return sorted(known, key=lambda term: -term[1])

@@ -1,0 +1,81 @@
+"""Every prediction stands beside what was measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.report.predictions import Comparison, comparisons, memory_terms, time_terms
+from brimful.runs import RunFolder, read_run
+
+MakeRun = Callable[..., Path]
+
+
+def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "kind": "step",
+        "step": number,
+        "loss": 3.0,
+        "step_time_s": 0.5,
+        "memory_bytes": 1000,
+        "tokens_per_second": 10.0,
+        "time": time,
+    } | changes
+
+
+def start(at: int, total: int = 4) -> dict[str, Any]:
+    return {"kind": "start", "step": at, "total_steps": total}
+
+
+def by_key(run: RunFolder) -> dict[str, Comparison]:
+    return {comparison.key: comparison for comparison in comparisons(run)}
+
+
+def test_the_error_is_relative_to_what_was_measured_and_positive_when_the_plan_was_too_high(
+    new_run: MakeRun,
+) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.6, "peak_memory_bytes": 900},
+        "predicted_interval": {"step_time_s": [0.55, 0.7], "peak_memory_bytes": [800, 1100]},
+    }
+    found = by_key(read_run(new_run(plan=plan, metrics=[start(0), step(1, 0)])))
+    assert found["step_time_s"].error == pytest.approx(0.2)
+    assert found["peak_memory_bytes"].error == pytest.approx(-0.1)
+    assert found["step_time_s"].came_true is False
+    assert found["peak_memory_bytes"].came_true is True
+
+
+def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: MakeRun) -> None:
+    found = by_key(
+        read_run(new_run(plan={"predicted": {"energy_j": 5.0, "step_time_s": 1.0}}, metrics=[]))
+    )
+    assert found["energy_j"].error is None
+    assert found["step_time_s"].came_true is None
+
+
+def test_each_measurement_says_how_it_came_about(new_run: MakeRun) -> None:
+    found = by_key(read_run(new_run()))
+    assert (
+        found["step_time_s"].source
+        == "median of 499 recorded steps; 1 at the start left out (compiling, warming up)"
+    )
+    assert found["evaluation_time_s"].source == "10 evaluations"
+    assert found["energy_wh"].source == ""
+
+
+def test_time_terms_come_longest_first_and_older_plans_have_none(new_run: MakeRun) -> None:
+    assert [name for name, _ in time_terms(read_run(new_run()))] == [
+        "Matrix",
+        "Attention",
+        "Element-wise",
+        "Optimizer",
+    ]
+    assert time_terms(read_run(new_run("older", plan={"predicted": {"step_time_s": 1.0}}))) == []
+
+
+def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) -> None:
+    run = read_run(
+        new_run(plan={"memory_terms": {"weights": 10, "kv_cache": 0, "saved_activations": 30}})
+    )
+    assert memory_terms(run) == [("Saved activations", 30.0), ("Weights", 10.0)]
