@@ -20,15 +20,15 @@ from dataclasses import replace
 from typing import Any
 
 from brimful.hardware import catalog
-from brimful.studio.fit import answer
-from brimful.studio.question import Question
+from brimful.studio.fit import assess
+from brimful.studio.fit_request import FitRequest
 from record import summary, write_record
 
 CASES = {
-    "8B LoRA": Question("meta-llama/Llama-3.1-8B", "lora"),
-    "gpt-124m, pretrained": Question("gpt-124m"),
-    "70B QLoRA": Question("meta-llama/Llama-3.1-70B", "qlora"),
-    "code-lora (Gemma 2)": Question("code-lora"),
+    "8B LoRA": FitRequest("meta-llama/Llama-3.1-8B", "lora"),
+    "gpt-124m, pretrained": FitRequest("gpt-124m"),
+    "70B QLoRA": FitRequest("meta-llama/Llama-3.1-70B", "qlora"),
+    "code-lora (Gemma 2)": FitRequest("code-lora"),
 }
 ON_FEW_DEVICES = {"code-lora (Gemma 2)"}
 """Not asked for every NVIDIA device, which traces more steps: the first answer alone takes a minute
@@ -48,7 +48,7 @@ TARGET_CPU_S = 1.0
 """Of every answer after the first."""
 
 
-def changed(name: str, question: Question, count: int) -> Iterator[tuple[str, Question]]:
+def changed(name: str, question: FitRequest, count: int) -> Iterator[tuple[str, FitRequest]]:
     """Questions that differ from the first in one thing each."""
     for number in range(count):
         if question.method in {"lora", "qlora"}:
@@ -131,9 +131,9 @@ def _measured(name: str, changes: int) -> dict[str, Any]:
     return result | {"every NVIDIA device": everywhere}
 
 
-def _asked(question: Question) -> tuple[float, float]:
+def _asked(question: FitRequest) -> tuple[float, float]:
     cpu_s, wall_s = time.process_time(), time.perf_counter()
-    answer(question)
+    assess(question)
     return time.process_time() - cpu_s, time.perf_counter() - wall_s
 
 

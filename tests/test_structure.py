@@ -160,7 +160,7 @@ def test_a_stage_imports_only_stages_before_it_and_the_base_nobody(path: Path) -
             "from brimful.chains.plans import survey\nfrom brimful.report.page.html import write_report",
             False,
         ),
-        ("brimful.report.page.html", "from brimful.studio.fit import answer", True),
+        ("brimful.report.page.html", "from brimful.studio.fit import assess", True),
     ],
 )
 def test_the_check_of_directions_sees_a_wrong_import(

@@ -14,7 +14,7 @@ from rich.console import Console
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline
 from brimful.recipe import Recipe
-from brimful.studio.chat import Chat, Stops, writing
+from brimful.studio.chat import ChatTab, StopSignals, generation_request
 from brimful.studio.library import Library
 
 
@@ -37,11 +37,11 @@ def test_settings_out_of_range_are_told(
     temperature: Any, top_p: Any, tokens: Any, seed: Any, told: str
 ) -> None:
     with pytest.raises(RequestError, match=told):
-        writing(temperature, top_p, tokens, seed)
+        generation_request(temperature, top_p, tokens, seed)
 
 
 def test_settings_are_those_of_the_controls() -> None:
-    how = writing(0.5, 0.9, 12, 3)
+    how = generation_request(0.5, 0.9, 12, 3)
 
     assert (how.settings.temperature, how.settings.top_p, how.tokens, how.seed, how.count) == (
         0.5,
@@ -53,7 +53,7 @@ def test_settings_are_those_of_the_controls() -> None:
 
 
 def test_a_session_stops_its_own_text_alone() -> None:
-    stops = Stops()
+    stops = StopSignals()
     first, other = stops.begin("a"), stops.begin("b")
 
     stops.stop("a")
@@ -66,7 +66,7 @@ def test_a_session_stops_its_own_text_alone() -> None:
 
 
 def test_a_text_that_was_dropped_stays_dropped_after_it_was_stopped() -> None:
-    stops = Stops()
+    stops = StopSignals()
     dropped, kept = stops.begin("a"), stops.begin("b")
 
     stops.stop("a")
@@ -74,8 +74,8 @@ def test_a_text_that_was_dropped_stays_dropped_after_it_was_stopped() -> None:
     stops.drop("nobody", ("emptied",))
     stops.stop("b")
 
-    assert (dropped.is_set(), dropped.instead) == (True, ("emptied",))
-    assert (kept.is_set(), kept.instead) == (True, None)
+    assert (dropped.is_set(), dropped.replacement) == (True, ("emptied",))
+    assert (kept.is_set(), kept.replacement) == (True, None)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def tuned(tuning: Callable[..., Recipe]) -> Path:
 
 
 def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path) -> None:
-    chat = Chat(Library(tuned.parent))
+    chat = ChatTab(Library(tuned.parent))
     asked = (tuned.name, "Say red twice.", (), False, 0.0, 1.0, 8, 0)
     left, other = chat.send(*asked, request("a")), chat.send(*asked, request("b"))
     assert "caret" in next(left)[0]
@@ -108,7 +108,7 @@ def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path)
 def test_what_cannot_be_served_is_told_on_the_page(
     tmp_path: Any, name: str | None, told: str
 ) -> None:
-    chat = Chat(Library(tmp_path))
+    chat = ChatTab(Library(tmp_path))
 
     (answer,) = chat.send(name, "a", (), False, 0.7, 1.0, 10, 0, request())
 
@@ -121,7 +121,7 @@ def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(
 ) -> None:
     (tmp_path / "broken" / "model").mkdir(parents=True)
     (tmp_path / "broken" / "recipe.yaml").write_text("name: broken\n")
-    begun, ended = Chat(Library(tmp_path)).send(
+    begun, ended = ChatTab(Library(tmp_path)).send(
         "broken", "a", (), False, 0.7, 1.0, 10, 0, request()
     )
 
@@ -131,14 +131,14 @@ def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(
 
 
 def test_without_runs_the_tab_says_how_to_make_one(tmp_path: Any) -> None:
-    choices, note = Chat(Library(tmp_path)).begin(None)
+    choices, note = ChatTab(Library(tmp_path)).begin(None)
 
     assert choices["choices"] == []
     assert "`brimful run quickstart` makes one" in note
 
 
 def test_a_run_that_is_gone_is_told_when_it_is_chosen(tmp_path: Any) -> None:
-    shown, turns, told, _ = Chat(Library(tmp_path)).chosen("gone", request())
+    shown, turns, told, _ = ChatTab(Library(tmp_path)).chosen("gone", request())
 
     assert (shown, turns) == ("", ())
     assert "there is no run" in told

@@ -12,8 +12,8 @@ from brimful.chains.plans import survey
 from brimful.planning.survey import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.recipe import load, load_text
-from brimful.studio.fit import Fit, answer, told
-from brimful.studio.question import Question
+from brimful.studio.fit import Fit, assess, remedy_line
+from brimful.studio.fit_request import FitRequest
 
 TINY = """
 name: tiny
@@ -39,7 +39,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
 
 
 def _ask(**changes: object) -> Fit:
-    return answer(Question(TINY, **{"devices": (L4,)} | changes))  # type: ignore[arg-type]
+    return assess(FitRequest(TINY, **{"devices": (L4,)} | changes))  # type: ignore[arg-type]
 
 
 def test_terms_add_up_to_the_peak_and_numbers_have_intervals() -> None:
@@ -107,7 +107,7 @@ def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
         "sequences: 4", "tokens: 516"
     )  # no halves, which would be traced too
 
-    (device,) = answer(Question(text, devices=(L4,)), closely=True).devices
+    (device,) = assess(FitRequest(text, devices=(L4,)), with_remedies=True).devices
 
     assert device.verdict == "does not fit"
     assert device.step_time_s is None
@@ -127,17 +127,17 @@ def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not() -> None:
     footprint = surveyed.derived.footprint
     remedy = Remedy("fewer", "less", "a=b", footprint, 0)
 
-    assert "one sequence still does not fit; less" in told(remedy)
-    assert "one sequence may fit; less" in told(
+    assert "one sequence still does not fit; less" in remedy_line(remedy)
+    assert "one sequence may fit; less" in remedy_line(
         replace(remedy, footprint=replace(footprint, verdict="uncertain"))
     )
-    assert "up to 1 sequence at a time fit" in told(replace(remedy, largest=1))
+    assert "up to 1 sequence at a time fit" in remedy_line(replace(remedy, largest=1))
 
 
 def test_a_device_that_cannot_run_the_recipe_is_unknown_and_the_others_are_told() -> None:
     text = TINY.replace("learning_rate: 1e-3", "learning_rate: 1e-3, kind: adamw_8bit")
 
-    apple, nvidia = answer(Question(text, devices=("Apple M1", L4))).devices
+    apple, nvidia = assess(FitRequest(text, devices=("Apple M1", L4))).devices
 
     assert (apple.verdict, apple.peak_bytes, nvidia.verdict) == ("unknown", None, "fits")
     assert "adamw_8bit" in apple.reason

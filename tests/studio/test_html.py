@@ -3,7 +3,7 @@
 import pytest
 
 from brimful.base.errors import RequestError
-from brimful.studio.html import problem, render, style, told
+from brimful.studio.html import problem, problem_of, render, style
 
 
 def test_texts_stay_texts() -> None:
@@ -23,13 +23,13 @@ def test_no_problem_is_nothing() -> None:
 def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    shown = told(KeyError("x" * 1000))
+    shown = problem_of(KeyError("x" * 1000))
 
     assert "this failed unexpectedly (KeyError: " in shown
     assert len(shown) < 500
     assert "Traceback" not in shown
     assert "KeyError: 'xxx" in capsys.readouterr().err
-    assert "unexpectedly" not in told(RequestError("that is none"))
+    assert "unexpectedly" not in problem_of(RequestError("that is none"))
 
 
 def test_a_report_in_a_frame_cannot_leave_it() -> None:

@@ -27,7 +27,7 @@ from brimful.studio import layout
 )
 def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
     client = TestClient(
-        layout.Guard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860"
+        layout.PathGuard(PlainTextResponse("through")), base_url="http://127.0.0.1:7860"
     )
 
     assert client.get(f"/{path}").status_code == 404
@@ -49,7 +49,7 @@ def test_a_page_of_this_machine_answers_to_no_other_name(
     address: str, is_local: bool, status: int
 ) -> None:
     client = TestClient(
-        layout.Guard(PlainTextResponse("through"), is_local=is_local), base_url=address
+        layout.PathGuard(PlainTextResponse("through"), is_local=is_local), base_url=address
     )
 
     assert client.get("/config").status_code == status

@@ -18,9 +18,9 @@ from brimful.generation.sampler import GREEDY
 from brimful.recipe import Recipe
 from brimful.studio import models
 from brimful.studio.models import (
-    Desk,
+    ModelHolder,
+    TextProgress,
     Turn,
-    Written,
     describe,
     has_base,
     pieces,
@@ -37,14 +37,16 @@ def tuned(tuning: Callable[..., Recipe]) -> Path:
     return pipeline.train(tuning("training.steps=2"), Console(quiet=True)).folder
 
 
-def written(desk: Desk, run: Path, side: models.Side, turns: tuple[Turn, ...] = ()) -> Written:
+def written(
+    desk: ModelHolder, run: Path, side: models.Side, turns: tuple[Turn, ...] = ()
+) -> TextProgress:
     return [*desk.write(run, side, HOW, ("Say red twice.", turns), threading.Event())][-1]
 
 
 def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
     tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk, loads = Desk(), []
+    desk, loads = ModelHolder(), []
     load = models.load_run
     monkeypatch.setattr(models, "load_run", lambda *args: loads.append(args) or load(*args))
 
@@ -61,7 +63,7 @@ def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
 
 
 def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -> None:
-    desk = Desk()
+    desk = ModelHolder()
     before = written(desk, tuned, "run")
     (weights,) = (tuned / "model").glob("*.safetensors")
     save_file(
@@ -77,7 +79,7 @@ def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -
 
 
 def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path) -> None:
-    desk, turn = Desk(), Turn("Say green.", {"run": "green"}, {})
+    desk, turn = ModelHolder(), Turn("Say green.", {"run": "green"}, {})
 
     alone = written(desk, tuned, "run")
     after = written(desk, tuned, "run", (turn,))
@@ -90,12 +92,12 @@ def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path
 def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(
     tuned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk()
+    desk = ModelHolder()
     with pytest.raises(RequestError, match="nothing to go on from"):
         [*desk.write(tuned, "run", HOW, ("", ()), threading.Event())]
     monkeypatch.setattr(models, "FP32_BYTES", 2**50)
     with pytest.raises(RequestError, match=r"needs about .* and this machine has"):
-        [*Desk().write(tuned, "run", HOW, ("a", ()), threading.Event())]
+        [*ModelHolder().write(tuned, "run", HOW, ("a", ()), threading.Event())]
     assert written(desk, tuned, "run").text, "an error leaves the desk usable"
 
 

@@ -11,7 +11,14 @@ import gradio as gr
 import pytest
 
 from brimful.base.errors import RequestError
-from brimful.studio.will_it_fit import SETTLED_S, Answered, Answers, Typing, number_of, question_of
+from brimful.studio.will_it_fit import (
+    SETTLED_S,
+    FitTab,
+    FitTabState,
+    LatestControls,
+    number_of,
+    request_of,
+)
 
 SMALL = """
 name: small
@@ -59,7 +66,7 @@ def test_what_is_no_whole_number_is_told(text: str) -> None:
 
 
 def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
-    question = question_of(
+    question = request_of(
         " quickstart ", "", "lora", "8", "", "4", "10M", "Tight", ["This machine", "NVIDIA L4"]
     )
 
@@ -76,13 +83,13 @@ def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
         ("here", "NVIDIA L4"),
     )
     assert (
-        question_of("quickstart", "name: x", "lora", "", "", "", "", "as the recipe", []).model
+        request_of("quickstart", "name: x", "lora", "", "", "", "", "as the recipe", []).model
         == "name: x"
     )
 
 
 def test_the_last_of_quick_changes_is_answered_by_session() -> None:
-    typing = Typing()
+    typing = LatestControls()
     typing.note(request("a"), "1")
     typing.note(request("a"), "12")
     typing.note(request("b"), "other")
@@ -98,8 +105,8 @@ def test_the_last_of_quick_changes_is_answered_by_session() -> None:
 def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_answered_twice(
     tmp_path: Path,
 ) -> None:
-    answers = Answers(local_folders=False)
-    shown, told, recipe, answered = answers.first(request(), Answered(), *controls("", SMALL))
+    answers = FitTab(local_folders=False)
+    shown, told, recipe, answered = answers.first(request(), FitTabState(), *controls("", SMALL))
 
     assert told == ""
     assert "Tesla T4" in shown
@@ -113,6 +120,6 @@ def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_an
     assert recipe == ""
     assert after.fit == answered.fit
 
-    shown, told, _, _ = answers.first(request(), Answered(), *controls(str(tmp_path)))
+    shown, told, _, _ = answers.first(request(), FitTabState(), *controls(str(tmp_path)))
     assert shown == ""
     assert "nothing is called" in told

@@ -1,4 +1,4 @@
-"""The tab "Try it": a finished run writes, beside the model that it tuned. Every session of the
+"""The tab "Try it": a finished run writes text, beside the model that it tuned. Every session of the
 page has its own conversation.
 """
 
@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -15,13 +15,13 @@ from brimful.base.errors import RequestError
 from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import SamplingSettings
 from brimful.hardware.probe import probe
-from brimful.studio.html import render, told
+from brimful.studio.html import problem_of, render
 from brimful.studio.library import Library
 from brimful.studio.models import (
-    Desk,
+    ModelHolder,
     Side,
+    TextProgress,
     Turn,
-    Written,
     describe,
     has_base,
     takes_messages,
@@ -31,58 +31,67 @@ from brimful.studio.models import (
 MOST_TOKENS, MOST_CHARACTERS, LARGEST_SEED = 4096, 20_000, 2**63 - 1
 TITLES: dict[Side, str] = {"base": "Before tuning", "run": "This run"}
 Turns = tuple[Turn, ...]
+KEEP = gr.skip()
+"""Leaves an output of the page as it is."""
 
 
-class Waiting(threading.Event):
+class ChatUpdate(NamedTuple):
+    """New values of the tab's outputs; `KEEP` leaves one as it is."""
+
+    conversation: Any
+    turns: Any
+    problem: str
+    prompt: Any
+
+
+class StopSignal(threading.Event):
     """Ends a text when set.
 
     Attributes:
-        instead: Where what was written of it is not wanted either: (the conversation, its turns,
-            the problem, the prompt) that take its place. Shown once more when the text ends,
-            because a piece of it may still have been on its way to the page.
+        replacement: Shown in place of the text if what was written is discarded too. It is sent
+            once more when the text ends, because a piece of the text may still be on its way to
+            the page.
     """
 
-    instead: tuple[Any, ...] | None = None
+    replacement: ChatUpdate | None = None
 
 
-class Stops:
-    """What ends the text that a session waits for."""
+class StopSignals:
+    """The signal of the text that each session waits for."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, Waiting] = {}
+        self._by_session: dict[str, StopSignal] = {}
 
-    def begin(self, session: str) -> Waiting:
-        """What ends the text that begins now; the one before it ends."""
+    def begin(self, session: str) -> StopSignal:
+        """Return the signal for a new text; the text before it ends."""
         self.stop(session)
-        self._by_session[session] = Waiting()
+        self._by_session[session] = StopSignal()
         return self._by_session[session]
 
     def stop(self, session: str) -> None:
-        """End what the session waits for, if anything."""
-        waiting = self._by_session.get(session)
-        if waiting is not None:
-            waiting.set()
+        """End the text that the session waits for, if any."""
+        if signal := self._by_session.get(session):
+            signal.set()
 
-    def drop(self, session: str, instead: tuple[Any, ...]) -> None:
-        """The same, and let go of what was written."""
-        waiting = self._by_session.pop(session, None)
-        if waiting is not None:
-            waiting.instead = instead
-            waiting.set()
+    def drop(self, session: str, replacement: ChatUpdate) -> None:
+        """End the text and discard what was written."""
+        if signal := self._by_session.pop(session, None):
+            signal.replacement = replacement
+            signal.set()
 
 
-class Chat:
-    """What the tab does when something is pressed."""
+class ChatTab:
+    """The callbacks of the tab."""
 
     def __init__(self, library: Library) -> None:
-        self._library, self._desk, self._stops = library, Desk(), Stops()
+        self._library, self._models, self._stops = library, ModelHolder(), StopSignals()
 
     def names(self) -> list[str]:
-        """Runs that can write."""
+        """Return the names of finished runs that write text."""
         return [name for name in self._library.finished() if writes_text(self._library.path(name))]
 
     def begin(self, name: str | None) -> tuple[Any, str]:
-        """(the runs there are, what to know before trying)."""
+        """Return the list of runs, and a note on the device that answers."""
         names = self.names()
         note = (
             f"No finished run in {self._library.folder} writes text yet. `brimful run quickstart`"
@@ -90,31 +99,27 @@ class Chat:
         )
         if names:
             device = probe("auto")
-            slow = (
-                " No GPU was found, so large models answer slowly." if device.kind == "cpu" else ""
-            )
-            note = f"Answers come from {device.name}.{slow}"
-        return gr.update(choices=names, value=name if name in names else None), render(
-            "note.html.j2", notes=[note]
-        )
+            note = f"Answers come from {device.name}."
+            if device.kind == "cpu":
+                note += " No GPU was found, so large models answer slowly."
+        choice = gr.update(choices=names, value=name if name in names else None)
+        return choice, render("note.html.j2", notes=[note])
 
     def chosen(self, name: str | None, request: gr.Request) -> tuple[Any, ...]:
-        """An empty conversation with another run; what is being written belongs to none."""
+        """Return an empty conversation with a run, and end the text that is being written."""
         emptied, problem, is_tuned = self._emptied(name)
-        self._stops.drop(str(request.session_hash), (emptied, (), problem, gr.skip()))
+        self._stops.drop(str(request.session_hash), ChatUpdate(emptied, (), problem, KEEP))
         return emptied, (), problem, gr.update(visible=is_tuned, value=is_tuned)
 
     def _emptied(self, name: str | None) -> tuple[str, str, bool]:
-        """(a conversation without turns, the problem, whether there is a model from before
-        tuning).
-        """
+        """Return a conversation without turns, the problem, and whether the run tuned a model."""
         if not name:
             return "", "", False
         try:
             run_folder = self._library.path(name)
             return transcript((), run_folder, describe(run_folder)), "", has_base(run_folder)
         except Exception as error:
-            return "", told(error), False
+            return "", problem_of(error), False
 
     def send(
         self,
@@ -127,74 +132,57 @@ class Chat:
         tokens: float,
         seed: float,
         request: gr.Request,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Write what follows the prompt, first the base where it is asked, and show it as it
-        comes.
+    ) -> Iterator[ChatUpdate]:
+        """Yield the conversation while the answer is written, first by the base if that is
+        wanted.
         """
-        waiting = self._stops.begin(str(request.session_hash))
-        how = (temperature, top_p, tokens, seed)
-        with closing(
-            self._written(name, prompt, turns, beside_base, how, waiting)
-        ) as texts:  # lets go of the model at once
-            for shown in texts:
-                if waiting.instead is not None:
+        signal = self._stops.begin(str(request.session_hash))
+        numbers = (temperature, top_p, tokens, seed)
+        # Closing the generator releases the model at once.
+        with closing(self._updates(name, prompt, turns, beside_base, numbers, signal)) as updates:
+            for update in updates:
+                if signal.replacement is not None:
                     break
-                yield shown
-        if waiting.instead is not None:
-            yield waiting.instead
+                yield update
+        if signal.replacement is not None:
+            yield signal.replacement
 
-    def _written(
+    def _updates(
         self,
         name: str | None,
         prompt: str,
         turns: Turns,
         beside_base: bool,
         numbers: tuple[float, float, float, float],
-        waiting: Waiting,
-    ) -> Generator[tuple[Any, ...]]:
-        """(the conversation as far as it is, its turns, the problem, the prompt), again and
-        again.
-        """
+        signal: StopSignal,
+    ) -> Generator[ChatUpdate]:
         run_folder = None
         try:
-            run_folder = self._asked(name, prompt)
-            how = writing(*numbers)
-            sides: tuple[Side, ...] = (
-                ("base", "run") if beside_base and has_base(run_folder) else ("run",)
-            )
+            run_folder = self._folder_for(name, prompt)
+            how = generation_request(*numbers)
+            sides: tuple[Side, ...] = ("run",)
+            if beside_base and has_base(run_folder):
+                sides = ("base", "run")
             turn = Turn(prompt, dict.fromkeys(sides, ""), {})
             for side in sides:
-                yield (
-                    transcript((*turns, turn), run_folder, writing_side=side),
-                    gr.skip(),
-                    "",
-                    gr.skip(),
-                )
-                for written in self._desk.write(run_folder, side, how, (prompt, turns), waiting):
-                    turn = _with(turn, side, written)
-                    yield (
-                        transcript((*turns, turn), run_folder, writing_side=side),
-                        gr.skip(),
-                        "",
-                        gr.skip(),
-                    )
+                yield self._unfinished(turns, turn, run_folder, side)
+                for text in self._models.write(run_folder, side, how, (prompt, turns), signal):
+                    turn = _with(turn, side, text)
+                    yield self._unfinished(turns, turn, run_folder, side)
             turns = (*turns, turn)
-            yield (
-                transcript(turns, run_folder),
-                turns,
-                "",
-                "" if takes_messages(run_folder) else gr.skip(),
-            )
+            prompt_left = "" if takes_messages(run_folder) else KEEP
+            yield ChatUpdate(transcript(turns, run_folder), turns, "", prompt_left)
         except Exception as error:
-            yield (
-                transcript(turns, run_folder) if run_folder else gr.skip(),
-                turns,
-                told(error),
-                gr.skip(),
-            )
+            conversation = transcript(turns, run_folder) if run_folder else KEEP
+            yield ChatUpdate(conversation, turns, problem_of(error), KEEP)
 
-    def _asked(self, name: str | None, prompt: str) -> Path:
-        """The folder of the run that is to write."""
+    def _unfinished(self, turns: Turns, turn: Turn, run_folder: Path, side: Side) -> ChatUpdate:
+        """Return the conversation while a side still writes."""
+        shown = transcript((*turns, turn), run_folder, writing_side=side)
+        return ChatUpdate(shown, KEEP, "", KEEP)
+
+    def _folder_for(self, name: str | None, prompt: str) -> Path:
+        """Return the folder of the run that is to write."""
         if not name:
             raise RequestError("choose a run first.")
         if len(prompt) > MOST_CHARACTERS:
@@ -209,22 +197,22 @@ class Chat:
         self._stops.stop(str(request.session_hash))
 
     def leave(self, request: gr.Request) -> None:
-        """The page is closed."""
-        self._stops.drop(str(request.session_hash), tuple(gr.skip() for _ in range(4)))
+        """Let go of the session: its page is closed."""
+        self._stops.drop(str(request.session_hash), ChatUpdate(KEEP, KEEP, "", KEEP))
 
 
-def _with(turn: Turn, side: Side, written: Written) -> Turn:
+def _with(turn: Turn, side: Side, progress: TextProgress) -> Turn:
     return replace(
         turn,
-        texts={**turn.texts, side: written.text},
-        remarks={**turn.remarks, side: written.remarks},
+        texts={**turn.texts, side: progress.text},
+        remarks={**turn.remarks, side: progress.remarks},
     )
 
 
-def writing(
+def generation_request(
     temperature: float | None, top_p: float | None, tokens: float | None, seed: float | None
 ) -> GenerationRequest:
-    """The settings of the page's controls.
+    """Return the settings that the controls of the page make.
 
     Raises:
         RequestError: one is missing or out of range.
@@ -243,10 +231,9 @@ def writing(
 def transcript(
     turns: Sequence[Turn], run_folder: Path, hint: str = "", writing_side: Side | None = None
 ) -> str:
-    """The conversation as a piece of the page."""
-    shown = [
-        side for side in TITLES if any(side in turn.texts for turn in turns) or side == writing_side
-    ]
+    """Return the conversation as a piece of the page."""
+    written = {side for turn in turns for side in turn.texts}
+    shown = [side for side in TITLES if side in {*written, writing_side}]
     return render(
         "chat.html.j2",
         turns=turns,
@@ -259,7 +246,7 @@ def transcript(
 
 def build(page: gr.Blocks, library: Library) -> None:
     """Lay the tab out, inside a page that is being built."""
-    chat = Chat(library)
+    chat = ChatTab(library)
     note = gr.HTML(elem_id="try-notes")
     turns = gr.State(())
     with gr.Row(elem_classes="split"):

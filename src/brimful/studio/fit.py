@@ -1,10 +1,10 @@
-"""*Will it fit?*: a question in, the recipe and what it takes on each device out. Numbers are those
-of `brimful plan`; nothing here draws them.
+"""*Will it fit?*: what the recipe of a request takes on each device. Numbers are those of `brimful
+plan`.
 """
 
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from brimful.base.errors import DeviceError
@@ -16,7 +16,8 @@ from brimful.planning.plan import Choice, Prediction
 from brimful.planning.survey import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import PlanChoices, Recipe
-from brimful.studio.question import Question, asked
+from brimful.report.quantities import plural
+from brimful.studio.fit_request import FitRequest, recipe_for
 
 FitVerdict = Literal["fits", "uncertain", "does not fit", "unknown"]
 
@@ -45,7 +46,7 @@ class DeviceFit:
             known.
         tokens_per_s: Of training.
         remedies: What would take less memory, where it does not surely fit; empty until asked for
-            closely.
+            with_remedies.
         choices: What the plan decides, with reasons.
     """
 
@@ -71,10 +72,10 @@ class DeviceFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """The answer.
+    """What a recipe takes on each device.
 
     Attributes:
-        recipe_yaml: The recipe as it was asked about, for `brimful plan FILE`.
+        recipe_yaml: The recipe, for `brimful plan FILE`.
         title: One line.
         devices: In the order they were asked for.
         notes: What else to know.
@@ -90,34 +91,35 @@ class Fit:
     trainable: int = 0
 
 
-def answer(question: Question, *, closely: bool = False, local_folders: bool = True) -> Fit:
-    """What a question's recipe takes on each device.
+def assess(request: FitRequest, *, with_remedies: bool = False, local_folders: bool = True) -> Fit:
+    """Return what the recipe of a request takes on each device.
 
     The first answer for a model and a method traces its step, which takes seconds; later ones reuse
     that.
 
     Args:
-        question: As the page has it.
-        closely: Also look for what would make it fit where it does not; the first time this traces
-            more.
+        request: What the page asks for.
+        with_remedies: Also look for changes that would make it fit where it does not; the first
+            time this traces more.
         local_folders: Whether a folder of this machine may be named; a page that strangers see says
             no.
 
     Raises:
-        BrimfulError: the question cannot be answered; its message is for the page.
+        BrimfulError: the request cannot be planned for; the message is for the page.
     """
-    found = asked(question, local_folders=local_folders)
+    found = recipe_for(request, local_folders=local_folders)
     with _ONE_AT_A_TIME:
-        devices = _devices(question.devices, found.recipe)
+        devices = _devices(request.devices, found.recipe)
         traces = _traces()
         surveyed = survey_devices(found.recipe, devices, traces, model=found.model)
-        fits = tuple(_fit(entry, traces if closely else None) for entry in surveyed)
+        fits = tuple(_fit(entry, traces if with_remedies else None) for entry in surveyed)
         traces.keep()
-    counted = next(
-        (entry.derived.footprint for entry in surveyed if isinstance(entry, Surveyed)), None
-    )
-    counts = (0, 0) if counted is None else (counted.parameters, counted.trainable)
-    return Fit(found.to_yaml(), found.title, fits, found.notes, *counts)
+    fit = Fit(found.to_yaml(), found.title, fits, found.notes)
+    for entry in surveyed:
+        if isinstance(entry, Surveyed):
+            footprint = entry.derived.footprint
+            return replace(fit, parameters=footprint.parameters, trainable=footprint.trainable)
+    return fit
 
 
 @functools.cache
@@ -146,23 +148,22 @@ def _fit(entry: Surveyed | Unplanned, traces: KeptTraces | None) -> DeviceFit:
     derived = entry.derived
     footprint, plan = derived.footprint, derived.plan
     predicted = {} if footprint.verdict == "does not fit" else plan.predicted
-    found = (
-        ()
-        if traces is None or footprint.verdict == "fits"
-        else remedies(derived.prepared, traces, recomputes=plan.recompute)
-    )
+    lines: tuple[str, ...] = ()
+    if traces is not None and footprint.verdict != "fits":
+        helpful = remedies(derived.prepared, traces, recomputes=plan.recompute)
+        lines = tuple(map(remedy_line, helpful))
     return DeviceFit(
-        entry.device.name,
-        footprint.usable_bytes,
-        footprint.verdict,
-        _reason(entry),
-        tuple(footprint.terms.items()),
-        footprint.driver,
-        footprint.micro_batch,
-        len(plan.micro_batches),
-        derived.largest,
+        device=entry.device.name,
+        capacity_bytes=footprint.usable_bytes,
+        verdict=footprint.verdict,
+        reason=_reason(entry),
+        terms=tuple(footprint.terms.items()),
+        peak_bytes=footprint.driver,
+        micro_batch=footprint.micro_batch,
+        accumulation=len(plan.micro_batches),
+        largest_micro_batch=derived.largest,
         **{name: predicted.get(name) for name in _PREDICTED},
-        remedies=tuple(map(told, found)),
+        remedies=lines,
         choices=plan.choices,
     )
 
@@ -179,37 +180,29 @@ _PREDICTED = (
 
 
 def _reason(entry: Surveyed) -> str:
+    """`8 sequences of 1,024 tokens at a time take about 9.5 GiB of 14.6 GiB`."""
     footprint, recipe = entry.derived.footprint, entry.derived.prepared.recipe
-    size = footprint.micro_batch
-    what = f"{size} sequence{'s' * (size != 1)} of {recipe.sequence_length:,} tokens"
-    numbers = (
-        f"about {format_bytes(footprint.driver.value)} of {format_bytes(footprint.usable_bytes)}"
-    )
-    if footprint.verdict == "fits":
-        return f"{what} at a time take {numbers}"
-    if footprint.verdict == "uncertain":
-        return f"{what} at a time take {numbers}, which is too close to be sure"
-    return (
-        f"even {what} would take {numbers}"
-        if size == 1
-        else f"{what} at a time would take {numbers}"
-    )
+    batch = f"{plural(footprint.micro_batch, 'sequence')} of {recipe.sequence_length:,} tokens"
+    taken, usable = map(format_bytes, (footprint.driver.value, footprint.usable_bytes))
+    size = f"about {taken} of {usable}"
+    match footprint.verdict:
+        case "fits":
+            return f"{batch} at a time take {size}"
+        case "uncertain":
+            return f"{batch} at a time take {size}, which is too close to be sure"
+    if footprint.micro_batch == 1:
+        return f"even {batch} would take {size}"
+    return f"{batch} at a time would take {size}"
 
 
-def told(remedy: Remedy) -> str:
-    """What a remedy changes and what then fits, in a line."""
-    one = (
-        "one sequence may fit"
-        if remedy.footprint.verdict == "uncertain"
-        else "one sequence still does not fit"
-    )
-    fits = (
-        f"up to {remedy.largest} sequence{'s' * (remedy.largest != 1)} at a time fit"
-        if remedy.largest
-        else one
-    )
+def remedy_line(remedy: Remedy) -> str:
+    """Return what a remedy changes and what then fits, in a line."""
+    if remedy.largest:
+        fits = f"up to {plural(remedy.largest, 'sequence')} at a time fit"
+    elif remedy.footprint.verdict == "uncertain":
+        fits = "one sequence may fit"
+    else:
+        fits = "one sequence still does not fit"
     how = f" ({remedy.set})" if remedy.set else ""
-    return (
-        f"{remedy.name}{how}: {format_bytes(remedy.footprint.driver.value)} for one sequence,"
-        f" {fits}; {remedy.change}"
-    )
+    size = format_bytes(remedy.footprint.driver.value)
+    return f"{remedy.name}{how}: {size} for one sequence, {fits}; {remedy.change}"

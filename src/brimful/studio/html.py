@@ -38,7 +38,7 @@ def problem(message: str) -> str:
     return render("problem.html.j2", message=message) if message else ""
 
 
-def told(error: Exception) -> str:
+def problem_of(error: Exception) -> str:
     """What the page says of an error; one that nobody expected is on the terminal in full."""
     if isinstance(error, BrimfulError):
         return problem(str(error))

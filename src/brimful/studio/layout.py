@@ -39,11 +39,11 @@ are none of them.
 """
 
 
-class Guard:
-    """Answers on the paths that the page uses, and on a page of this machine nobody who calls it by
-    another name.
+class PathGuard:
+    """Serves only the paths that the page uses and, on a page of this machine, only requests that
+    address it by a local name.
 
-    A site in the same browser can have its own name point to 127.0.0.1; what it asks for then bears
+    Another site in the same browser can let its own name point to 127.0.0.1; its requests then bear
     that name.
     """
 
@@ -118,7 +118,7 @@ def launch(host: str, port: int, runs_folder: Path | None) -> str:
         theme=theme(),
         css=style(),
         app_kwargs={
-            "middleware": [Middleware(Guard, is_local=is_local_address(host))],
+            "middleware": [Middleware(PathGuard, is_local=is_local_address(host))],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,

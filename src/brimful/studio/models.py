@@ -1,5 +1,5 @@
-"""Finished runs to talk to: loaded once, one at a time; their texts as they come, until they are
-told to stop.
+"""Finished runs that write text: loaded once, one at a time. Texts come piece by piece and can be
+stopped.
 """
 
 import queue
@@ -39,15 +39,15 @@ Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""
 FP32_BYTES = 4
 PACE_S = 0.08
-"""Between two pieces of a text at least; a page cannot draw every token of a small model."""
+"""Least time between two pieces of a text; a page cannot draw every token of a small model."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A prompt and what each side made of it so far.
+    """A prompt and the texts that followed it so far.
 
     Attributes:
-        texts: By side; of sides that were asked.
+        texts: By side.
         remarks: By side, lines below the text.
     """
 
@@ -57,20 +57,20 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A text as far as it is, and at its end the lines below it."""
+class TextProgress:
+    """The text so far, and at its end the lines below it."""
 
     text: str
     remarks: tuple[str, ...] = ()
 
 
 class _Stopped(Exception):
-    """Nobody waits for the rest of a text."""
+    """The rest of a text is not wanted."""
 
 
-class Desk:
-    """The run that is in memory, and its base where that is another model. Asking for another run
-    lets go of them.
+class ModelHolder:
+    """Holds the model of one run in memory, and its base if that is another model, until another run
+    is asked for.
     """
 
     def __init__(self) -> None:
@@ -82,13 +82,16 @@ class Desk:
         run_folder: Path,
         side: Side,
         how: GenerationRequest,
-        asked: tuple[str, Sequence[Turn]],
+        prompt_and_turns: tuple[str, Sequence[Turn]],
         stop: threading.Event,
-    ) -> Iterator[Written]:
-        """The text as far as it is, again and again until it is whole; one request after the other.
+    ) -> Iterator[TextProgress]:
+        """Yield the text so far, until it is complete; requests wait for each other.
 
         Args:
-            asked: The prompt, and the turns before it, which only runs on messages heed.
+            run_folder: The run.
+            side: The run's model, or its base.
+            how: Settings of the generation.
+            prompt_and_turns: The prompt, and the turns before it, which only runs on messages read.
             stop: Ends the text after the next token when set.
 
         Raises:
@@ -96,7 +99,7 @@ class Desk:
         """
         with self._lock:
             loaded = self._load(run_folder, side)
-            prompt = _prompt(loaded, side, how, *asked)
+            prompt = _prompt(loaded, side, how, *prompt_and_turns)
             is_adapted = side == "base" and is_adapter_folder(run_folder / MODEL_FOLDER)
             with without_adapters(loaded.model) if is_adapted else nullcontext():
                 text, samples = "", list[TextSample]()
@@ -104,14 +107,13 @@ class Desk:
                     lambda show: samples.extend(how.draw(loaded, prompt, show)), stop
                 ):
                     text += piece
-                    yield Written(text)
-                yield Written(
-                    text, tuple(how.remarks(loaded, samples[0])) if samples else ("--- stopped",)
-                )
+                    yield TextProgress(text)
+                remarks = how.remarks(loaded, samples[0]) if samples else ["--- stopped"]
+                yield TextProgress(text, tuple(remarks))
 
     def _load(self, run_folder: Path, side: Side) -> LoadedRun:
-        """The model of one side; adapters are switched off for the base, which then needs no memory
-        of its own.
+        """Return the model of one side. The base of an adapter is the same model with the adapter
+        switched off, and needs no memory of its own.
         """
         state = _state(run_folder)
         for key in [key for key in self._loaded if key[:2] != (run_folder, state)]:
@@ -121,19 +123,18 @@ class Desk:
         if key not in self._loaded:
             device = torch_device(probe("auto"))
             _refuse_too_large(run_folder, device)
-            loaded = (
-                load_run(run_folder, device, torch.float32)
-                if own == "run"
-                else load_untuned(run_folder, device)
-            )
+            if own == "run":
+                loaded = load_run(run_folder, device, torch.float32)
+            else:
+                loaded = load_untuned(run_folder, device)
             loaded.refuse_where_it_writes_nothing()
             self._loaded[key] = loaded
         return self._loaded[key]
 
 
 def _state(run_folder: Path) -> str:
-    """Another text whenever the model is another one, as after training under the same name
-    anew.
+    """Return a text that changes whenever the model does, as after another training under the same
+    name.
     """
     files = [
         *sorted((run_folder / MODEL_FOLDER).glob("*")),
@@ -167,21 +168,19 @@ def writes_text(run_folder: Path) -> bool:
 
 
 def describe(run_folder: Path) -> str:
-    """What the run does with a prompt."""
+    """Return what the run does with a prompt."""
     if takes_messages(run_folder):
         return "Type a message; the run answers as it was trained to."
-    return (
-        "Type an instruction; the run answers it."
-        if has_base(run_folder)
-        else "Type how a text begins; the run goes on from there."
-    )
+    if has_base(run_folder):
+        return "Type an instruction; the run answers it."
+    return "Type how a text begins; the run goes on from there."
 
 
 def pieces(
     write: Callable[[Callable[[str], None]], object], stop: threading.Event
 ) -> Iterator[str]:
-    """What `write` shows, as it comes, from a thread that ends when the iteration does; what was
-    shown meanwhile comes in one piece.
+    """Yield what `write` shows, from a thread that ends with the iteration; texts that arrive
+    together are one piece.
 
     Raises:
         BrimfulError: as `write` does.
@@ -207,21 +206,26 @@ def pieces(
     thread = threading.Thread(target=work, name="brimful-studio-writer", daemon=True)
     thread.start()
     try:
-        is_open = True
-        while is_open:
-            found = [shown.get()]
-            time.sleep(PACE_S)
-            while not shown.empty():
-                found.append(shown.get())
-            text = "".join(piece for piece in found if isinstance(piece, str))
-            is_open = found[-1] is not None
-            if text:
-                yield text
-            for error in (piece for piece in found if isinstance(piece, Exception)):
-                raise error
+        yield from _paced(shown)
     finally:
         left.set()
         thread.join()
+
+
+def _paced(shown: "queue.SimpleQueue[str | Exception | None]") -> Iterator[str]:
+    """Yield the texts of a queue until None, at most one piece in `PACE_S`; raise its errors."""
+    is_open = True
+    while is_open:
+        batch = [shown.get()]
+        time.sleep(PACE_S)
+        while not shown.empty():
+            batch.append(shown.get())
+        is_open = batch[-1] is not None
+        if text := "".join(each for each in batch if isinstance(each, str)):
+            yield text
+        for error in batch:
+            if isinstance(error, Exception):
+                raise error
 
 
 def _prompt(
@@ -231,13 +235,11 @@ def _prompt(
         raise RequestError("there is nothing to go on from. Type a text first.")
     if not loaded.takes_messages:
         return question
-    answered = [turn for turn in turns if turn.texts.get(side)]
-    said = [
-        message
-        for turn in answered
-        for message in (Message("user", turn.prompt), Message("assistant", turn.texts[side]))
-    ]
-    return Conversation(loaded, how.tokens, tuple(said)).asking(question)[0]
+    messages: list[Message] = []
+    for turn in turns:
+        if answer := turn.texts.get(side):
+            messages += [Message("user", turn.prompt), Message("assistant", answer)]
+    return Conversation(loaded, how.tokens, tuple(messages)).asking(question)[0]
 
 
 def _refuse_too_large(run_folder: Path, device: torch.device) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from brimful.studio.html import told
+from brimful.studio.html import problem_of
 from brimful.studio.library import Library
 from brimful.studio.run_view import MAX_RUNS, comparison_view, list_view, report_view, run_view
 
@@ -33,7 +33,7 @@ class Runs:
         try:
             return VIEWS[shown_as](self._library.path(name)), "", state
         except Exception as error:
-            return "", told(error), state
+            return "", problem_of(error), state
 
     def _state(self, name: str) -> str:
         """Also of a run that cannot be looked at, so that its error is told once."""
@@ -67,7 +67,7 @@ class Runs:
         try:
             return comparison_view([self._library.path(name) for name in names or []]), ""
         except Exception as error:
-            return "", told(error)
+            return "", problem_of(error)
 
     def refresh(self, name: str | None, compared: list[str] | None) -> tuple[Any, Any, str]:
         """The lists as the folder stands now; what is chosen stays chosen where it is still

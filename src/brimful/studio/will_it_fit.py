@@ -1,6 +1,4 @@
-"""The tab "Will it fit?": controls that make a question, and its answer, which follows every
-change.
-"""
+"""The tab "Will it fit?": controls for a recipe, and whether it fits, updated at every change."""
 
 import math
 import re
@@ -13,11 +11,11 @@ import gradio as gr
 from brimful.base.errors import RequestError
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
-from brimful.studio.fit import Fit, answer
+from brimful.studio.fit import Fit, assess
+from brimful.studio.fit_request import METHODS, FitRequest, known_models
 from brimful.studio.fit_view import fit_view
-from brimful.studio.html import render, told
+from brimful.studio.html import problem_of, render
 from brimful.studio.pasted import MOST_CHARACTERS
-from brimful.studio.question import METHODS, Question, known_models
 from brimful.studio.templates import Method
 
 Controls = tuple[Any, ...]
@@ -44,11 +42,11 @@ COPY = """() => {
 clipboard but by that.
 """
 SETTLED_S = 0.25
-"""Changes that follow each other more quickly are one question."""
+"""Changes that follow each other more quickly are one request."""
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def question_of(
+def request_of(
     model: str | None,
     pasted: str | None,
     method: Method,
@@ -58,13 +56,13 @@ def question_of(
     tokens: str | None,
     margin: str,
     devices: list[str] | None,
-) -> Question:
-    """What the controls say.
+) -> FitRequest:
+    """Return the request that the controls make.
 
     Raises:
-        RequestError: something that should be a number is none.
+        RequestError: a value that should be a number is not one.
     """
-    return Question(
+    return FitRequest(
         model=(pasted or "").strip() or (model or "").strip(),
         method=method,
         rank=number_of("rank", rank),
@@ -77,10 +75,10 @@ def question_of(
 
 
 def number_of(what: str, text: str | None) -> int | None:
-    """`10M` or `2,048` as a whole number; None for nothing.
+    """Return `10M` or `2,048` as a whole number; None for an empty text.
 
     Raises:
-        RequestError: it is none.
+        RequestError: it is not a whole number.
     """
     if not (text or "").strip():
         return None
@@ -96,9 +94,9 @@ def number_of(what: str, text: str | None) -> int | None:
     return int(value)
 
 
-class Typing:
-    """What the controls of each session say by now: a request knows only what they said when it was
-    made.
+class LatestControls:
+    """The latest values of the controls in each session: a request holds only the values at the time
+    it was made.
     """
 
     def __init__(self) -> None:
@@ -109,8 +107,8 @@ class Typing:
         self._latest[str(request.session_hash)] = (time.monotonic(), controls)
 
     def settled(self, session: str, controls: Controls) -> Controls:
-        """The controls once nobody has changed them for a moment; those of the request where no
-        change was seen.
+        """Wait until the controls have not changed for a moment, and return them; those of the
+        request if no change was seen.
         """
         while (found := self._latest.get(session)) is not None and (
             wait_s := found[0] + SETTLED_S - time.monotonic()
@@ -124,55 +122,59 @@ class Typing:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """The last controls that were looked at, the last answer, and its question where more is to be
-    found out.
+class FitTabState:
+    """The state of a session.
+
+    Attributes:
+        controls: The last values that were assessed.
+        fit: What was shown last.
+        open_request: Its request if it does not surely fit, to look for remedies.
     """
 
     controls: Controls = ()
     fit: Fit | None = None
-    open_question: Question | None = None
+    open_request: FitRequest | None = None
 
 
-class Answers:
-    """What the tab does when a control changes."""
+class FitTab:
+    """The callbacks of the tab."""
 
     def __init__(self, *, local_folders: bool) -> None:
-        self._local_folders, self.typing = local_folders, Typing()
+        self._local_folders, self.typing = local_folders, LatestControls()
 
-    def first(self, request: gr.Request, last: Answered, *asked: Any) -> tuple[Any, ...]:
-        """Answer, or the problem beside the last answer, marked as such: (answer, problem, recipe,
-        what was answered).
+    def first(self, request: gr.Request, last: FitTabState, *values: Any) -> tuple[Any, ...]:
+        """Return (view, problem, recipe, state). With a problem the view is the last one, marked as
+        outdated.
         """
-        controls = self.typing.settled(str(request.session_hash), asked)
+        controls = self.typing.settled(str(request.session_hash), values)
         if controls == last.controls:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip()
         try:
-            question = question_of(*controls)
-            fit = answer(question, local_folders=self._local_folders)
+            fit_request = request_of(*controls)
+            fit = assess(fit_request, local_folders=self._local_folders)
         except Exception as error:
             shown = fit_view(last.fit, stale=True) if last.fit else ""
-            return shown, told(error), "", Answered(controls, last.fit)
+            return shown, problem_of(error), "", FitTabState(controls, last.fit)
         is_open = any(device.verdict in {"uncertain", "does not fit"} for device in fit.devices)
         return (
             fit_view(fit, looks_closely=is_open),
             "",
             render("recipe.html.j2", text=fit.recipe_yaml),
-            Answered(controls, fit, question if is_open else None),
+            FitTabState(controls, fit, fit_request if is_open else None),
         )
 
-    def closer(self, last: Answered) -> tuple[Any, ...]:
-        """What would make it fit, where it does not."""
-        if last.open_question is None:
+    def closer(self, last: FitTabState) -> tuple[Any, ...]:
+        """Return the view with what would make it fit, and the state."""
+        if last.open_request is None:
             return gr.skip(), gr.skip()
         try:
-            fit: Fit | None = answer(
-                last.open_question, closely=True, local_folders=self._local_folders
+            fit: Fit | None = assess(
+                last.open_request, with_remedies=True, local_folders=self._local_folders
             )
         except Exception as error:
-            told(error)
+            problem_of(error)
             fit = last.fit
-        return fit_view(fit) if fit else "", Answered(last.controls, fit)
+        return fit_view(fit) if fit else "", FitTabState(last.controls, fit)
 
 
 def build(page: gr.Blocks, *, local_folders: bool = True) -> None:
@@ -182,7 +184,7 @@ def build(page: gr.Blocks, *, local_folders: bool = True) -> None:
         page: The page.
         local_folders: Whether a folder of this machine may be named.
     """
-    answers, last = Answers(local_folders=local_folders), gr.State(Answered())
+    answers, last = FitTab(local_folders=local_folders), gr.State(FitTabState())
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=1, min_width=280):
             controls, wrong = _lay_out_controls(local_folders=local_folders)
@@ -222,7 +224,7 @@ def build(page: gr.Blocks, *, local_folders: bool = True) -> None:
 
 
 def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
-    """The controls in the order of `question_of`, and where a problem is told."""
+    """Return the controls in the order of `request_of`, and the place for a problem."""
     (recipes, models), own = known_models(), "as the recipe"
     model = gr.Dropdown(
         [*recipes, *models],
@@ -278,7 +280,7 @@ def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
         )
     devices = gr.Dropdown(
         [THIS_MACHINE, *catalog.names()],
-        value=list(Question("").devices),
+        value=list(FitRequest("").devices),
         multiselect=True,
         label="Devices",
         elem_id="fit-devices",

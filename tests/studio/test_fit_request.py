@@ -10,7 +10,7 @@ import pytest
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
 from brimful.recipe import OF_RECIPE, Recipe, load, load_text, shipped_names
-from brimful.studio.question import Question, asked, known_models
+from brimful.studio.fit_request import FitRequest, known_models, recipe_for
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 TINY = {
@@ -35,14 +35,14 @@ def _is_known(recipe: Recipe) -> bool:
 
 @pytest.mark.parametrize("name", [name for name in shipped_names() if _is_known(load(name))])
 def test_a_shipped_recipe_stays_as_it_is_and_loads_back(name: str) -> None:
-    found = asked(Question(name))
+    found = recipe_for(FitRequest(name))
 
     assert found.recipe == load(name)
     assert load_text(found.to_yaml(), "the answer") == found.recipe
 
 
 def test_a_study_is_the_recipe_that_it_varies() -> None:
-    found = asked(Question("code-rank-study"))
+    found = recipe_for(FitRequest("code-rank-study"))
 
     assert found.recipe.study is None
     assert "study" in found.notes[0]
@@ -50,7 +50,7 @@ def test_a_study_is_the_recipe_that_it_varies() -> None:
 
 def test_a_published_model_gets_a_recipe_by_method() -> None:
     kinds = {
-        method: asked(Question(LLAMA, method=method)).recipe
+        method: recipe_for(FitRequest(LLAMA, method=method)).recipe
         for method in ("as the recipe", "full", "lora", "qlora", "pretrain")
     }  # type: ignore[arg-type]
 
@@ -64,13 +64,14 @@ def test_a_published_model_gets_a_recipe_by_method() -> None:
         "pretrain": ("pretrain", False, "none"),
     }
     assert (
-        load_text(asked(Question(LLAMA, method="qlora")).to_yaml(), "the answer") == kinds["qlora"]
+        load_text(recipe_for(FitRequest(LLAMA, method="qlora")).to_yaml(), "the answer")
+        == kinds["qlora"]
     )
 
 
 def test_every_number_of_the_question_is_in_the_recipe() -> None:
-    recipe = asked(
-        Question(
+    recipe = recipe_for(
+        FitRequest(
             "code-lora",
             rank=8,
             sequence_length=512,
@@ -91,34 +92,35 @@ def test_every_number_of_the_question_is_in_the_recipe() -> None:
 
 
 def test_another_method_changes_a_recipe() -> None:
-    assert asked(Question("code-lora", method="full")).recipe.adapter is None
-    assert asked(Question("code-lora", method="qlora")).recipe.quantize == "nf4"
-    assert asked(Question("code-qlora", method="lora")).recipe.quantize == "none"
-    assert asked(Question("code-lora", method="pretrain")).recipe.method == "pretrain"
+    assert recipe_for(FitRequest("code-lora", method="full")).recipe.adapter is None
+    assert recipe_for(FitRequest("code-lora", method="qlora")).recipe.quantize == "nf4"
+    assert recipe_for(FitRequest("code-qlora", method="lora")).recipe.quantize == "none"
+    assert recipe_for(FitRequest("code-lora", method="pretrain")).recipe.method == "pretrain"
 
 
 def test_a_rank_without_adapters_is_said_to_be_unused() -> None:
-    assert "rank is not used" in asked(Question("tiny-gpt", rank=8)).notes[0]
+    assert "rank is not used" in recipe_for(FitRequest("tiny-gpt", rank=8)).notes[0]
 
 
 def test_an_encoder_is_a_classifier_or_pretrained() -> None:
-    assert asked(Question("google-bert/bert-base-uncased")).recipe.method == "classify"
+    assert recipe_for(FitRequest("google-bert/bert-base-uncased")).recipe.method == "classify"
     assert (
-        asked(Question("google-bert/bert-base-uncased", method="pretrain")).recipe.method == "mlm"
+        recipe_for(FitRequest("google-bert/bert-base-uncased", method="pretrain")).recipe.method
+        == "mlm"
     )
     with pytest.raises(RequestError, match="encoder"):
-        asked(Question("google-bert/bert-base-uncased", method="lora"))
+        recipe_for(FitRequest("google-bert/bert-base-uncased", method="lora"))
 
 
 def test_a_pasted_recipe_is_read() -> None:
-    text = asked(Question("code-lora")).to_yaml()
+    text = recipe_for(FitRequest("code-lora")).to_yaml()
 
-    assert asked(Question(text)).recipe == load("code-lora")
+    assert recipe_for(FitRequest(text)).recipe == load("code-lora")
 
 
 def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() -> None:
-    found = asked(
-        Question(
+    found = recipe_for(
+        FitRequest(
             json.dumps(
                 TINY | {"made_up": 1, "auto_map": {"AutoModel": "x.Y"}, "torch_dtype": "bfloat16"}
             )
@@ -135,7 +137,7 @@ def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() 
     assert "auto_map" not in found.model.config
     assert "Save" in found.notes[1]
     assert row is not None
-    assert asked(Question(json.dumps(dict(row.config)))).recipe.model == LLAMA
+    assert recipe_for(FitRequest(json.dumps(dict(row.config)))).recipe.model == LLAMA
 
 
 def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type() -> None:
@@ -146,18 +148,18 @@ def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type
         "num_attention_heads": 4,
     }
 
-    found = asked(Question(json.dumps(short)))
+    found = recipe_for(FitRequest(json.dumps(short)))
 
     assert (found.model.vocabulary, found.model.context) == (32_000, 2048)
     with pytest.raises(PlanError, match="sequence_length 4096 is above the 2048 positions"):
-        asked(Question(json.dumps(short), sequence_length=4096))
+        recipe_for(FitRequest(json.dumps(short), sequence_length=4096))
 
 
 def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_about() -> None:
     text = {key: value for key, value in TINY.items() if key != "model_type"}
 
-    found = asked(
-        Question(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+    found = recipe_for(
+        FitRequest(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
     )
 
     assert (found.model.vocabulary, found.model.context) == (512, 256)
@@ -167,35 +169,35 @@ def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_ab
 def test_a_folder_with_a_config_is_a_model_only_where_folders_are_allowed(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
 
-    assert asked(Question(str(tmp_path))).recipe.model == str(tmp_path)
+    assert recipe_for(FitRequest(str(tmp_path))).recipe.model == str(tmp_path)
     with pytest.raises(RequestError, match="nothing is called"):
-        asked(Question(str(tmp_path)), local_folders=False)
+        recipe_for(FitRequest(str(tmp_path)), local_folders=False)
 
 
 @pytest.mark.parametrize(
     ("question", "error", "told"),
     [
-        (Question(""), RequestError, "no model is named"),
-        (Question("Llama-3.1-8b"), RequestError, f"did you mean '{LLAMA}'"),
-        (Question("tiny-gtp"), RequestError, "did you mean 'tiny-gpt'"),
-        (Question("tiny-gpt", method="lora"), RecipeError, "published model"),
-        (Question("code-lora", rank=0), RequestError, "rank 0 must be a whole number from 1"),
+        (FitRequest(""), RequestError, "no model is named"),
+        (FitRequest("Llama-3.1-8b"), RequestError, f"did you mean '{LLAMA}'"),
+        (FitRequest("tiny-gtp"), RequestError, "did you mean 'tiny-gpt'"),
+        (FitRequest("tiny-gpt", method="lora"), RecipeError, "published model"),
+        (FitRequest("code-lora", rank=0), RequestError, "rank 0 must be a whole number from 1"),
         (
-            Question("code-lora", effective_batch=10**9, tokens=-1),
+            FitRequest("code-lora", effective_batch=10**9, tokens=-1),
             RequestError,
             "effective batch .* tokens",
         ),
-        (Question(LLAMA, sequence_length=200_000), PlanError, "131072 positions"),
-        (Question("code-lora", method="both"), RequestError, "must be one of"),  # type: ignore[arg-type]
-        (Question("code-lora", margin="none"), RequestError, "must be one of"),  # type: ignore[arg-type]
-        (Question(json.dumps(TINY), sequence_length=512), PlanError, "256 positions"),
+        (FitRequest(LLAMA, sequence_length=200_000), PlanError, "131072 positions"),
+        (FitRequest("code-lora", method="both"), RequestError, "must be one of"),  # type: ignore[arg-type]
+        (FitRequest("code-lora", margin="none"), RequestError, "must be one of"),  # type: ignore[arg-type]
+        (FitRequest(json.dumps(TINY), sequence_length=512), PlanError, "256 positions"),
     ],
 )
 def test_what_breaks_a_rule_is_told(
-    question: Question, error: type[BrimfulError], told: str
+    question: FitRequest, error: type[BrimfulError], told: str
 ) -> None:
     with pytest.raises(error, match=told):
-        asked(question)
+        recipe_for(question)
 
 
 def test_recipes_and_models_are_listed() -> None:
@@ -206,9 +208,9 @@ def test_recipes_and_models_are_listed() -> None:
 
 
 def test_tokens_a_step_that_no_longer_divide_become_sequences() -> None:
-    text = asked(Question("tiny-gpt")).to_yaml().replace("sequences: 128", "tokens: 32768")
+    text = recipe_for(FitRequest("tiny-gpt")).to_yaml().replace("sequences: 128", "tokens: 32768")
 
-    found = asked(Question(text, sequence_length=384))
+    found = recipe_for(FitRequest(text, sequence_length=384))
 
     assert isinstance(found.recipe, Recipe)
     assert found.recipe.effective_batch == 85

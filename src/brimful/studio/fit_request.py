@@ -1,5 +1,5 @@
-"""What a person asks of the page *Will it fit?*, and the recipe that it stands for. Nothing of a
-pasted text is run, and it is read as plain values.
+"""A request of the page *Will it fit?*, and the recipe that it stands for. Pasted texts are read as
+plain values; nothing in them is run.
 
 A model is named or pasted: a shipped recipe, a published model, a folder on this machine, a recipe
 as YAML, a config.json. Nothing here imports torch.
@@ -17,6 +17,7 @@ from brimful.planning.survey import Margin
 from brimful.recipe import Recipe, load, shipped_names, with_changes
 from brimful.studio.pasted import (
     LIMITS,
+    PastedConfig,
     looks_like_recipe,
     pasted_config,
     pasted_recipe,
@@ -32,8 +33,8 @@ PASTED_CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
-class Question:
-    """One question; what is None stays as the recipe has it.
+class FitRequest:
+    """A recipe and what to change in it; None leaves a value as the recipe has it.
 
     Attributes:
         model: Name of a shipped recipe, hub id, folder with a config.json, or the text of a recipe
@@ -66,8 +67,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question as a recipe.
+class FitRecipe:
+    """The recipe of a request.
 
     Attributes:
         recipe: What is to be trained.
@@ -82,20 +83,20 @@ class Asked:
     notes: tuple[str, ...] = ()
 
     def to_yaml(self) -> str:
-        """The recipe without what is left at its default; loads back to an equal one."""
+        """Return the recipe without its defaults; it loads back to an equal one."""
         return format_yaml(self.recipe.model_dump(mode="json", exclude_defaults=True))
 
 
 def known_models() -> tuple[list[str], list[str]]:
-    """What can be named: shipped recipes, and published models of the catalog."""
+    """Return the names of shipped recipes, and of published models in the catalog."""
     return shipped_names(), catalog.names()
 
 
-def asked(question: Question, *, local_folders: bool = True) -> Asked:
-    """The recipe a question stands for.
+def recipe_for(request: FitRequest, *, local_folders: bool = True) -> FitRecipe:
+    """Return the recipe that a request stands for.
 
     Args:
-        question: As the page has it.
+        request: What the page asks for.
         local_folders: Whether a folder of this machine may be named; a page that strangers see says
             no.
 
@@ -103,45 +104,45 @@ def asked(question: Question, *, local_folders: bool = True) -> Asked:
         BrimfulError: the model is not known, a text is no recipe and no config, a number breaks a
             rule; all with what to do.
     """
-    _refuse_numbers(question)
-    text = question.model.strip()
+    _refuse_numbers(request)
+    text = request.model.strip()
     refuse_long(text)
     config = pasted_config(text)
     if config is not None:
-        notes = (
-            [f"Not used of the pasted config.json: {', '.join(config.ignored)}."]
-            if config.ignored
-            else []
-        )
-        if config.published is not None:
-            return _changed(question, template(config.published, question.method), notes)
-        notes.append(
-            f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights"
-            " have to lie beside it; or name their hub id."
-        )
-        facts = facts_of_values(config.values, None)
-        if facts.config is not config.values:
-            notes.append(
-                f"Planned is the part that reads text ({facts.config['model_type']}), without what"
-                " reads anything else."
-            )
-        return _changed(
-            question, template(PASTED_CONFIG, question.method, config.values), notes, facts
-        )
+        return _recipe_for_config(request, config)
     if looks_like_recipe(text):
-        return _changed(question, pasted_recipe(text, local_folders=local_folders), [])
-    if text in shipped_names():
-        return _changed(question, load(text), [])
-    return _changed(
-        question, template(published_name(text, local_folders=local_folders), question.method), []
+        recipe = pasted_recipe(text, local_folders=local_folders)
+    elif text in shipped_names():
+        recipe = load(text)
+    else:
+        recipe = template(published_name(text, local_folders=local_folders), request.method)
+    return _changed(request, recipe, [])
+
+
+def _recipe_for_config(request: FitRequest, config: PastedConfig) -> FitRecipe:
+    notes = []
+    if config.ignored:
+        notes.append(f"Not used of the pasted config.json: {', '.join(config.ignored)}.")
+    if config.published is not None:
+        return _changed(request, template(config.published, request.method), notes)
+    notes.append(
+        f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights"
+        " have to lie beside it; or name their hub id."
     )
+    facts = facts_of_values(config.values, None)
+    if facts.config is not config.values:
+        notes.append(
+            f"Planned is the part that reads text ({facts.config['model_type']}), without what"
+            " reads anything else."
+        )
+    return _changed(request, template(PASTED_CONFIG, request.method, config.values), notes, facts)
 
 
-def _refuse_numbers(question: Question) -> None:
+def _refuse_numbers(request: FitRequest) -> None:
     least = {"rank": 1, "sequence_length": 2, "effective_batch": 1, "tokens": 1}
     problems = []
     for name, low in least.items():
-        value = getattr(question, name)
+        value = getattr(request, name)
         if value is None:
             continue
         if (
@@ -153,9 +154,9 @@ def _refuse_numbers(question: Question) -> None:
                 f"{name.replace('_', ' ')} {value!r} must be a whole number from {low:,} to"
                 f" {LIMITS[name]:,}"
             )
-    choices: dict[str, tuple[str, Sequence[str]]] = {"method": (question.method, METHODS)}
-    if question.margin is not None:
-        choices["margin"] = (question.margin, get_args(Margin))
+    choices: dict[str, tuple[str, Sequence[str]]] = {"method": (request.method, METHODS)}
+    if request.margin is not None:
+        choices["margin"] = (request.margin, get_args(Margin))
     for name, (chosen, offered) in choices.items():
         if chosen not in offered:
             problems.append(f"{name} {chosen!r} must be one of {', '.join(offered)}")
@@ -164,26 +165,25 @@ def _refuse_numbers(question: Question) -> None:
 
 
 def _changed(
-    question: Question, recipe: Recipe, told: list[str], model: ModelFacts | None = None
-) -> Asked:
-    """The recipe with what the question changes."""
+    request: FitRequest, recipe: Recipe, notes: list[str], model: ModelFacts | None = None
+) -> FitRecipe:
+    """Return the recipe with the changes of the request."""
     if recipe.study is not None:
-        told.append(
+        notes.append(
             f"{recipe.name} is a study of {len(recipe.study.variants)} variants; this is the recipe"
             " that they vary."
         )
         recipe = with_changes(recipe, ["study=null"], recipe.name)
-    changes = _method_changes(question.method, recipe)
-    has_adapter = (
-        recipe.adapter is not None or "adapter={}" in changes
-    ) and "adapter=null" not in changes
-    if question.rank is not None and has_adapter:
-        changes.append(f"adapter.rank={question.rank}")
-    elif question.rank is not None:
-        told.append("The rank is not used: no adapters are trained.")
-    changes += _size_changes(question, recipe, told)
-    if question.margin is not None:
-        changes.append(f"plan.margin={question.margin}")
+    changes = _method_changes(request.method, recipe)
+    is_added, is_removed = "adapter={}" in changes, "adapter=null" in changes
+    has_adapter = is_added or (recipe.adapter is not None and not is_removed)
+    if request.rank is not None and has_adapter:
+        changes.append(f"adapter.rank={request.rank}")
+    elif request.rank is not None:
+        notes.append("The rank is not used: no adapters are trained.")
+    changes += _size_changes(request, recipe, notes)
+    if request.margin is not None:
+        changes.append(f"plan.margin={request.margin}")
     changed = with_changes(recipe, changes, recipe.name) if changes else recipe
     if model is None:
         model = model_facts(changed)
@@ -192,30 +192,32 @@ def _changed(
             f"sequence_length {changed.sequence_length} is above the {model.context} positions that"
             " the pasted config.json has; shorten it."
         )
-    return Asked(changed, model, _title(changed), tuple(told))
+    return FitRecipe(changed, model, _title(changed), tuple(notes))
 
 
-def _size_changes(question: Question, recipe: Recipe, told: list[str]) -> list[str]:
+def _size_changes(request: FitRequest, recipe: Recipe, notes: list[str]) -> list[str]:
     changes = []
-    length = question.sequence_length or recipe.sequence_length
-    if question.sequence_length is not None:
+    length = request.sequence_length or recipe.sequence_length
+    if request.sequence_length is not None:
         changes.append(f"sequence_length={length}")
-    if question.effective_batch is not None:
-        changes.append(f"batch.sequences={question.effective_batch}")
+    if request.effective_batch is not None:
+        changes.append(f"batch.sequences={request.effective_batch}")
     elif recipe.batch.tokens is not None and recipe.batch.tokens % length:
         sequences = max(1, round(recipe.batch.tokens / length))
         changes.append(f"batch.sequences={sequences}")
-        told.append(
+        notes.append(
             f"{recipe.batch.tokens:,} tokens a step are no whole number of {length:,} tokens:"
             f" {sequences:,} sequences in their place."
         )
-    if question.tokens is not None:
-        changes.append(f"training.tokens={question.tokens}")
+    if request.tokens is not None:
+        changes.append(f"training.tokens={request.tokens}")
     return changes
 
 
 def _method_changes(method: Method, recipe: Recipe) -> list[str]:
-    """What makes a recipe one of a method. The recipe's own rules say what does not go together."""
+    """Return the changes that make a recipe one of a method; the recipe's own rules refuse what does
+    not go together.
+    """
     approach = APPROACHES.get(method)
     if approach is None:
         return []
