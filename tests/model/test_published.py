@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,38 +122,36 @@ def test_a_published_model_comes_with_its_weights_in_the_type_asked_for(folder: 
     } == {torch.bfloat16}
 
 
-def test_a_model_that_is_not_there_or_damaged_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="neither an existing file or folder"):
+def test_a_model_that_is_not_there_or_damaged_is_told(
+    folder: Path, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
+    with refuses(PlanError):
         load_model(tmp_path / "gone", PLAIN)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])
-    with pytest.raises(
-        PlanError, match=r"the model of .*base cannot be loaded: .*whole \.safetensors"
-    ):
+    with refuses(PlanError):
         load_model(folder, PLAIN)
 
 
-def test_weights_of_another_model_are_never_filled_up_with_random_ones(folder: Path) -> None:
+def test_weights_of_another_model_are_never_filled_up_with_random_ones(
+    folder: Path, refuses: Callable[..., Any]
+) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors.pop("model.norm.weight")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(PlanError, match=r"not those of its config\.json: model\.norm\.weight"):
+    with refuses(PlanError):
         load_model(folder, PLAIN)
 
 
-def test_a_tokenizer_needs_an_end_of_text_token(folder: Path) -> None:
+def test_a_tokenizer_needs_an_end_of_text_token(folder: Path, refuses: Callable[..., Any]) -> None:
     assert load_tokenizer(folder).eos_token == "<|endoftext|>"  # noqa: S105 - a token of text
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
             edit_json(folder / name, lambda values: values.pop("eos_token", None))
-    with pytest.raises(
-        PlanError, match=r"no end-of-text token.*Set one in its tokenizer_config\.json"
-    ):
+    with refuses(PlanError):
         load_tokenizer(folder)
     shutil.rmtree(folder)
-    with pytest.raises(
-        PlanError, match=r"the tokenizer of .*base cannot be loaded: .*A local folder works too"
-    ):
+    with refuses(PlanError):
         load_tokenizer(folder)
 
 
@@ -205,10 +204,10 @@ def test_a_base_in_4_bits_trains_adapters_on_the_cpu_and_stays_as_it_is(folder: 
 
 
 def test_4_bits_without_bitsandbytes_say_how_to_install_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(published, "find_spec", lambda _name: None)
-    with pytest.raises(DeviceError, match=r"needs bitsandbytes.*pip install 'brimful\[quantize\]'"):
+    with refuses(DeviceError):
         load_model(folder, Loading("fp32", "sdpa", CPU, quantize="nf4"))
 
 
@@ -310,14 +309,10 @@ def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "query"], "query"])
-def test_targets_that_match_nothing_name_what_there_is(targets: list[str] | str) -> None:
-    with pytest.raises(
-        RecipeError,
-        match=(
-            r"no linear layer is named query\. This model has down_proj, gate_proj, k_proj, o_proj,"
-            r" q_proj"
-        ),
-    ):
+def test_targets_that_match_nothing_name_what_there_is(
+    targets: list[str] | str, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RecipeError):
         attach_adapters(llama(), AdapterRecipe(targets=targets), seed=0)
 
 

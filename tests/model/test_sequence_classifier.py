@@ -1,6 +1,7 @@
 """A published body gets a fresh head for labels; what does not belong together is told."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,23 +129,20 @@ def test_a_causal_body_gives_the_same_logits_by_brimfuls_own_kernels(
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_a_body_that_lacks_weights_is_told(tmp_path: Path) -> None:
+def test_a_body_that_lacks_weights_is_told(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     _models()["bert"].save_pretrained(tmp_path / "bert")
     weights = load_file(tmp_path / "bert" / "model.safetensors")
     del weights["bert.encoder.layer.1.output.dense.weight"]
     save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
 
-    with pytest.raises(
-        PlanError,
-        match=r"are not those of its config.json: bert.encoder.layer.1.output.dense.weight",
-    ):
+    with refuses(PlanError):
         _load(tmp_path / "bert")
 
 
-def test_a_folder_without_weights_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_weights_is_told(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **_SMALL}))
 
-    with pytest.raises(PlanError, match="cannot be loaded"):
+    with refuses(PlanError):
         _load(tmp_path)
 
 

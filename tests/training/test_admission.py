@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,29 +87,25 @@ def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
 
 @pytest.mark.parametrize("word", ["optimizer.learning_rate", "optimizer"])
 def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
-    tiny: Tiny, tmp_path: Path, word: str
+    tiny: Tiny, tmp_path: Path, word: str, refuses: Callable[..., Any]
 ) -> None:
     folder, changed = _run(tmp_path / "run", tiny()), tiny("optimizer.learning_rate=2e-2")
 
-    with pytest.raises(
-        RunFolderError,
-        match=(
-            r"(?s)optimizer\.learning_rate: 0\.01 -> 0\.02.*--accept-change"
-            r" optimizer\.learning_rate"
-        ),
-    ):
+    with refuses(RunFolderError):
         admit(changed, folder, fresh=False)
-    with pytest.raises(RunFolderError, match="started with other values"):
+    with refuses(RunFolderError):
         admit(changed, folder, fresh=False, accept=["optim"])
     assert admit(changed, folder, fresh=False, accept=[word]).changed == (
         "optimizer.learning_rate: 0.01 -> 0.02",
     )
 
 
-def test_another_model_is_refused_whatever_is_declared(tiny: Tiny, tmp_path: Path) -> None:
+def test_another_model_is_refused_whatever_is_declared(
+    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     folder = _run(tmp_path / "run", tiny())
 
-    with pytest.raises(RunFolderError, match=r"(?s)made by another recipe.*model\.layers: 2 -> 3"):
+    with refuses(RunFolderError):
         admit(tiny("model.layers=3"), folder, fresh=False, accept=["model"])
 
 
@@ -128,20 +125,24 @@ def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> 
     }
 
 
-def test_fresh_moves_nothing_that_another_process_writes(tiny: Tiny, tmp_path: Path) -> None:
+def test_fresh_moves_nothing_that_another_process_writes(
+    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     folder = _run(tmp_path / "run", tiny())
     admission = admit(tiny(), folder, fresh=True)
 
-    with Lease.acquire(folder), pytest.raises(RunFolderError, match="is being written by process"):
+    with Lease.acquire(folder), refuses(RunFolderError):
         claim(admission)
     assert (folder / "run.json").is_file()
 
 
-def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_run_of_a_newer_brimful_is_refused(
+    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     folder = _run(tmp_path / "run", tiny())
     write_json_atomically(folder / "run.json", {"schema_version": 99, "status": "finished"})
 
-    with pytest.raises(RunFolderError, match="schema version 99"):
+    with refuses(RunFolderError):
         admit(tiny(), folder, fresh=False)
 
 
@@ -176,17 +177,12 @@ def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Pa
     assert not holds_no_work(folder / "run.json")
 
 
-def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(tiny: Tiny) -> None:
+def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(
+    tiny: Tiny, refuses: Callable[..., Any]
+) -> None:
     refuse_other_recipe("there", tiny(), tiny("evaluation.every=3"), (), otherwise="go away")
-    with pytest.raises(
-        RunFolderError,
-        match=(
-            r"(?s)there was made by another recipe.*layers: 2 -> 3.*never change; go away, or put"
-        ),
-    ):
+    with refuses(RunFolderError):
         refuse_other_recipe("there", tiny(), tiny("model.layers=3"), (), otherwise="go away")
-    with pytest.raises(
-        RunFolderError, match=r"(?s)there was started with other values.*--accept-change seed"
-    ):
+    with refuses(RunFolderError):
         refuse_other_recipe("there", tiny(), tiny("seed=2"), (), otherwise="go away")
     refuse_other_recipe("there", tiny(), tiny("seed=2"), ("seed",), otherwise="go away")

