@@ -15,7 +15,7 @@ from pathlib import Path
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, Files, Hasher, IntegrityError, as_clause
-from brimful.mirror.place import Place, within_limit
+from brimful.mirror.place import Place
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import run_files, signature
 
@@ -89,7 +89,7 @@ def _brought_back(copy: "_FolderCopy", place: Place, journal: str) -> list[str]:
         return copy.bring_back()
 
     try:
-        return within_limit(str(place.root), act)
+        return place.answer(act)
     except OSError as error:
         raise RunFolderError(
             f"the mirror {place.folder} cannot be read: {as_clause(error)}. Mend that, or choose"

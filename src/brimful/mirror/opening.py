@@ -8,7 +8,7 @@ from brimful.base.errors import RunFolderError
 from brimful.mirror.files import Files
 from brimful.mirror.finished import FinishedRun
 from brimful.mirror.listener import Mirror
-from brimful.mirror.place import Place, within_limit
+from brimful.mirror.place import Place
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.recipe import Recipe
@@ -87,7 +87,7 @@ def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
     try:
         place = Place.of(recipe.run.mirror, run_folder)
         mirrored = MirroredRun(place.folder, Files())
-        if within_limit(str(place.root), lambda: FinishedRun(mirrored, run_folder).is_up_to_date()):
+        if place.answer(lambda: FinishedRun(mirrored, run_folder).is_up_to_date()):
             return
         mirror = Mirror(place, run_folder, say)
     except RunFolderError as error:

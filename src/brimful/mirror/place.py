@@ -87,6 +87,10 @@ class Place:
         if self.root.exists() and not self.root.is_dir():
             raise OSError(f"{self.root} is a file; a mirror is a folder")
 
+    def answer(self, act: Callable[[], T]) -> T:
+        """Return `act()`, as `within_limit`."""
+        return within_limit(str(self.root), act)
+
     def make(self, files: Files) -> None:
         """Make the mirror's folder and the run's in it if they are missing, but no folder above."""
         self.require_there()
@@ -110,7 +114,7 @@ class Place:
                 files.remove(path)
 
         try:
-            within_limit(str(self.root), probe)
+            self.answer(probe)
         except (OSError, IntegrityError) as error:
             raise RunFolderError(
                 f"the mirror {self.root} cannot be written: {as_clause(error)}. Mend that, or:"

@@ -16,7 +16,7 @@ from brimful.base.rundir import Lease, fsync_folder
 from brimful.base.units import MIB, format_bytes
 from brimful.mirror.files import Entry, Files, IntegrityError, as_clause
 from brimful.mirror.finished import MODEL, FinishedRun
-from brimful.mirror.place import Place, within_limit
+from brimful.mirror.place import Place
 from brimful.mirror.points import RUN_FILES, MirroredRun, RecoveryPoint
 from brimful.mirror.sources import FINISHED, folder_of_step, local_steps
 from brimful.recipe import Recipe, load_text
@@ -75,7 +75,7 @@ def bring_back(
     """
     mirrored = MirroredRun(place.folder, files or Files())
     try:
-        state = within_limit(str(place.root), lambda: _state_of(mirrored))
+        state = place.answer(lambda: _state_of(mirrored))
         if state is not None:
             _Restorer(mirrored, run_folder, recipe, accept, say).bring_back(state)
     except OSError as error:
@@ -86,12 +86,12 @@ def bring_back(
         ) from error
 
 
-def refuse_fresh(place: Place, run_folder: Path, files: Files | None = None) -> None:
+def refuse_fresh(place: Place, run_folder: Path) -> None:
     """Raise RunFolderError if `--fresh` would replace a finished run in the mirror, or another one
     than is here.
     """
-    mirrored = MirroredRun(place.folder, files or Files())
-    state = within_limit(str(place.root), lambda: _state_of(mirrored))
+    mirrored = MirroredRun(place.folder, Files())
+    state = place.answer(lambda: _state_of(mirrored))
     if state is None:
         return
     if status_of(run_folder) is not None:
@@ -103,7 +103,7 @@ def refuse_fresh(place: Place, run_folder: Path, files: Files | None = None) -> 
         )
 
 
-def set_aside(place: Place, files: Files | None = None) -> Path | None:
+def set_aside(place: Place) -> Path | None:
     """Move a mirrored run away for a new one of the same name; return its new folder, None if there
     was no run.
 
@@ -115,11 +115,11 @@ def set_aside(place: Place, files: Files | None = None) -> Path | None:
     def move() -> Path | None:
         if not place.folder.exists():
             return None
-        (files or Files()).rename(place.folder, aside)
+        Files().rename(place.folder, aside)
         return aside
 
     try:
-        return within_limit(str(place.root), move)
+        return place.answer(move)
     except OSError as error:
         raise RunFolderError(
             f"{place.folder} cannot be moved aside: {as_clause(error)}. Move it away, or choose"
