@@ -1,6 +1,4 @@
-"""Things found by the name of their file: shipped recipes, methods, tasks. Plus the did-you-mean
-for all of them.
-"""
+"""Recipes, methods and tasks found by the name of their file, with suggestions for misspelt names."""
 
 import difflib
 import importlib
@@ -29,7 +27,7 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
     """Import `package.name` where a file of that name exists.
 
     Raises:
-        BrimfulError: no such file; names what there is and the nearest.
+        BrimfulError: no such file; the message lists the known names and the closest one.
     """
     known = names_in(package, ".py")
     if name not in known:
@@ -40,11 +38,11 @@ def module_in(package: str, name: str, what: str) -> ModuleType:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """` - did you mean 'x'?` when something close exists, else a full stop."""
+    """Return ` - did you mean 'x'?` if there is a close name, else a full stop."""
     close = close_names(wrong, known)
     return f" - did you mean {close[0]!r}?" if close else "."
 
 
 def close_names(wrong: str, known: Iterable[str]) -> list[str]:
-    """The known name that is closest, in a list; an empty one where none is close."""
+    """Return a list of the closest known name; empty if none is close."""
     return difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)

@@ -35,7 +35,7 @@ for _side in (_Loader, _Dumper):
 
 
 def parse_yaml(text: str) -> Any:
-    """The plain value written in `text`.
+    """Parse YAML into plain values.
 
     Raises:
         ValueError: not YAML, a key given twice, or a value that does not exist (such as the date
@@ -97,9 +97,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     """`{"a": {"b": 1}}` -> `{"a.b": 1}`."""
     flat: dict[str, object] = {}
     for key, value in values.items():
-        flat |= (
-            flatten(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {prefix + key: value}
-        )
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
     return flat

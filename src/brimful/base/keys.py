@@ -11,8 +11,8 @@ import pydantic
 def describe_keys(
     section: type[pydantic.BaseModel], prefix: str = ""
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Every key of a model and its sections: (dotted key, type, default or "required",
-    description), in order. The keys of sections by name are told as of NAME.
+    """Yield every key of a model and its sections in order: (dotted key, type, default or "required",
+    description). In a mapping of sections by name, the name is NAME.
     """
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)
@@ -25,12 +25,8 @@ def describe_keys(
                 field.description or _first_paragraph(inner),
             )
         if inner is not None:
-            yield from describe_keys(
-                inner,
-                f"{prefix}{name}.NAME."
-                if get_origin(field.annotation) is dict
-                else f"{prefix}{name}.",
-            )
+            by_name = "NAME." if get_origin(field.annotation) is dict else ""
+            yield from describe_keys(inner, f"{prefix}{name}.{by_name}")
 
 
 def _first_paragraph(documented: object) -> str:

@@ -1,4 +1,4 @@
-"""What pydantic found wrong, as lines a person can act on."""
+"""Validation errors of pydantic as lines of text for the user."""
 
 import re
 from typing import Any, get_origin
@@ -32,8 +32,8 @@ def problem_lines(
         rules.setdefault(path, []).append(_rule(problem, path, root))
         values[path] = _got(problem)
     return [
-        f"{path}: {' or '.join(said).replace(' or must be ', ' or ')}{values[path]}"
-        for path, said in rules.items()
+        f"{path}: {' or '.join(broken).replace(' or must be ', ' or ')}{values[path]}"
+        for path, broken in rules.items()
     ]
 
 
@@ -58,8 +58,10 @@ def _keys_at(path: str, root: type[pydantic.BaseModel]) -> list[str]:
     section: type[pydantic.BaseModel] | None = root
     parts = iter(path.split(".")[:-1])
     for part in parts:
-        field = section.model_fields.get(part) if section is not None else None
-        section = None if field is None else section_in(field.annotation)
-        if field is not None and get_origin(field.annotation) is dict:
+        if section is None or part not in section.model_fields:
+            return []
+        annotation = section.model_fields[part].annotation
+        section = section_in(annotation)
+        if get_origin(annotation) is dict:
             next(parts, None)  # the name of one of several sections
     return [] if section is None else list(section.model_fields)

@@ -41,7 +41,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Readers see the old file or the new one, never a part, also after a power cut.
+    """Write a file so that readers see the old one or the new one, even after a power failure.
 
     Raises:
         RunFolderError: no space, no permission; the old file is as it was.
@@ -162,7 +162,7 @@ class Lease:
         os.utime(self._path)
 
     def check(self) -> None:
-        """Fencing: refuse to write on after somebody took the folder over."""
+        """Raise RunFolderError if another process took the folder over."""
         try:
             token = _holder_of(self._path).get("token")
         except OSError:
@@ -188,8 +188,8 @@ class Lease:
 
 
 def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
-    """What the lease of a run folder says of its holder, and whether that is alive as far as can be
-    told; None where there is no lease.
+    """Return the holder in the lease of a run folder and whether it is alive, as far as that is known;
+    None without a lease.
     """
     path = run_folder / Lease.FILE_NAME
     try:
@@ -200,7 +200,7 @@ def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
 
 
 def _holder_of(path: Path) -> dict[str, Any]:
-    """What a lease says; nothing where it is half written or damaged."""
+    """Return the content of a lease; empty where it is incomplete or damaged."""
     try:
         holder = json.loads(path.read_bytes())
     except ValueError:
@@ -239,8 +239,8 @@ class Journal:
     """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on
     opening.
 
-    A number that JSON cannot hold is written as null and told in the record's `nonfinite` field
-    ("nan", "inf", "-inf"): the true value is never replaced by a harmless one.
+    A number that JSON cannot hold is written as null, with its text ("nan", "inf", "-inf") in the
+    record's field `nonfinite`.
 
     Args:
         path: The file; made when absent.
@@ -298,7 +298,7 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole records of a journal, in order; nothing when the file is absent."""
+    """Yield the complete records of a journal in order; none if the file is missing."""
     if path.exists():
         yield from (
             record
@@ -308,13 +308,13 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def finite(value: object) -> float | None:
-    """A number of a file as a finite float; None for anything else, and for what no float holds,
-    such as an integer of 400 digits.
+    """Return a number from a file as a finite float; None for anything else, and for integers that
+    are too large for a float.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None

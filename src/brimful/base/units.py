@@ -1,6 +1,4 @@
-"""Numbers as people read them. Values keep their base unit everywhere else; only printing comes
-through here.
-"""
+"""Numbers as text for people. Everywhere else values keep their base unit."""
 
 import re
 
@@ -15,11 +13,8 @@ def format_bytes(num_bytes: float) -> str:
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024 or unit == "TiB":
-            return (
-                f"{size:.0f} {unit}"
-                if unit == "B"
-                else f"{size:.{1 if abs(size) >= 10 else 2}f} {unit}"
-            )
+            digits = 1 if abs(size) >= 10 else 2
+            return f"{size:.{0 if unit == 'B' else digits}f} {unit}"
         size /= 1024
     raise AssertionError("unreachable")
 
@@ -33,7 +28,7 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`3725` -> `1h 02m`; what no run lasts, as of a damaged record, in powers of ten."""
+    """`3725` -> `1h 02m`; an impossibly long time (of a damaged record) in powers of ten."""
     if abs(seconds) > 1e12:
         return f"{seconds:.0e} s"
     if round(seconds * 1000) < 1000:

@@ -1,8 +1,8 @@
-"""The monitor: samples device and machine beside a run in one thread, at a bounded cost, into the
-run folder (docs/monitor.md).
+"""The monitor: one thread beside a run that samples device and machine into the run folder, at a
+bounded cost (docs/monitor.md).
 
-Nothing that goes wrong here reaches the run: a sensor that fails is dropped and named, a file that
-cannot be written ends the monitor.
+Errors do not reach the run: a sensor that fails is dropped and named, a file that cannot be written
+ends the monitor.
 """
 
 import json
@@ -39,8 +39,8 @@ class Monitor:
     Args:
         run_folder: Where `monitor.jsonl` is appended to.
         device: The one that trains.
-        say: Told once, at the end, where monitoring stopped early and why.
-        look: What can be read here, asked in the thread, because a driver may take its time.
+        say: Called once at the end if monitoring stopped early, with the reason.
+        look: Returns the sensors; called in the thread, because a driver may be slow.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ def interval_s(cost_s: float, cores: float, shortest_s: float = SHORTEST_S) -> f
 
 
 class _Sampler:
-    """Asks every reader, and drops those that keep failing."""
+    """Calls every reader, and drops those that fail repeatedly."""
 
     def __init__(self, sensors: Sensors) -> None:
         self._readers = dict(sensors.readers)
@@ -129,7 +129,7 @@ class _Sampler:
         self._last_s: float | None = None
 
     def look(self) -> list[dict[str, Any]]:
-        """The `sample` record of now, and one for each sensor that is given up."""
+        """Return the `sample` record of now, and one for each sensor that is dropped."""
         now_s = time.perf_counter()
         covers_s = 0.0 if self._last_s is None else _short(now_s - self._last_s)
         self._last_s = now_s
@@ -157,7 +157,7 @@ class _Sampler:
 
 
 def _short(value: Any) -> Any:
-    """Microseconds, millibytes: no digits that nobody measured."""
+    """Round to six digits after the point, which is more than is measured."""
     return round(value, 6) if isinstance(value, float) else value
 
 

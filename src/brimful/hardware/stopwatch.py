@@ -70,7 +70,7 @@ class Stopwatch:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given; a CPU already has."""
+    """Wait until the device has finished its work; a CPU always has."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":

@@ -1,9 +1,9 @@
 """One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number
 times a product of them.
 
-A few recordings, in which all of these differ, tell for every storage which product it is (see
-`key`). That is not believed: a size that is no such product is refused, and so is a further
-recording that is not what the products say (`Irregular`).
+A few recordings, in which all of these differ, determine the product of every storage (see
+`family_key`). It is checked: a size that is no such product raises `Irregular`, and so does a
+further recording that differs from the products.
 
 Suffixes: P recordings, S storages, W operators, K products, L calls.
 """
@@ -52,7 +52,7 @@ class FamilyWork:
     more_blocks: int
 
     def at(self, factors: Int64Array, size: StepSize) -> ParametricWork:
-        """For every micro-batch; `factors` (3 x K) of the products, see `_factors`."""
+        """Return the work for every micro-batch; `factors` (3 x K) of the products as in `_factors`."""
         base, slope, chunk_slope = (self.terms @ factor for factor in factors)
         few, one_more = (
             calls.at(size).launches(len(self.work)) for calls in (self.short, self.longer)
@@ -73,7 +73,7 @@ class FamilyCalls:
     elements: Int64Array
 
     def at(self, size: StepSize) -> Calls:
-        """The calls of a member."""
+        """Return the calls of a member."""
         return dataclasses.replace(self.calls, elements_L=_values(self.elements, size))
 
 
@@ -100,7 +100,7 @@ class Family:
     lowest: int
 
     def at(self, spec: StepSpec) -> ParametricTrace:
-        """A member for every micro-batch; for one sequence only where the family is single."""
+        """Return a member for every micro-batch, or for one sequence in a family of single sequences."""
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         size = StepSize(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
         factors = _factors(self.key.products, size)
@@ -127,7 +127,7 @@ class Family:
 
 
 def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
-    """What each product is worth by itself, per sequence of the micro-batch, and per token of a
+    """Return the value of each product: constant, per sequence of the micro-batch, and per token of a
     piece of the loss (3 x K).
     """
     one = dataclasses.replace(size, micro_batch=1)
@@ -144,19 +144,19 @@ def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
 
 
 def _values(numbers: Int64Array, size: StepSize) -> Int64Array:
-    """Sums of a constant, a number times the rank and a number times the length."""
+    """Return sums of a constant, a number times the rank and a number times the length."""
     result: Int64Array = np.array([1, size.rank, size.sequence_length]) @ numbers
     return result
 
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Recordings of small members of a family, from which the whole is made.
+    """Recordings of small members, from which a family is made.
 
     Attributes:
         key: What they share.
-        sizes: Where they lie, the last one is the further recording's.
-        traces: With `example` blocks; the further one has one more, where the model has more.
+        sizes: Of the recordings; the last one is for checking.
+        traces: With `example` blocks; the last one has one more, where the model has more.
         example: Blocks.
         blocks: Of the model.
     """
@@ -168,11 +168,10 @@ class Recordings:
     blocks: int
 
     def family(self) -> Family:
-        """All members.
+        """Return the family.
 
         Raises:
-            Irregular: a size is no product, or the further recording is not what the others say it
-                is.
+            Irregular: a size is no product, or the last recording differs from the products.
         """
         *traces, check = self.traces
         *_, at_check = self.sizes
@@ -218,9 +217,7 @@ class Recordings:
         return self.example < self.blocks
 
     def refuse_unlike(self) -> None:
-        """Raises Irregular where the recordings so far differ in more than sizes; of equal numbers
-        of blocks.
-        """
+        """Raise Irregular if recordings with the same number of blocks differ in more than sizes."""
         few = self.traces
         if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
             raise Irregular("the events differ between two members")
@@ -233,8 +230,8 @@ class Recordings:
             raise Irregular(str(irregular)) from irregular
 
     def _worth(self, size: StepSize) -> Int64Array:
-        """What each product is worth in the steps of a recording, and in its evaluation batch (2 x
-        K).
+        """Return the value of each product in the steps of a recording, and in its evaluation batch
+        (2 x K).
         """
         sizes = (size, size.evaluation(self.key.evaluation_factor))
         return np.array(
@@ -244,8 +241,8 @@ class Recordings:
     def _products(
         self, values: Int64Array, is_evaluation: NDArray[np.bool_]
     ) -> tuple[Int64Array, Int64Array]:
-        """Which number times which product every column is, in the recordings with equal blocks (P
-        x anything).
+        """Return the number and the product of every column, from the recordings with equal blocks
+        (P x anything).
         """
         worth_P2K = np.stack([self._worth(size) for size in self.sizes[:-1]])
         number = np.zeros(values.shape[1], np.int64)
@@ -253,10 +250,10 @@ class Recordings:
         product[~values.any(axis=0)] = 0
         for index in range(len(self.key.products)):
             quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
-            found = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
-            if (found & (product >= 0)).any():
+            matches = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
+            if (matches & (product >= 0)).any():
                 raise Irregular("two products cannot be told apart")
-            number[found], product[found] = quotient[0][found], index
+            number[matches], product[matches] = quotient[0][matches], index
         if (product < 0).any():
             raise Irregular(
                 "a size is no product of the micro-batch, the sequence length and the rank"
@@ -264,11 +261,15 @@ class Recordings:
         return number, product
 
     def _constants(self, values: Int64Array) -> Int64Array:
-        """Numbers that belong to 1, the rank and the length (3 x anything), for what grows with
-        these in a sum (P x anything).
+        """Return the coefficients of 1, the rank and the length (3 x anything) for values that are a
+        sum of these (P x anything).
         """
         few = self.sizes[:-1]
-        columns = [0, *([1] if self.key.has_rank else []), *([2] if self.key.follows else [])]
+        columns = [0]
+        if self.key.has_rank:
+            columns.append(1)
+        if self.key.follows:
+            columns.append(2)
         matrix = np.array([[1, size.rank, size.sequence_length] for size in few], float)[:, columns]
         if np.linalg.matrix_rank(matrix) < len(columns):
             raise Irregular("too few recordings for sums")
@@ -284,14 +285,14 @@ class Recordings:
         return solved
 
     def _grown(self, values: Int64Array) -> Int64Array:
-        """The same for all blocks, from recordings of which the last has one block more: adapters
-        lie in blocks, positions do not.
+        """Return the same for all blocks, from recordings of which the last has one block more:
+        adapters are in blocks, positions are not.
         """
         few = self._constants(values[:-1])
         return few + (self._one_more(few, values[-1]) - few) * (self.blocks - self.example)
 
     def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
-        """The numbers with one block more."""
+        """Return the coefficients with one block more."""
         if not self._stretches:
             if not np.array_equal(_values(few, self.sizes[-1]), longer):
                 raise Irregular("a further sum is not what the others say it is")
@@ -307,13 +308,11 @@ class Recordings:
         return more
 
     def _longer(self, short: Trace, check: Trace, product_S: Int64Array) -> Int64Array:
-        """Numbers of the further trace's storages outside the blocks, each of the product that its
-        like with fewer blocks has.
+        """Return the numbers of the last trace's storages outside the blocks, for the products of
+        the equal storages with fewer blocks.
         """
-        inside, outside = (
-            np.flatnonzero(short.layers_S == GLOBAL),
-            np.flatnonzero(check.layers_S == GLOBAL),
-        )
+        inside = np.flatnonzero(short.layers_S == GLOBAL)
+        outside = np.flatnonzero(check.layers_S == GLOBAL)
         if len(inside) != len(outside):
             raise Irregular("the number of tensors outside the blocks depends on their number")
         numbers_S = check.sizes_S.copy()
@@ -362,7 +361,7 @@ class Recordings:
         return FamilyWork(work, terms, short, longer, self.blocks - self.example)
 
     def _terms(self, few: list[Work]) -> Int64Array:
-        """Counts by product, without the launches of updates."""
+        """Return the counts by product, without the launches of updates."""
         details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
         if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
             raise Irregular("operators touch other tensors")
@@ -399,8 +398,8 @@ class Recordings:
                 raise Irregular("updates grow with what is fixed")
 
     def _growth_terms(self, terms: Int64Array, growth: Int64Array, work: Work) -> Int64Array:
-        """By how much the terms outside the blocks grow with every block: those of the rank are all
-        in blocks, the rest is constant.
+        """Return the growth of the terms outside the blocks with every block. Those of the rank are
+        all in blocks, the others are constant.
         """
         update_W = work.parts_W == PARTS.index("optimizer")
         if growth[:, ~update_W].any():

@@ -1,5 +1,5 @@
-"""How many texts a device can write at the same time: bytes of their keys and values or of their
-states, and of the logits of a step.
+"""The number of texts that a device can generate at the same time, from the bytes of their KV cache or
+states and of the logits of a step.
 """
 
 import sys
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 MEMORY_SHARE = 0.8
-"""Of the free memory. The rest is for activations, for reading prompts, and for the copy that a
-growing store needs.
+"""Share of the free memory. The rest is for activations, for prompts, and for the copy that a growing
+cache needs.
 """
 CPU_MEMORY_SHARE = 0.5
-"""A machine that swaps is lost, and other programs need memory too."""
+"""The same on a CPU, where other programs need memory too and swapping must be avoided."""
 CPU_ROWS, GPU_ROWS = 64, 512
 """On one core of an EPYC 9005, 15M parameters, 1024 texts of 1 to 256 tokens, 32, 64 and 128 rows
 wrote 660, 830 and 750 tokens per second of CPU time (2026-11-21): more rows share the weights, and
@@ -72,11 +72,11 @@ def kv_shape(config: Any) -> KvShape:
     heads = int(getattr(config, "num_attention_heads", 1) or 1)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
     head_size = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads)
-    layers, features = (
-        int(config.num_hidden_layers),
-        int(getattr(config, "num_features", None) or 0),
-    )
-    state_layers = list(config.layer_types).count("linear_attention") if features else 0
+    layers = int(config.num_hidden_layers)
+    features = int(getattr(config, "num_features", None) or 0)
+    state_layers = 0
+    if features:
+        state_layers = list(config.layer_types).count("linear_attention")
     return KvShape(
         layers - state_layers, kv_heads, head_size, int(config.vocab_size), state_layers, features
     )
@@ -98,14 +98,16 @@ def room_for_rows(
         where none is kept.
     """
     shape = kv_shape(config)
-    usable_bytes = free_bytes * (CPU_MEMORY_SHARE if is_cpu else MEMORY_SHARE)
-    step_bytes, state_bytes, token_bytes = (
-        shape.vocabulary * LOGITS_BYTES,
-        shape.state_bytes(element_bytes),
-        shape.bytes_per_token(element_bytes),
-    )
+    memory_share, most_rows = MEMORY_SHARE, GPU_ROWS
+    if is_cpu:
+        memory_share, most_rows = CPU_MEMORY_SHARE, CPU_ROWS
+    usable_bytes = free_bytes * memory_share
+    step_bytes = shape.vocabulary * LOGITS_BYTES
+    state_bytes = shape.state_bytes(element_bytes)
+    token_bytes = shape.bytes_per_token(element_bytes)
     fitting = min(usable_bytes / 2 / step_bytes, usable_bytes / (step_bytes + state_bytes))
-    rows = max(1, min(CPU_ROWS if is_cpu else GPU_ROWS, int(fitting)))
-    return rows, max(
-        1, int((usable_bytes - rows * (step_bytes + state_bytes)) / token_bytes)
-    ) if token_bytes else sys.maxsize
+    rows = max(1, min(most_rows, int(fitting)))
+    if not token_bytes:
+        return rows, sys.maxsize
+    cache_bytes = usable_bytes - rows * (step_bytes + state_bytes)
+    return rows, max(1, int(cache_bytes / token_bytes))

@@ -1,4 +1,4 @@
-"""A plan in a file: `plan ... --save` writes it, `train --plan` uses it as it is, or says why it
+"""A plan in a file: `plan ... --save` writes it, `train --plan` uses it unchanged or says why it
 cannot. No torch.
 """
 
@@ -17,13 +17,13 @@ from brimful.recipe import Recipe
 FORMAT = "brimful plan"
 FORMAT_VERSION = 1
 NOT_OF_THE_STEP = ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run")
-"""Parts of a recipe that leave the optimizer step as it is; they may differ from what the plan was
-made for.
+"""Sections of a recipe that do not change the optimizer step; they may differ from those of the plan's
+recipe.
 """
 
 
 def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
-    """Write a plan with what it was made for.
+    """Write a plan and its recipe.
 
     Raises:
         RunFolderError: the file cannot be written.

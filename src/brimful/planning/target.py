@@ -1,5 +1,5 @@
-"""What a device adds to a step's own tensors: library workspaces, the context, and how much of its
-memory a program can have.
+"""Memory of a device beside a step's tensors: library workspaces, the context, and the share that a
+program can use.
 """
 
 from dataclasses import dataclass
@@ -14,35 +14,33 @@ CUBLAS_WORKSPACE_BYTES = 8_519_680
 CUBLAS_WORKSPACE_HOPPER_BYTES = 33_554_432
 """Compute capability 9.0 and, since torch 2.12 (pytorch#175344), 10.0 and later."""
 WORKSPACES = 2
-"""The forward pass and autograd's own thread have a handle each."""
+"""Number of workspaces: the forward pass and autograd's thread have a handle each."""
 CONTEXT_MIB_PER_MULTIPROCESSOR = 3.37
 """Slope over 20 NVIDIA GPUs that ran one program (40 readings of nvidia-smi, residual 24 MiB)."""
 CONTEXT_OFFSET_MIB = {(8, 0): 67, (9, 0): 184, (10, 0): 273}
-"""What these generations show beyond the slope; others -52. Anchors: RTX 6000 Ada 426 MiB, H100 609
+"""Difference of these generations from the slope. Measured: RTX 6000 Ada 426 MiB, H100 609
 to 620 MiB (torch 2.10).
 """
 CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
-"""Largest residual on generations that were measured (8.0 on), and a guess for those that were not.
-"""
+"""Largest residual on generations that were measured (True: 8.0 on), and a guess for the others."""
 HOST_SLACK = 0.05
-"""Share that the C allocator of a host holds beyond live tensors, and kernels' own scratch
-(assumption, see the residuals of reports).
+"""Share of the live tensors that the host's C allocator and the temporaries of kernels add
+(assumption).
 """
 HOST_GROWTH_BYTES = 80 * MIB
-"""What a training process still loads after it was planned (libraries, data, kernels' scratch),
-give or take as much: quickstart was 70 MiB above its plan without it (one run).
+"""Memory that a training process allocates after planning (libraries, data, temporaries), plus or
+minus as much. Without it quickstart was 70 MiB above its plan (one run).
 """
 HOST_USABLE_SHARE = 0.9
-"""Of free host memory; the rest is left to other programs."""
+"""Share of the free host memory that a run may use; the rest is left to other programs."""
 METAL_SLACK = 0.10
-"""Share that Metal's allocator holds beyond live tensors (assumption: nobody measured it for this).
-"""
+"""Share of the live tensors that Metal's allocator adds (assumption, not measured)."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A device as memory sees it.
+    """The memory of a device.
 
     Attributes:
         name: Of the device.
@@ -63,21 +61,21 @@ class Target:
 
     @property
     def torch_bytes(self) -> int:
-        """What is left for torch's allocator."""
+        """Memory left for torch's allocator."""
         return max(0, self.usable_bytes - self.context_bytes)
 
 
 def target_of(device: Device, process_bytes: int = 0) -> Target:
-    """Workspaces, context and usable memory of a device.
+    """Return workspaces, context and usable memory of a device.
 
     Args:
         device: A catalog row or this machine. Free memory counts where it was measured.
         process_bytes: On a CPU, what the process holds before the model exists; it is no longer
             free.
     """
-    usable_bytes = (
-        device.free_memory_bytes if device.free_memory_bytes is not None else device.memory_bytes
-    )
+    usable_bytes = device.memory_bytes
+    if device.free_memory_bytes is not None:
+        usable_bytes = device.free_memory_bytes
     if device.kind == "cpu":
         growth_bytes = HOST_GROWTH_BYTES if process_bytes else 0
         return Target(
@@ -94,11 +92,9 @@ def target_of(device: Device, process_bytes: int = 0) -> Target:
     known = capability >= (8, 0)
     slope_mib = CONTEXT_MIB_PER_MULTIPROCESSOR * (device.multiprocessors or 80)
     context_mib = slope_mib + CONTEXT_OFFSET_MIB.get(capability, CONTEXT_DEFAULT_OFFSET_MIB)
-    workspace_bytes = (
-        CUBLAS_WORKSPACE_HOPPER_BYTES
-        if capability >= (9, 0) and capability < (12, 0)
-        else CUBLAS_WORKSPACE_BYTES
-    )
+    workspace_bytes = CUBLAS_WORKSPACE_BYTES
+    if (9, 0) <= capability < (12, 0):
+        workspace_bytes = CUBLAS_WORKSPACE_HOPPER_BYTES
     return Target(
         device.name,
         "cuda",

@@ -1,4 +1,4 @@
-"""What one training step does to memory, as a value: storages that are born and die, in order.
+"""The memory trace of one training step: allocations and frees of storages, in order.
 
 A trace is recorded on fake tensors (`brimful.rehearsal`) and replayed here and in `allocator`.
 Nothing here imports torch.
@@ -28,30 +28,29 @@ KINDS = (
     "temporaries",
     "library workspaces",
 )
-"""What a storage is for, in the terms of the field."""
+"""Purposes of a storage."""
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Births and deaths of storages over some steps of one phase or several.
+    """Allocations and frees of storages over some steps.
 
     Attributes:
-        events_E: +(i+1): storage i is born; -(i+1): it dies.
-        event_layers_E: The block in whose part of the step the event happened, GLOBAL outside the
-            blocks.
+        events_E: +(i+1): storage i is allocated; -(i+1): it is freed.
+        event_layers_E: The block that computed at the event, GLOBAL outside the blocks.
         sizes_S: Bytes asked for, before any rounding.
         kinds_S: Index into KINDS.
-        places_S: Index into `places`: which module or parameter, and which operator.
-        layers_S: The block a storage was born in, GLOBAL outside.
+        places_S: Index into `places`: module or parameter, and operator.
+        layers_S: The block that allocated a storage, GLOBAL outside.
         places: Names.
         blocks: Name of the list of blocks, as it stands in places.
         marks: Phase name -> index of its first event, in order.
         parameters, trainable: Of the model, tied ones once; a weight packed into 4 bits counts as
             one.
-        work: What the operators compute; None where nobody recorded it.
-        details: What the counts of `work` are sums of; only fresh from recording.
+        work: Work of the operators; None where it was not recorded.
+        details: Summands of the counts of `work`; only directly after recording.
     """
 
     events_E: Int32Array
@@ -70,7 +69,7 @@ class Trace:
 
     @cached_property
     def is_evaluation_S(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
-        """Storages that are born in the evaluation batch."""
+        """Storages that are allocated in the evaluation batch."""
         first = self.marks.get("evaluation", len(self.events_E))
         born = self.events_E[first:]
         is_evaluation_S = np.zeros(len(self.sizes_S), np.bool_)
@@ -78,13 +77,13 @@ class Trace:
         return is_evaluation_S
 
     def live_E(self) -> Int64Array:  # noqa: N802 - shape suffix
-        """Bytes alive after each event, unrounded."""
+        """Return the live bytes after each event, unrounded."""
         return np.cumsum(
             np.sign(self.events_E) * self.sizes_S[np.abs(self.events_E) - 1], dtype=np.int64
         )
 
     def alive_at(self, event: int) -> Int64Array:
-        """Storages alive right after this event, in order of birth."""
+        """Return the storages that are alive after an event, in order of allocation."""
         seen = self.events_E[: event + 1]
         lives = np.zeros(len(self.sizes_S), np.int8)
         lives[seen[seen > 0] - 1] = 1
@@ -93,7 +92,7 @@ class Trace:
 
 
 def same_events(one: Trace, other: Trace) -> bool:
-    """Whether two traces differ in sizes only."""
+    """Return whether two traces differ in sizes only."""
     return (
         np.array_equal(one.events_E, other.events_E)
         and np.array_equal(one.event_layers_E, other.event_layers_E)

@@ -1,5 +1,5 @@
-"""What one training step computes, operator by operator: arithmetic and bytes, for any micro-batch
-and number of blocks.
+"""The work of one training step, operator by operator: arithmetic and bytes, for any micro-batch and
+number of blocks.
 
 Recorded with the memory trace (`brimful.rehearsal`), turned into time by `timing`. Nothing here
 imports torch.
@@ -24,7 +24,7 @@ and an evaluation batch.
 """
 PHASES = ("forward", "backward", "recomputation", "optimizer", "evaluation")
 DTYPES = ("fp32", "16-bit", "other")
-"""Arithmetic of an operator; which 16-bit type is the plan's business."""
+"""Arithmetic of an operator; the plan decides which 16-bit type."""
 
 GLOBAL = -1
 """Layer of an operator that belongs to no block."""
@@ -70,7 +70,7 @@ class Work:
         m_W, n_W, k_W: A product of (m x k) and (k x n), 0 for other operators; attention has
             queries, keys and head size here.
         batch_W: Products of a batch; 1 for single ones; heads times sequences for attention.
-        launches_W: Kernels when not fused.
+        launches_W: Number of kernels without fusion.
         fused_launches_W: Kernels when chains are fused; 0 for all but the first of a chain.
         classes_W: Index into hardware.rates.CLASSES.
         dtypes_W: Index into DTYPES.
@@ -104,7 +104,7 @@ class Work:
         return len(self.flop_W)
 
     def only(self, chosen_W: NDArray[np.bool_]) -> "Work":
-        """Some of the operators."""
+        """Return the chosen operators."""
         return self.replaced(
             {
                 each.name: getattr(self, each.name)[chosen_W]
@@ -114,33 +114,33 @@ class Work:
         )
 
     def part(self, name: str) -> "Work":
-        """Operators of one of PARTS."""
+        """Return the operators of one of PARTS."""
         return self.only(self.parts_W == PARTS.index(name))
 
     def flop(self) -> float:
-        """All floating-point operations, repeats counted."""
+        """Return the floating-point operations of all operators and their repeats."""
         return float(np.dot(self.flop_W, self.repeats_W))
 
     def flop_by_class(self) -> Mapping[str, float]:
-        """The same by class."""
+        """Return the same by class."""
         return {
             name: self.only(self.classes_W == index).flop() for index, name in enumerate(CLASSES)
         }
 
     def counts(self) -> Int64Array:
-        """The fields of COUNTS, one below the other."""
+        """Return the fields of COUNTS as rows."""
         return np.stack([getattr(self, name) for name in COUNTS])
 
     def with_counts(self, counts: Int64Array) -> "Work":
-        """The same operators with other counts."""
+        """Return the operators with other counts."""
         return self.replaced(dict(zip(COUNTS, counts, strict=True)))
 
     def replaced(self, arrays: Mapping[str, Any]) -> "Work":
-        """The same with other arrays."""
+        """Return the work with other arrays."""
         return dataclasses.replace(self, **arrays)
 
     def places_with_updates_summed(self) -> Int64Array:
-        """Where every operator stands in `with_updates_summed`."""
+        """Return the row of every operator in `with_updates_summed`."""
         update_W = self.parts_W == PARTS.index("optimizer")
         place_W = np.cumsum(~update_W) - 1
         _, group_W = self.only(update_W)._kinds_of_update()
@@ -148,14 +148,14 @@ class Work:
         return place_W
 
     def _kinds_of_update(self) -> tuple[Int64Array, Int64Array]:
-        """The first operator of each kind, and the kind of each operator."""
+        """Return the first operator of each kind, and the kind of each operator."""
         keys = np.stack([self.operators_W, self.classes_W, self.dtypes_W])
         _, first, group_W = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         return first, group_W.ravel()
 
     def with_updates_summed(self) -> "Work":
-        """Operators of the update, one row for each kind: how many there are depends on the number
-        of parameters.
+        """Return the work with one row for each kind of operator in the update, because their number
+        depends on the number of parameters.
         """
         update_W = self.parts_W == PARTS.index("optimizer")
         rest, update = self.only(~update_W), self.only(update_W)
@@ -185,7 +185,7 @@ class Work:
 
 
 def joined(one: Work, other: Work) -> Work:
-    """Operators of both, which share their names."""
+    """Return the operators of both, which have the same names."""
     names = [each.name for each in dataclasses.fields(one) if each.name != "operators"]
     return one.replaced(
         {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
@@ -194,8 +194,7 @@ def joined(one: Work, other: Work) -> Work:
 
 @dataclass(frozen=True, eq=False)
 class Calls:
-    """Lists of tensors that operators of the update work on, from which follows how many kernels
-    they are.
+    """Lists of tensors that operators of the update work on. They determine the number of kernels.
 
     Suffix: L calls.
 
@@ -212,14 +211,14 @@ class Calls:
     elements_L: Int64Array
 
     def launches(self, rows: int) -> Int64Array:
-        """Kernels of each of `rows` operators."""
+        """Return the number of kernels of each of `rows` operators."""
         launches_L = np.maximum(
             -(-self.tensors_L // self.limits_L), -(-self.elements_L // LIST_ELEMENTS)
         )
         return np.bincount(self.rows_L, weights=launches_L, minlength=rows).astype(np.int64)
 
     def alike(self, other: "Calls") -> bool:
-        """Whether they differ in elements only."""
+        """Return whether they differ in elements only."""
         return all(
             np.array_equal(getattr(self, name), getattr(other, name))
             for name in ("rows_L", "limits_L", "tensors_L")
@@ -228,12 +227,12 @@ class Calls:
 
 @dataclass(frozen=True, eq=False)
 class Details:
-    """What the counts of a Work are sums of; needed while families are made, and not kept.
+    """The summands of a Work's counts, needed only while families are made.
 
-    Suffix: D touched pieces of storages, those of the update left out.
+    Suffix: D accesses to storages, without those of the update.
 
     Attributes:
-        rows_D: The row of the Work that a piece belongs to.
+        rows_D: The row of the Work that an access belongs to.
         bytes_D, fused_bytes_D: Bytes that it adds to the row's.
         calls: Of the update.
     """
@@ -267,8 +266,8 @@ class ParametricWork:
     sequence_length: int
 
     def at(self, micro_batch: int, loss_chunk: int) -> Work:
-        """The operators of this micro-batch; its evaluation batch is EVALUATION_FACTOR times as
-        large.
+        """Return the operators of a micro-batch, with an evaluation batch that is EVALUATION_FACTOR
+        times as large.
         """
         sequences_W = np.where(
             self.work.parts_W == PARTS.index("evaluation"),
@@ -298,8 +297,8 @@ class ParametricWork:
         chunk: int,
         other: tuple[Work, int] | None,
     ) -> Self:
-        """The line through the operators at two micro-batches and, for the chunked loss, at another
-        chunk.
+        """Return the line through the operators at two micro-batches and, for the chunked loss, at
+        another chunk.
 
         Args:
             low, high: Operators at the micro-batches `at`, with chunks of `chunk` tokens.
@@ -320,11 +319,11 @@ class ParametricWork:
     def grown(
         self, check: Work, micro_batch: int, chunk: int, example: int, blocks: int
     ) -> "ParametricWork":
-        """The same for a model with `blocks` blocks, recorded with `example`; `check` has one block
-        more.
+        """Return the work of a model with `blocks` blocks from a recording with `example` blocks;
+        `check` has one block more.
 
         Raises:
-            IrregularWork: `check` is not what the line says it is.
+            IrregularWork: `check` is not on the line.
         """
         counts = self.base + self.slope * micro_batch + self.chunk_slope * chunk
         growth = block_growth(self.work.with_counts(counts), check, example)
@@ -333,10 +332,10 @@ class ParametricWork:
 
 
 def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
-    """By how much the counts of operators outside the blocks grow with every block.
+    """Return the growth of the counts of operators outside the blocks with every block.
 
     Raises:
-        IrregularWork: the blocks are not alike.
+        IrregularWork: the blocks are not equal.
     """
     outside_W, longer_outside_W = short.layers_W == GLOBAL, longer.layers_W == GLOBAL
     one, other = short.only(outside_W), longer.only(longer_outside_W)
@@ -359,7 +358,7 @@ def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
 
 
 def repeated(short: Work, example: int, blocks: int) -> Work:
-    """Operators of the blocks in the middle, as often as the long model has such blocks."""
+    """Repeat the operators of the middle blocks as often as the long model has such blocks."""
     middle_W = (short.layers_W > 0) & (short.layers_W < example - 1)
     return short.replaced(
         {"repeats_W": np.where(middle_W, (blocks - 2) / (example - 2), 1.0) * short.repeats_W}
@@ -367,7 +366,7 @@ def repeated(short: Work, example: int, blocks: int) -> Work:
 
 
 def refuse_others(one: Work, other: Work) -> None:
-    """Raises IrregularWork where two steps differ in more than the sizes of their operators."""
+    """Raise IrregularWork if two steps differ in more than the sizes of their operators."""
     if one.operators != other.operators or not all(
         np.array_equal(getattr(one, name), getattr(other, name)) for name in _SHAPE
     ):
@@ -382,8 +381,8 @@ def _slope(low: Work, high: Work, difference: int) -> Int64Array:
 
 
 def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
-    """Which rows belong to the loss's full chunk and which to its last: the second repeats the
-    operators of the first.
+    """Return for each row 1 in the loss's full chunk, 2 in its last one, else 0. The last chunk
+    repeats the operators of the full one.
     """
     chunks_W = np.zeros(len(work), np.int64)
     for part in np.unique(work.parts_W):

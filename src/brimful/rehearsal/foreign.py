@@ -1,4 +1,4 @@
-"""Planning for a model object of one's own: any module with a loss, its batch, its optimizer."""
+"""Planning for a user's own model object: any module with a loss, its batch and its optimizer."""
 
 import copy
 import dataclasses
@@ -40,10 +40,10 @@ def plan_model(
     clips: bool = True,
     loss_of: LossOf | None = None,
 ) -> Memory:
-    """Peak memory of training steps of a model object, without its weights being touched, copied or
-    moved.
+    """Predict the peak memory of training steps of a model object. Its weights are not read, copied
+    or moved.
 
-    Recomputation, adapters and attention are those the model is set to.
+    Recomputation, adapters and attention are those that the model is set to.
     `plan_model(...).at(micro_batch)` is a Footprint; `.largest(n)` the largest micro-batch up to n
     that fits.
 
@@ -77,13 +77,13 @@ def plan_model(
             "plan_model: batch must map the model's keywords to tensors whose first dimension is"
             " the micro-batch."
         )
-    chosen = (
-        device
-        if isinstance(device, Device)
-        else catalog.get(device)
-        if device is not None
-        else probe("auto")
-    )
+    match device:
+        case Device():
+            chosen = device
+        case None:
+            chosen = probe("auto")
+        case _:
+            chosen = catalog.get(device)
     spec = StepSpec(
         config_json="{}",
         sequence_length=0,
@@ -100,7 +100,7 @@ def plan_model(
 
 
 class _OwnTraces:
-    """Traces of a model object, one for every micro-batch asked for."""
+    """Traces of a model object, one for every micro-batch."""
 
     def __init__(
         self, model: nn.Module, batch: Mapping[str, Tensor], spec: StepSpec, loss_of: LossOf
@@ -108,7 +108,7 @@ class _OwnTraces:
         self._model, self._batch, self._spec, self._loss_of = model, batch, spec, loss_of
 
     def at(self, micro_batch: int) -> Trace:
-        """The trace of this micro-batch."""
+        """Return the trace of a micro-batch."""
         empty = without_weights(self._model)
         total, trainable = count_parameters(empty)
         with fake_world(self._spec):
@@ -116,7 +116,7 @@ class _OwnTraces:
         return dataclasses.replace(trace, parameters=total, trainable=trainable)
 
     def work_at(self, micro_batch: int) -> Work:
-        """What its operators compute."""
+        """Return the work of its operators."""
         work = self.at(micro_batch).work
         if work is None:
             raise PlanError(f"the operators of {type(self._model).__name__} were not recorded.")
@@ -159,8 +159,8 @@ class _OwnTraces:
 
 
 def without_weights(model: nn.Module) -> nn.Module:
-    """A copy of a module whose parameters and buffers are on the meta device; no weight is read or
-    copied, tied ones stay tied.
+    """Return a copy of a module with parameters and buffers on the meta device. No weight is read;
+    tied weights stay tied.
     """
     memo: dict[int, Any] = {}
     for parameter in model.parameters():

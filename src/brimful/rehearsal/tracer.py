@@ -1,5 +1,5 @@
-"""Traces of a declared step for any micro-batch, from a few small ones: fewer blocks, a few
-sequences, two chunks of the loss.
+"""Traces of a step for any micro-batch, derived from a few small ones: with fewer blocks, few sequences
+and two chunks of the loss.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from brimful.rehearsal.models import config_of, num_blocks, with_layers
 from brimful.rehearsal.training import record_training, without_garbage_collector
 
 LOW_BATCH, HIGH_BATCH = 4, 5
-"""Micro-batches traced."""
+"""The micro-batches that are traced."""
 CHECK_BATCHES = (1, 7)
-"""One more, to see whether it lies on the line through the two: 1 where one sequence is no special
-case, else 7.
+"""A further micro-batch to check the line through the two: 1, or 7 where one sequence is a special
+case.
 """
 CHUNKS = {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}
 """Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace has exactly
@@ -35,7 +35,7 @@ OTHER_CHUNK = 2.0
 
 @functools.lru_cache(maxsize=16)
 def trace_all(spec: StepSpec) -> ParametricTrace:
-    """The step for every micro-batch.
+    """Trace the step for every micro-batch.
 
     Raises:
         Irregular: it cannot be derived from small traces; `trace_one` still works.
@@ -53,13 +53,12 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
 
 
 def trace_family(key: TraceFamilyKey, like: Family | None = None) -> Family:
-    """The step for every micro-batch (one sequence where the family is single), sequence length and
-    rank.
+    """Trace the step for every micro-batch (or for one sequence), sequence length and rank.
 
     Args:
         key: What the members share.
-        like: The family of all micro-batches, where the family is single: fewer blocks than it was
-            traced with do not do here.
+        like: For a family of single sequences, the family of all micro-batches; fewer blocks than
+            it was traced with are not enough here.
 
     Raises:
         Irregular: sizes are no products of these; `trace_all` of every member still works.
@@ -87,18 +86,19 @@ _MEMBERS = (
     (1, 1.0, 16, 0.75),
     (7, 1.0, 16, 5.0),
 )
-"""Micro-batch, place in the range of lengths, rank, and sequences in a piece of the loss; of the
-last two, one is the further recording.
+"""Micro-batch, position in the range of lengths, rank, and sequences in a piece of the loss. One of
+the last two is the recording that checks the others.
 """
 _SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0.7, 16, 0.7))
 """The same for one sequence; the last one is the further recording."""
 
 
 def _enough(key: TraceFamilyKey) -> int:
-    """Recordings that tell apart what sizes are products of, and sums of."""
+    """Return the number of recordings that determine the products and sums of all sizes."""
+    needs_third = key.spec.loss == "chunked"
     if key.is_single:
-        return 3 if key.has_rank and key.follows else 2
-    return 3 if key.spec.loss == "chunked" else 2
+        needs_third = key.has_rank and bool(key.follows)
+    return 2 + needs_third
 
 
 def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
@@ -116,7 +116,7 @@ def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
 def _recordings(
     key: TraceFamilyKey, numbers: Iterable[int], example: int, blocks: int
 ) -> Recordings:
-    """Of small members; stops at the first that is unlike the others."""
+    """Record small members. Raises Irregular at the first that differs from the others."""
     made = Recordings(key, (), (), example, blocks)
     for number in numbers:
         size = _size_of(key, number)
@@ -135,14 +135,17 @@ def _with_further(few: Recordings, number: int) -> Recordings:
 
 def _member(key: TraceFamilyKey, size: StepSize, blocks: int) -> Trace:
     spec = key.member(size)
-    config = config_of(spec)
-    shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
+    shorter = _with_blocks(config_of(spec), blocks)
     return _record(spec, shorter, size.micro_batch, key.evaluation_factor, key.evaluation_factor)
+
+
+def _with_blocks(config: PretrainedConfig, blocks: int) -> PretrainedConfig:
+    return config if blocks == num_blocks(config) else with_layers(config, blocks)
 
 
 @functools.lru_cache(maxsize=16)
 def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
-    """The step at one micro-batch, from two small traces where its blocks repeat, else as it is.
+    """Trace the step at one micro-batch, from two small traces where its blocks repeat.
 
     Raises:
         PlanError: the step cannot be traced at all.
@@ -167,8 +170,8 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
 
 
 def _examples(config: PretrainedConfig) -> list[int]:
-    """Numbers of blocks to trace with: few where the model has many, provided that few show every
-    kind of block; else all.
+    """Return the numbers of blocks to trace with: few where these include every kind of block of the
+    model, else all.
     """
     blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
     few = [
@@ -180,8 +183,8 @@ def _examples(config: PretrainedConfig) -> list[int]:
 
 
 def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
-    """The line through traces with `example` blocks, checked against further ones, for all blocks
-    of the model.
+    """Return the line through traces with `example` blocks for all blocks of the model, checked
+    against further traces.
     """
     low = _trace(spec, config, LOW_BATCH, example)
     high, other = _trace(spec, config, HIGH_BATCH, example), None
@@ -210,8 +213,8 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
 def _checked(
     spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, micro_batch: int, example: int
 ) -> ParametricTrace:
-    """The line for all blocks of the model, after a look at a further trace: another micro-batch,
-    and one block more where blocks repeat.
+    """Return the line for all blocks of the model, after checking it with a further trace: of
+    another micro-batch, and with one block more where blocks repeat.
     """
     blocks = num_blocks(config)
     stretches = example < blocks
@@ -242,7 +245,7 @@ def _checked(
 def _work_line(
     spec: StepSpec, low: Work | None, high: Work | None, other: Work | None
 ) -> ParametricWork | None:
-    """Work for every micro-batch of the traced number of blocks; None where it follows no line."""
+    """Return the work for every micro-batch of the traced blocks; None where it is not affine."""
     if low is None or high is None:
         return None
     another = None if other is None else (other, _chunk_tokens(spec, OTHER_CHUNK))
@@ -282,12 +285,11 @@ def _trace(
     blocks: int,
     chunk: float | None = None,
 ) -> Trace:
-    """A small trace; `chunk` in sequences, by default what gives this micro-batch two chunks."""
+    """Return a small trace; `chunk` in sequences, by default such that the loss has two chunks."""
     small = dataclasses.replace(
         spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk)
     )
-    shorter = config if blocks == num_blocks(config) else with_layers(config, blocks)
-    return _record(small, shorter, micro_batch, evaluation_factor=1)
+    return _record(small, _with_blocks(config, blocks), micro_batch, evaluation_factor=1)
 
 
 def _record(
