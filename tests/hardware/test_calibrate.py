@@ -13,6 +13,7 @@ from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware import catalog
 from brimful.hardware.calibrate import (
     PASSES,
+    SmallTransformerBlock,
     _half_way,
     calibrate,
     disk_bytes_per_s,
@@ -205,3 +206,10 @@ def test_rates_for_several_threads_lie_half_way_and_the_interval_holds_both_ends
         pytest.approx(1.5**0.5 * 4e10),
     )
     assert two.share == (pytest.approx(0.8 / 2**0.5), pytest.approx(1.25 * 2**0.5))
+
+
+def test_the_block_trains() -> None:
+    block = SmallTransformerBlock()
+    block(torch.ones(1, 8, 32)).sum().backward()
+
+    assert all(parameter.grad is not None for parameter in block.parameters())

@@ -1,7 +1,7 @@
 import dataclasses
 import json
 
-from brimful.planning.step import DTYPE_BYTES, Lora, StepSpec, canonical
+from brimful.planning.step import Lora, StepSpec, canonical
 
 CONFIG = {"model_type": "llama", "hidden_size": 64}
 
@@ -39,7 +39,3 @@ def test_equal_steps_have_equal_keys_and_any_field_tells() -> None:
 
 def test_the_config_is_read_back() -> None:
     assert StepSpec(canonical(CONFIG), 128).config == CONFIG
-
-
-def test_bytes_of_types() -> None:
-    assert DTYPE_BYTES == {"fp32": 4, "bf16": 2, "fp16": 2}

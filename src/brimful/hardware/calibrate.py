@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from brimful.base.discover import did_you_mean
@@ -25,12 +28,14 @@ from brimful.hardware.device import Device
 from brimful.hardware.fitting import TimedOperator, fit, sped_up
 from brimful.hardware.host import keep_freed_memory
 from brimful.hardware.operators import (
-    PARALLEL,
+    CACHED_ELEMENTS,
+    LARGE_ELEMENTS,
+    ROW,
     TORCH_DTYPES,
     Call,
-    SmallTransformerBlock,
     cases,
     on_cold_operands,
+    random_operand,
 )
 from brimful.hardware.probe import torch_device
 from brimful.hardware.rates import Rates
@@ -242,6 +247,58 @@ def _half_way(rates: Rates, speed_ups: Mapping[str, float]) -> Rates:
     widest = math.sqrt(max(speed_ups.values()))
     made = sped_up(rates, **{name: math.sqrt(value) for name, value in speed_ups.items()})
     return replace(made, share=(rates.share[0] / widest, rates.share[1] * widest))
+
+
+def _sum(elements: int) -> Callable[[torch.device], Call]:
+    def make(device: torch.device) -> Call:
+        x_RW, y_RW = (random_operand(device, "fp32", elements // ROW, ROW) for _ in range(2))
+        return lambda: x_RW + y_RW
+
+    return make
+
+
+def _square(device: torch.device) -> Call:
+    left, right = (random_operand(device, "fp32", 256, 256) for _ in range(2))
+    return lambda: left @ right
+
+
+PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(LARGE_ELEMENTS)}
+"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs
+are undisturbed.
+"""
+
+
+class SmallTransformerBlock(torch.nn.Module):
+    """A small decoder block as model code writes it, to see what a program needs to issue an
+    operator; (B, T, W) in and out.
+    """
+
+    def __init__(self, width: int = 32, heads: int = 2) -> None:
+        super().__init__()
+        self._heads = heads
+        self.linears = torch.nn.ModuleList(
+            torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8)
+        )
+        self.scale = torch.nn.Parameter(torch.ones(width))
+
+    def _norm(self, x_BTW: Tensor) -> Tensor:
+        wide = x_BTW.to(torch.float32)
+        return self.scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(
+            x_BTW.dtype
+        )
+
+    def forward(self, x_BTW: Tensor) -> Tensor:
+        query, key, value, out, gate, up, down = self.linears
+        y_BTW = self._norm(x_BTW)
+        q, k, v = (
+            linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2)
+            for linear in (query, key, value)
+        )
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x_BTW = x_BTW + out(attended.transpose(1, 2).flatten(2))
+        y_BTW = self._norm(x_BTW)
+        result: Tensor = x_BTW + down(F.silu(gate(y_BTW)) * up(y_BTW))
+        return result
 
 
 def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:

@@ -12,7 +12,6 @@ from typing import Any, Literal, Self
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
-from brimful.base.units import GIB
 
 Kind = Literal["cuda", "mps", "cpu"]
 KINDS: tuple[Kind, ...] = ("cuda", "mps", "cpu")
@@ -192,11 +191,6 @@ class Device:
     def is_present(self) -> bool:
         """Whether this is a device of this machine, not a catalog row."""
         return self.free_memory_bytes is not None
-
-    @property
-    def memory_gib(self) -> float:
-        """For printing."""
-        return self.memory_bytes / GIB
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; `from_json` gives an equal Device."""

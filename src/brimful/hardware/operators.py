@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -125,7 +125,7 @@ def on_cold_operands(case: Case, device: torch.device) -> Call:
     return lambda: results.append(next(runs)())
 
 
-def _random(device: torch.device, dtype: str, *shape: int) -> Tensor:
+def random_operand(device: torch.device, dtype: str, *shape: int) -> Tensor:
     """Operands from a private generator; large ones repeat themselves."""
     generator = torch.Generator(device).manual_seed(0)
     elements = math.prod(shape)
@@ -153,7 +153,9 @@ def _products(dtype: str, rows: int) -> Iterator[Case]:
 
     def case(kind: str, m: int, n: int, k: int) -> Case:
         def make(device: torch.device) -> Call:
-            left, right = _LAYOUTS[kind](_random(device, dtype, m, k), _random(device, dtype, k, n))
+            left, right = _LAYOUTS[kind](
+                random_operand(device, dtype, m, k), random_operand(device, dtype, k, n)
+            )
             return lambda: left @ right
 
         return Case(
@@ -184,7 +186,7 @@ def _batched(dtype: str, rows: int) -> Iterator[Case]:
     def case(kind: str, g: int, m: int, n: int, k: int) -> Case:
         def make(device: torch.device) -> Call:
             left_GMK, right_GKN = _SLICES[kind](
-                lambda *shape: _random(device, dtype, g, *shape), m, n, k
+                lambda *shape: random_operand(device, dtype, g, *shape), m, n, k
             )
             return lambda: torch.bmm(left_GMK, right_GKN)
 
@@ -222,11 +224,11 @@ def _attention(dtype: str, rows: int) -> Iterator[Case]:
         b = batch * rows
 
         def forward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Call:
-            q, k, v = (_random(device, dtype, *shape) for _ in range(3))
+            q, k, v = (random_operand(device, dtype, *shape) for _ in range(3))
             return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
         def backward(device: torch.device, shape: tuple[int, ...] = (b, h, t, d)) -> Call:
-            leaves = [_random(device, dtype, *shape).requires_grad_() for _ in range(3)]
+            leaves = [random_operand(device, dtype, *shape).requires_grad_() for _ in range(3)]
             with torch.enable_grad():
                 out = F.scaled_dot_product_attention(
                     leaves[0], leaves[1], leaves[2], is_causal=True
@@ -329,7 +331,7 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
             def make(
                 device: torch.device, n: int = elements * rows, call: Elementwise = call
             ) -> Call:
-                x_RW, y_RW = (_random(device, dtype, n // ROW, ROW) for _ in range(2))
+                x_RW, y_RW = (random_operand(device, dtype, n // ROW, ROW) for _ in range(2))
                 return lambda: call(x_RW, y_RW)
 
             yield Case(
@@ -344,7 +346,10 @@ def _elementwise(dtype: str, rows: int) -> Iterator[Case]:
             )
 
     def tiny(device: torch.device) -> Call:
-        x_W, y_W = _random(device, dtype, TINY_ELEMENTS), _random(device, dtype, TINY_ELEMENTS)
+        x_W, y_W = (
+            random_operand(device, dtype, TINY_ELEMENTS),
+            random_operand(device, dtype, TINY_ELEMENTS),
+        )
         return lambda: x_W + y_W
 
     yield Case("add, tiny", "add", "pointwise", dtype, 0, 3 * size * TINY_ELEMENTS, 0, tiny)
@@ -362,7 +367,7 @@ def _dequantise(dtype: str, rows: int) -> Iterator[Case]:
         def make(device: torch.device, shape: tuple[int, int] = (side * rows, side)) -> Call:
             functional = _bitsandbytes()
             packed, state = functional.quantize_4bit(
-                _random(device, dtype, *shape), quant_type="nf4", compress_statistics=True
+                random_operand(device, dtype, *shape), quant_type="nf4", compress_statistics=True
             )
             return lambda: functional.dequantize_4bit(packed, state)
 
@@ -387,7 +392,8 @@ def _bitsandbytes() -> Any:
 def _optimizer(size: int) -> Iterator[Case]:
     def gradients(device: torch.device) -> list[Tensor]:
         return [
-            _random(device, "fp32", size // OPTIMIZER_TENSORS) for _ in range(OPTIMIZER_TENSORS)
+            random_operand(device, "fp32", size // OPTIMIZER_TENSORS)
+            for _ in range(OPTIMIZER_TENSORS)
         ]
 
     def update(device: torch.device) -> Call:
@@ -419,55 +425,3 @@ def _optimizer(size: int) -> Iterator[Case]:
             0,
             make,
         )
-
-
-def _sum(elements: int) -> Callable[[torch.device], Call]:
-    def make(device: torch.device) -> Call:
-        x_RW, y_RW = (_random(device, "fp32", elements // ROW, ROW) for _ in range(2))
-        return lambda: x_RW + y_RW
-
-    return make
-
-
-def _square(device: torch.device) -> Call:
-    left, right = (_random(device, "fp32", 256, 256) for _ in range(2))
-    return lambda: left @ right
-
-
-PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(LARGE_ELEMENTS)}
-"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs
-are undisturbed.
-"""
-
-
-class SmallTransformerBlock(torch.nn.Module):
-    """A small decoder block as model code writes it, to see what a program needs to issue an
-    operator; (B, T, W) in and out.
-    """
-
-    def __init__(self, width: int = 32, heads: int = 2) -> None:
-        super().__init__()
-        self._heads = heads
-        self.linears = torch.nn.ModuleList(
-            torch.nn.Linear(*sizes, bias=False) for sizes in pairwise([width] * 8)
-        )
-        self.scale = torch.nn.Parameter(torch.ones(width))
-
-    def _norm(self, x_BTW: Tensor) -> Tensor:
-        wide = x_BTW.to(torch.float32)
-        return self.scale * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(
-            x_BTW.dtype
-        )
-
-    def forward(self, x_BTW: Tensor) -> Tensor:
-        query, key, value, out, gate, up, down = self.linears
-        y_BTW = self._norm(x_BTW)
-        q, k, v = (
-            linear(y_BTW).unflatten(-1, (self._heads, -1)).transpose(1, 2)
-            for linear in (query, key, value)
-        )
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x_BTW = x_BTW + out(attended.transpose(1, 2).flatten(2))
-        y_BTW = self._norm(x_BTW)
-        result: Tensor = x_BTW + down(F.silu(gate(y_BTW)) * up(y_BTW))
-        return result

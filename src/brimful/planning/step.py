@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 Dtype = Literal["fp32", "bf16", "fp16"]
-DTYPE_BYTES: Mapping[Dtype, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 EVALUATION_FACTOR = 2
 """Sequences of an evaluation batch for each of a micro-batch: without gradients more fit."""

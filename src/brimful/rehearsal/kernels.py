@@ -13,8 +13,8 @@ from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.overrides import TorchFunctionMode
 
+from brimful.rehearsal.kernel_sizes import attention_product
 from brimful.rehearsal.recorder import note_kernel
-from brimful.rehearsal.working import attention_product
 
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""

@@ -4,10 +4,9 @@ of a product.
 Suffixes: W operators.
 """
 
-import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, NamedTuple
@@ -16,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brimful.hardware.rates import BACKWARD_OVER_FORWARD, CLASSES
-from brimful.planning.work import DTYPES, LIST_ELEMENTS, PARTS, PHASES, Calls, Details, Work
+from brimful.hardware.rates import CLASSES
+from brimful.planning.work import DTYPES, PARTS, PHASES, Calls, Details, Work
+from brimful.rehearsal.kernel_sizes import NO_LIST, launches, lists_of, product
 
 _OPERATORS = tomllib.loads(
     resources.files("brimful.rehearsal").joinpath("operators.toml").read_text(encoding="utf-8")
@@ -48,10 +48,6 @@ _COLUMNS = (
     "operators_W",
 )
 """Columns of the rows that WorkLog collects."""
-_LIST_LIMITS = (110, 64, 48, 36, 30)
-"""Tensors per kernel of a foreach operator by number of lists (torch,
-aten/native/cuda/MultiTensorApply.cuh).
-"""
 
 
 class _Access(NamedTuple):
@@ -112,8 +108,7 @@ class WorkLog:
         operator = self._known.get(func) or self._learn(func)
         if not operator.runs:
             return
-        operands = [_tensors(arg) for arg in args]
-        operands += [_tensors(value) for name, value in (kwargs or {}).items() if name != "out"]
+        operands = _operands_of(args, kwargs or {})
         written = {id(tensor) for index in operator.writes for tensor in _group(operands, index)}
         given = [tensor for group in operands for tensor in group]
         made = [tensor for tensor in _tensors(out) if id(tensor) not in written]
@@ -126,8 +121,8 @@ class WorkLog:
         self._append(
             operator.name,
             operator.class_index,
-            _product(operator, args, out),
-            _lists(operator.name, operands),
+            product(CLASSES[operator.class_index], operator.name, args, out),
+            lists_of(operator.name, operands),
             _dtype_of(typed),
             phase,
             layer,
@@ -188,7 +183,7 @@ class WorkLog:
             name,
             CLASSES.index(class_name),
             (flop, *shape),
-            _NO_LIST,
+            NO_LIST,
             _dtype_of(reads or writes),
             phase,
             layer,
@@ -235,8 +230,8 @@ class WorkLog:
         kind, with as many kernels as there are operators.
         """
         rows = [(int(place_W[index]), *self._lists[index]) for index in np.flatnonzero(update_W)]
-        plain = Counter(row for row, *lists in rows if tuple(lists) == _NO_LIST)
-        calls = [each for each in rows if each[1:] != _NO_LIST] + [
+        plain = Counter(row for row, *lists in rows if tuple(lists) == NO_LIST)
+        calls = [each for each in rows if each[1:] != NO_LIST] + [
             (row, 1, count, 0) for row, count in sorted(plain.items())
         ]
         return Calls(*np.array(calls, np.int64).reshape(len(calls), 4).T)
@@ -261,7 +256,7 @@ class WorkLog:
         self._rows.append(
             [
                 *counts,
-                _launches(*lists),
+                launches(*lists),
                 dtype,
                 class_index,
                 self.part or 0,
@@ -390,6 +385,12 @@ def _tensors(value: Any) -> list[Tensor]:
     return []
 
 
+def _operands_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[list[Tensor]]:
+    """Return the tensors of every argument except `out`."""
+    named = [value for name, value in kwargs.items() if name != "out"]
+    return [_tensors(value) for value in (*args, *named)]
+
+
 def _group(operands: Sequence[Sequence[Tensor]], index: int) -> Sequence[Tensor]:
     """Return the tensors of one operand, none where it was left out of the call."""
     return operands[index] if index < len(operands) else ()
@@ -408,65 +409,3 @@ def _dtype_of(tensors: Sequence[Tensor]) -> int:
     if dtype in (torch.bfloat16, torch.float16):
         return DTYPES.index("16-bit")
     return DTYPES.index("fp32" if dtype == torch.float32 else "other")
-
-
-_NO_LIST = (1, 1, 0)
-"""Tensors per kernel, tensors and elements of an operator that does not work on lists."""
-
-
-def _lists(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int, int]:
-    """Return tensors per kernel, tensors and elements of the lists that an operator works on."""
-    lists = [group for group in operands if len(group) > 1]
-    if not lists or not name.startswith(("_fused_adam", "_foreach")):
-        return _NO_LIST
-    depth = len(lists) - name.startswith("_fused_adam")  # counts of steps come beside
-    return (
-        _LIST_LIMITS[min(depth, len(_LIST_LIMITS)) - 1],
-        len(lists[0]),
-        sum(tensor.numel() for tensor in lists[0]),
-    )
-
-
-def _launches(limit: int, tensors: int, elements: int) -> int:
-    return max(math.ceil(tensors / limit), math.ceil(elements / LIST_ELEMENTS))
-
-
-def _product(operator: _Operator, args: Sequence[Any], out: Any) -> tuple[int, int, int, int, int]:
-    """Return floating-point operations, batch, m, n, k; zeros where the operator is no product."""
-    name = CLASSES[operator.class_index]
-    if name == "matrix":
-        return _matrix_product(operator.name, args, out)
-    if name == "batched matrix":
-        left, right = args[-2:] if operator.name == "bmm" else args[1:3]
-        batch, m, k, n = left.shape[0], left.shape[1], left.shape[2], right.shape[2]
-        return 2 * batch * m * n * k, batch, m, n, k
-    if name in ("attention", "attention backward"):
-        backward = name == "attention backward"
-        query, key = args[1:3] if backward else args[:2]
-        causal = any(value is True for value in args)
-        return attention_product(query.shape, key.shape[-2], causal=causal, backward=backward)
-    return 0, 1, 0, 0, 0
-
-
-def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, int, int, int, int]:
-    """Return the same of a matrix product; a grouped one (experts) is one product of all rows."""
-    left = args[1] if name in ("addmm", "addmv") else args[0]
-    k = left.shape[-1]
-    m = left.numel() // max(k, 1)
-    n = 1 if name in ("mv", "addmv") else out.shape[-1]
-    return 2 * m * n * k, 1, m, n, k
-
-
-def attention_product(
-    shape_BHTD: Sequence[int], keys: int, *, causal: bool, backward: bool
-) -> tuple[int, int, int, int, int]:
-    """Return floating-point operations, batch, queries, keys and head size of a fused attention
-    kernel; a causal one skips half of the scores.
-    """
-    batch, queries, head = int(np.prod(shape_BHTD[:-2])), shape_BHTD[-2], shape_BHTD[-1]
-    flop = 4 * batch * queries * keys * head
-    if causal:
-        flop //= 2
-    if backward:
-        flop = int(flop * BACKWARD_OVER_FORWARD)
-    return flop, batch, queries, keys, head
