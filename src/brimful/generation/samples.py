@@ -12,6 +12,7 @@ from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
 from brimful.generation.text import TextStream, text_behind
+from brimful.runs.files import SAMPLES_FILE
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,6 @@ def draw_samples(
 def write_samples(run_folder: Path, samples: list[TextSample]) -> None:
     """Replace the run's samples.jsonl."""
     write_text_atomically(
-        run_folder / "samples.jsonl",
+        run_folder / SAMPLES_FILE,
         "".join(json.dumps(asdict(sample)) + "\n" for sample in samples),
     )

@@ -37,6 +37,7 @@ from brimful.model.published import Loading, attach_adapters, fingerprint_of, lo
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
+from brimful.runs.files import PLAN_FILE
 from brimful.training.loop import Sequences
 from brimful.training.precision import Precision
 
@@ -81,7 +82,7 @@ def plan_of(run_folder: Path) -> Plan:
     Raises:
         PlanError: plan.json holds none that this version reads.
     """
-    path = run_folder / "plan.json"
+    path = run_folder / PLAN_FILE
     try:
         return plan_from_json(read_json(path))
     except PlanError as error:

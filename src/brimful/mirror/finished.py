@@ -12,6 +12,7 @@ from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, IntegrityError, as_clause
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import FINISHED, JOURNAL, all_files, signature
+from brimful.runs.files import DATA_FILE, ENVIRONMENT_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
 from brimful.training.checkpoint import MANIFEST
 
 MODEL = "model/"
@@ -19,7 +20,7 @@ NOTE = ".mirrored.json"
 """In a run folder: size and time of change of its files, here and in the mirror, when the copy was
 read back.
 """
-NEEDED = ("run.json", "recipe.yaml", "plan.json", "data.json", "environment.json", JOURNAL)
+NEEDED = (STATUS_FILE, RECIPE_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE, JOURNAL)
 """Files beside the model that cannot be made again."""
 
 

@@ -20,6 +20,7 @@ from brimful.mirror.place import Place
 from brimful.mirror.points import RUN_FILES, MirroredRun, RecoveryPoint
 from brimful.mirror.sources import FINISHED, folder_of_step, local_steps
 from brimful.recipe import Recipe, load_text
+from brimful.runs.files import RECIPE_FILE, STATUS_FILE
 from brimful.training.admission import (
     holds_no_work,
     refuse_other_recipe,
@@ -161,7 +162,7 @@ def _id_in_copies(mirrored: MirroredRun, steps: Sequence[int]) -> str | None:
     if not mirrored.finished_or_empty():
         return None
     try:
-        run_id: str | None = mirrored.files.read_json(mirrored.folder / "run.json").get("id")
+        run_id: str | None = mirrored.files.read_json(mirrored.folder / STATUS_FILE).get("id")
     except IntegrityError:
         return None
     return run_id
@@ -255,7 +256,7 @@ class _Restorer:
             if name.startswith(f"{RUN_FILES}/")
         }
         source = self._mirrored.path_of(step) / RUN_FILES
-        with self._replacing(what, source, run_files["recipe.yaml"], point.num_bytes) as staging:
+        with self._replacing(what, source, run_files[RECIPE_FILE], point.num_bytes) as staging:
             self._fetch(source, run_files, staging)
             if status_of(staging) == "finished":
                 # Copied when the run had ended, but a finished run has a model.
@@ -270,11 +271,11 @@ class _Restorer:
         """
         entries, what = self._mirrored.finished(), "the finished run"
         has_model = any(name.startswith(MODEL) for name in entries)
-        if not has_model or not {"run.json", "recipe.yaml"} <= entries.keys():
+        if not has_model or not {STATUS_FILE, RECIPE_FILE} <= entries.keys():
             raise IntegrityError("its copy was cut off")
         num_bytes = sum(entry.num_bytes for entry in entries.values())
         source = self._mirrored.folder
-        with self._replacing(what, source, entries["recipe.yaml"], num_bytes) as staging:
+        with self._replacing(what, source, entries[RECIPE_FILE], num_bytes) as staging:
             self._fetch(source, entries, staging)
             for step in self._mirrored.steps():
                 if not self._attempt(f"step {step}", partial(self._fetch_step, step, staging)):
@@ -288,7 +289,7 @@ class _Restorer:
             what: Named in messages.
             source: Folder of the mirror that holds `recipe.yaml`, checked first.
         """
-        self._require_same_recipe(what, source / "recipe.yaml", recipe)
+        self._require_same_recipe(what, source / RECIPE_FILE, recipe)
         mirror = self._mirrored.folder
         if num_bytes >= ANNOUNCED_FROM_BYTES:
             self._say(f"reading {what} from the mirror {mirror}, {format_bytes(num_bytes)}")

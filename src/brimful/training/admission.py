@@ -19,6 +19,7 @@ from brimful.base.rundir import (
     write_text_atomically,
 )
 from brimful.recipe import Recipe, differences, load
+from brimful.runs.files import RECIPE_FILE, STATUS_FILE
 
 Status = Literal["running", "stopped", "finished"]
 
@@ -29,7 +30,7 @@ sessions.
 DECLARABLE = ("optimizer.", "batch.", "training.", "seed")
 """Fields that change the trajectory from here on; they may change only with --accept-change."""
 
-_BEFORE_THE_START = (Lease.FILE_NAME, "recipe.yaml")
+_BEFORE_THE_START = (Lease.FILE_NAME, RECIPE_FILE)
 """Files that a session which was killed while starting may leave."""
 
 
@@ -53,7 +54,7 @@ class Admission:
 
 def status_of(folder: Path) -> Status | None:
     """Return the status in run.json; None if there is no such file."""
-    path = folder / "run.json"
+    path = folder / STATUS_FILE
     if not path.exists():
         return None
     values = read_json(path)
@@ -70,7 +71,7 @@ def run_id_of(folder: Path) -> str | None:
     """Return the random number that identifies a run wherever its folder lies; None if there is no
     run.json or no number in it.
     """
-    path = folder / "run.json"
+    path = folder / STATUS_FILE
     if not path.exists():
         return None
     run_id: str | None = read_json(path).get("id")
@@ -81,7 +82,7 @@ def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
     """Write run.json. The run keeps its number; a new one gets a random number."""
     run_id = run_id_of(folder) or uuid.uuid4().hex
     write_json_atomically(
-        folder / "run.json",
+        folder / STATUS_FILE,
         {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status},
     )
 
@@ -108,7 +109,7 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
         return Admission(
             folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder)
         )
-    changes = differences(load(str(folder / "recipe.yaml")), recipe)
+    changes = differences(load(str(folder / RECIPE_FILE)), recipe)
     _refuse_undeclared(str(folder), changes, accept, otherwise="start a new run with run.name=NAME")
     changed = tuple(
         f"{key}: {old} -> {new}"
@@ -145,7 +146,7 @@ def describe(admission: Admission, recipe: Recipe) -> None:
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    write_text_atomically(admission.folder / "recipe.yaml", recipe.to_yaml())
+    write_text_atomically(admission.folder / RECIPE_FILE, recipe.to_yaml())
     write_status(admission.folder, "running", recipe)
 
 

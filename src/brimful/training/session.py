@@ -31,6 +31,7 @@ from brimful.planning.cost import (
 )
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
+from brimful.runs.files import JOURNAL_FILE
 from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
 from brimful.training.deadline import Deadline
 from brimful.training.loader import measure_loader
@@ -106,7 +107,7 @@ def run_session(setup: Setup) -> SessionResult:
         check_writer=setup.lease.check,
     )
     loaded = store.load_newest()
-    path = setup.run_folder / "metrics.jsonl"
+    path = setup.run_folder / JOURNAL_FILE
     recorded = [int(record["step"]) for record in read_journal(path) if record["kind"] == "step"]
     keep_bytes = 0
     if loaded is not None:

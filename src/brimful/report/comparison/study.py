@@ -23,6 +23,7 @@ from brimful.report.comparison.variants import Variant
 from brimful.report.page import html
 from brimful.report.quantities import plural
 from brimful.report.tuned import short_name
+from brimful.runs.files import JOURNAL_FILE
 
 FILE_NAME = "study.html"
 
@@ -115,7 +116,7 @@ def _reports(study: StudyFolder, runs: Sequence[ComparedRun]) -> tuple[Link, ...
     links = []
     for run in runs:
         folder, link = study.path / run.name, ""
-        if (folder / "metrics.jsonl").is_file():
+        if (folder / JOURNAL_FILE).is_file():
             link = quote(html.write_report(folder).relative_to(study.path).as_posix())
         links.append(Link(run.name, link))
     return tuple(links)
