@@ -69,7 +69,6 @@ TESTED_ELSEWHERE = {
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
     "studio/look.py": "tests/browser/test_studio.py looks at the page",
-    "runs/runfiles.py": "tests/runs/test_folder.py and tests/runs/test_measurements.py",
     "runs/facts.py": "tests/runs/test_folder.py reads a whole run",
     "runs/files.py": "names of files",
     "runs/sessions.py": "tests/runs/test_measurements.py measures over sessions",
@@ -293,7 +292,7 @@ MAX_KIND_SITES = 25
 
 def test_hardly_anything_outside_the_kinds_asks_which_kind_of_run_there_is() -> None:
     sites = Counter(site.partition(":")[0] for site in codebase.all_kind_sites(ROOT))
-    being_converted = {path for path in sites if path.startswith("report/")} | {"runs/runfiles.py"}
+    being_converted = {path for path in sites if path.startswith("report/")}
 
     allowed = {path: count for path, (count, _) in KIND_SITES.items()}
     more = {path: n for path, n in sites.items() if n > allowed.get(path, 0)}

@@ -25,7 +25,8 @@ from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.recipe import Recipe, load, shipped_names, shipped_text
 from brimful.report.time_spent import time_spent
-from brimful.runs.runfiles import measured, read_run, total_time_s
+from brimful.runs import read_run
+from brimful.runs.measurements import measured, total_time_s
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "cli.txt"
 

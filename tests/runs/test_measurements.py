@@ -100,7 +100,9 @@ def test_the_stages_of_a_finished_run_add_up_to_its_time_in_all(new_run: MakeRun
 
 def test_utilisation_and_cost_are_the_plans_own_over_the_measured_time(new_run: MakeRun) -> None:
     run = read_run(new_run())
-    found, predicted = measured(run), run.files["plan.json"]["predicted"]
+    assert run.plan is not None
+    found = measured(run)
+    predicted = {name: each.value for name, each in run.plan.predicted.items()}
     assert found["mfu"] * found["step_time_s"] == pytest.approx(
         predicted["mfu"] * predicted["step_time_s"]
     )

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from brimful.report.time_spent import time_spent
+from brimful.runs import RunFolder, read_run
+from brimful.runs.measurements import measured
 from brimful.runs.once import once_per_run
-from brimful.runs.runfiles import RunFiles, measured, read_run
 
 MakeRun = Callable[..., Path]
 
@@ -14,7 +15,7 @@ def test_an_answer_is_worked_out_once_and_with_its_own_run(new_run: MakeRun) -> 
     asked = []
 
     @once_per_run
-    def answer(run: RunFiles) -> str:
+    def answer(run: RunFolder) -> str:
         asked.append(run.name)
         return run.folder.name
 

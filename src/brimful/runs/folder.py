@@ -1,10 +1,10 @@
 """A run folder read once, leniently: what is there, and in words what is not."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
 
@@ -43,9 +43,6 @@ from brimful.runs.scores import Scores, read_scores
 from brimful.runs.sessions import Session, sessions_of
 from brimful.runs.tasks import TaskEvaluations, read_evaluations
 
-if TYPE_CHECKING:
-    from brimful.runs.runfiles import RunFiles
-
 R = TypeVar("R", bound=Record)
 
 
@@ -73,8 +70,6 @@ class RunFolder:
     samples: tuple[SampledText, ...]
     monitored: Monitored
     problems: dict[str, str]
-    files: dict[str, Any] = field(repr=False)
-    """The same as dictionaries, until every reader uses the typed values."""
 
     @property
     def name(self) -> str:
@@ -177,15 +172,6 @@ class RunFolder:
         return str(self.plan.device.get("kind", "")) if self.plan else ""
 
     @cached_property
-    def old(self) -> "RunFiles":
-        """Return the same run with dictionaries, for readers that do not use the typed values
-        yet.
-        """
-        from brimful.runs.runfiles import files_of  # noqa: PLC0415 - it reads this module
-
-        return files_of(self)
-
-    @cached_property
     def tasks(self) -> TaskEvaluations:
         """Return the evaluations on tasks, those of the recipe first; read when first asked for."""
         return read_evaluations(self.folder, self.recipe.evaluation.tasks)
@@ -248,7 +234,6 @@ def folder_of(
         samples=tuple(parse(SampledText, each) for each in files[SAMPLES_FILE]),
         monitored=monitored,
         problems=problems,
-        files=files,
     )
 
 
