@@ -8,7 +8,7 @@ import pytest
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
-from brimful.notebook.answers import told
+from brimful.notebook.answers import scores_and_examples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
 
@@ -26,7 +26,7 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
         [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)],
     )
 
-    (group,) = told(tmp_path, [])["groups"]
+    (group,) = scores_and_examples(tmp_path, [])["groups"]
     assert group["examples"][0] == {"prompt": "The ", "texts": [["goes on", "cat 0"]]}
     assert len(group["examples"]) == 3
 
@@ -42,13 +42,13 @@ def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(
         [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}],
     )
 
-    (group,) = told(tmp_path, [])["groups"]
+    (group,) = scores_and_examples(tmp_path, [])["groups"]
     assert group["title"] == "What it fills in"
     assert group["examples"] == [
         {"prompt": "The [MASK] sat", "texts": [["there", "'cat' stands there, guess number 1"]]}
     ]
     with pytest.raises(RequestError, match="is an encoder: it fills in masked words"):
-        told(tmp_path, ["The "])
+        scores_and_examples(tmp_path, ["The "])
 
 
 def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
         },
     )
 
-    (group,) = told(folder, [])["groups"]
+    (group,) = scores_and_examples(folder, [])["groups"]
     assert group["title"] == "Most confident mistakes of the validation texts"
     assert group["examples"][0]["texts"] == [["labelled ham", "the model says spam (0.980)"]]
 
@@ -96,18 +96,18 @@ def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run
         ]
         _lines(tmp_path / name / "evaluations" / "units.jsonl", records)
 
-    (group,) = told(tmp_path, [])["groups"]
+    (group,) = scores_and_examples(tmp_path, [])["groups"]
     assert group["title"] == "Answers to units"
     assert group["examples"][1] == {
         "prompt": "question 1",
         "texts": [["base", "base 1"], ["rft-1", "rft-1 1"]],
     }
     (tmp_path / "study.json").write_text('{"recipe": "rounds"}')
-    assert told(tmp_path, []) == {"lines": [], "groups": []}
+    assert scores_and_examples(tmp_path, []) == {"lines": [], "groups": []}
 
 
 def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match=r"is not a run folder: it has no recipe\.yaml"):
-        told(tmp_path, [])
+        scores_and_examples(tmp_path, [])
     with pytest.raises(CommandFailed, match=r"is not a run folder: it has no recipe\.yaml"):
         run_command([str(tmp_path)], module="brimful.notebook.answers")

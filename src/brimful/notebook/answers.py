@@ -1,7 +1,7 @@
-"""What a finished run scored, and a few examples of what it makes of texts, as JSON: `python -m
+"""Print the scores of a finished run and a few outputs of its model as JSON: `python -m
 brimful.notebook.answers RUN [TEXT]...`
 
-A process of its own, because it loads the model.
+It is a process of its own because it loads the model.
 """
 
 import io
@@ -17,10 +17,12 @@ from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.recipe import Recipe, load
 from brimful.report.labels import known_cell, label_text, main_split
+from brimful.report.live.status import json_or_none
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
-from brimful.runs.files import STUDY_FILE
-from brimful.runs.scores import read_scores
+from brimful.runs import RunFolder, read_run
+from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
+from brimful.runs.scores import Scores
 from brimful.runs.tasks import read_evaluations
 
 if TYPE_CHECKING:
@@ -31,67 +33,74 @@ MOST_SHOWN = 3
 BEFORE, AFTER = "before tuning", "after tuning"
 
 
-def told(run_folder: Path, texts: Sequence[str]) -> Json:
-    """`lines`: scores in words; `groups`: examples, each a prompt with one or more titled texts.
+def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> Json:
+    """Return `lines`, the scores in words, and `groups` of examples, each example a prompt with one
+    or more titled texts.
 
     Args:
         run_folder: A finished run, or the runs of a study.
-        texts: What the model is asked; without any, what the run kept, or its recipe's own prompt
-            where before and after are to be compared.
+        texts: Prompts for the model. Without any: the samples of the run, or the prompt of its
+            recipe where outputs before and after tuning are compared.
 
     Raises:
         BrimfulError: the run is not finished, or a text cannot be answered.
     """
     if (run_folder / STUDY_FILE).exists():
         return {"lines": [], "groups": _members(run_folder)}
-    path = run_folder / "recipe.yaml"
+    path = run_folder / RECIPE_FILE
     if not path.is_file():
         raise RunFolderError(
             f"{run_folder} is not a run folder: it has no recipe.yaml. Give the name of a run, or"
             " the path of its folder."
         )
-    recipe = load(str(path))
-    scores = read_json(run_folder / "scores.json") if (run_folder / "scores.json").exists() else {}
+    recipe, run = load(str(path)), read_run(run_folder)
+    scores = json_or_none(run_folder / SCORES_FILE) or {}
+    tasks = {name: dict(each.values) for name, each in run.tasks.summaries.items()}
+    return {
+        "lines": evaluation_lines(scores | {"tasks": tasks}),
+        "groups": _groups(run, recipe, texts),
+    }
+
+
+def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Json]:
     kind = recipe.kind
     if kind.gives_labels:
-        groups = ([_labelled(run_folder, texts)] if texts else []) + _mistakes(scores)
-    elif kind.fills_masks:
-        if texts:
-            raise RequestError(
-                f"{run_folder.name} is an encoder: it fills in masked words and answers no text."
-                " Give none to see what it filled in."
-            )
-        groups = [_kept(run_folder, "What it fills in", "there")]
-    elif kind.answers_prompts:
-        groups = [_before_and_after(run_folder, recipe, texts or [recipe.sample.prompt])]
-    else:
-        groups = [_continued(run_folder, recipe, texts) if texts else _kept(run_folder)]
-    tasks = read_evaluations(run_folder, recipe.evaluation.tasks).summaries
-    return {
-        "lines": evaluation_lines(
-            scores | {"tasks": {name: dict(each.values) for name, each in tasks.items()}}
-        ),
-        "groups": groups,
-    }
+        labelled = [_labelled(run.folder, texts)] if texts else []
+        return labelled + _mistakes(run.scores)
+    if kind.answers_prompts:
+        return [_before_and_after(run.folder, recipe, texts or [recipe.sample.prompt])]
+    if kind.writes_text:
+        return [_continued(run.folder, recipe, texts) if texts else _samples(run)]
+    if texts:
+        raise RequestError(
+            f"{run.folder.name} is an encoder: it fills in masked words and answers no text."
+            " Give none to see what it filled in."
+        )
+    return [_samples(run, "What it fills in", "there")]
 
 
-def _example(prompt: str, *texts: tuple[str, str]) -> Json:
-    return {"prompt": prompt, "texts": [[title, cut(text)] for title, text in texts]}
+def _group(title: str, prompts: Sequence[str], *answers: tuple[str, Sequence[str]]) -> Json:
+    """Return examples of one kind.
+
+    Args:
+        answers: (title, an answer to each prompt).
+    """
+    examples = [
+        {"prompt": prompt, "texts": [[of, cut(each[place])] for of, each in answers]}
+        for place, prompt in enumerate(prompts)
+    ]
+    return {"title": title, "examples": examples}
 
 
-def _kept(run_folder: Path, title: str = "What it writes", of_each: str = "goes on") -> Json:
-    """The samples that the run drew at its end."""
-    samples = list(read_journal(run_folder / "samples.jsonl"))[:MOST_SHOWN]
-    return {
-        "title": title,
-        "examples": [
-            _example(str(each["prompt"]), (of_each, str(each["completion"]))) for each in samples
-        ],
-    }
+def _samples(run: RunFolder, title: str = "What it writes", of_each: str = "goes on") -> Json:
+    """Return the samples that the run drew at its end."""
+    samples = run.samples[:MOST_SHOWN]
+    prompts = [each.prompt for each in samples]
+    return _group(title, prompts, (of_each, [each.completion for each in samples]))
 
 
 def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[str]:
-    """What a model writes, drawn as the recipe says."""
+    """Return what a model writes for each text, sampled as the recipe says."""
     from brimful.generation.answers import GenerationRequest  # noqa: PLC0415 - this and the next bring torch
     from brimful.generation.sampler import SamplingSettings  # noqa: PLC0415
 
@@ -108,34 +117,25 @@ def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
     loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
-    written = _drawn(recipe, loaded, texts)
-    return {
-        "title": "What it writes",
-        "examples": [
-            _example(text, ("goes on", each)) for text, each in zip(texts, written, strict=True)
-        ],
-    }
+    return _group("What it writes", texts, ("goes on", _drawn(recipe, loaded, texts)))
 
 
 def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
     from brimful.generation.answers import before_and_after  # noqa: PLC0415
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
-    told = before_and_after(
+    outputs = before_and_after(
         run_folder,
         torch_device(probe("auto")),
         lambda loaded: json.dumps(_drawn(recipe, loaded, texts)),
     )
-    before, after = map(json.loads, told)
-    examples = [
-        _example(text, (BEFORE, earlier), (AFTER, later))
-        for text, earlier, later in zip(texts, before, after, strict=True)
-    ]
-    return {"title": "The same question before and after tuning", "examples": examples}
+    before, after = map(json.loads, outputs)
+    title = "The same question before and after tuning"
+    return _group(title, texts, (BEFORE, before), (AFTER, after))
 
 
 def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
-    """What the classifier says of texts."""
+    """Return the labels and probabilities that the classifier gives texts."""
     from brimful.classification.predict import PredictionRequest, predict  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
@@ -153,67 +153,55 @@ def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
         ", ".join(f"{name} {_short(value)}" for name, value in row.items() if name != "text")
         for row in rows
     ]
-    return {
-        "title": "What it says of texts",
-        "examples": [
-            _example(text, ("the model", each)) for text, each in zip(texts, said, strict=True)
-        ],
-    }
+    return _group("What it says of texts", texts, ("the model", said))
 
 
 def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _mistakes(scores: Json) -> list[Json]:
-    """The most confident ones of the split that the classifier is judged by."""
-    known = read_scores(scores)
-    split = main_split(known)
-    told_of = []
-    for each in known.labels[split].mistakes[:MOST_SHOWN] if split is not None else ():
+def _mistakes(scores: Scores) -> list[Json]:
+    """Return the most confident mistakes of the split that the classifier is judged by."""
+    split = main_split(scores)
+    examples = []
+    for each in scores.labels[split].mistakes[:MOST_SHOWN] if split is not None else ():
         probability = known_cell(each.probability, "{:.3f}".format)
         answer = f"the model says {label_text(each.predicted)} ({probability})"
-        told_of.append(_example(each.text, (f"labelled {label_text(each.label)}", answer)))
-    return (
-        [{"title": f"Most confident mistakes of the {split} texts", "examples": told_of}]
-        if told_of
-        else []
-    )
+        label = f"labelled {label_text(each.label)}"
+        examples.append({"prompt": each.text, "texts": [[label, cut(answer)]]})
+    if not examples:
+        return []
+    return [{"title": f"Most confident mistakes of the {split} texts", "examples": examples}]
 
 
 def _members(folder: Path) -> list[Json]:
-    """Answers of the first and the last run of a study to the same questions."""
-    known = read_json(folder / STUDY_FILE).get("comparison", {}).get("variants", [])
-    names = [Path(str(run)).name for variant in known for run in variant.get("runs", [])]
-    members = [folder / name for name in names if (folder / name / "evaluations").is_dir()]
+    """Return answers of the first and the last run of a study to the same questions."""
+    variants = read_json(folder / STUDY_FILE).get("comparison", {}).get("variants", [])
+    names = [Path(str(run)).name for variant in variants for run in variant.get("runs", [])]
+    members = [folder / name for name in names if (folder / name / EVALUATIONS_FOLDER).is_dir()]
     if len(members) < 2:
         return []
     first, last = (read_evaluations(each).answers for each in (members[0], members[-1]))
     groups = []
     for task, answers in last.items():
         earlier = {each.id: each.completion for each in first.get(task, ())}
-        both = [each for each in answers if each.id in earlier]
-        shown = [
-            _example(
-                each.prompt,
-                (members[0].name, earlier[each.id]),
-                (members[-1].name, each.completion),
-            )
-            for each in both[:MOST_SHOWN]
-        ]
-        groups.append({"title": f"Answers to {task}", "examples": shown})
+        both = [each for each in answers if each.id in earlier][:MOST_SHOWN]
+        before = (members[0].name, [earlier[each.id] for each in both])
+        after = (members[-1].name, [each.completion for each in both])
+        prompts = [each.prompt for each in both]
+        groups.append(_group(f"Answers to {task}", prompts, before, after))
     return groups
 
 
 def main() -> None:
-    """Print the JSON; an error on purpose is one message and its exit code, as of every command."""
+    """Print the JSON; on an expected error a message, with the exit code of that error."""
     try:
         with redirect_stdout(io.StringIO()):
-            made = told(Path(sys.argv[1]), sys.argv[2:])
+            page = scores_and_examples(Path(sys.argv[1]), sys.argv[2:])
     except BrimfulError as error:
         print(f"brimful: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    print(json.dumps(made))
+    print(json.dumps(page))
 
 
 if __name__ == "__main__":
