@@ -350,11 +350,12 @@ def train_brimful(worker: _Worker) -> None:
     import torch
     from safetensors.torch import load_file
 
-    from brimful.chains.plans import facts_of, here, kept_traces
+    from brimful.chains.devices import facts_of, here
     from brimful.hardware.host import keep_freed_memory
     from brimful.kinds.run_data import gather
     from brimful.planning.derive import derive
     from brimful.recipe import load
+    from brimful.rehearsal.kept_traces import kept_traces
     from brimful.training.method import Network, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"))

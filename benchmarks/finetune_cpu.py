@@ -415,11 +415,12 @@ def train_brimful(worker: _Worker) -> None:
     keep_few_kernels()
     import torch
 
-    from brimful.chains.plans import facts_of, here, kept_traces
+    from brimful.chains.devices import facts_of, here
     from brimful.hardware.host import keep_freed_memory
     from brimful.kinds.run_data import gather
     from brimful.planning.derive import derive
     from brimful.recipe import load
+    from brimful.rehearsal.kept_traces import kept_traces
     from brimful.training.method import Network, compiled, hidden_states_of
 
     adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []

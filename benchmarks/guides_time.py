@@ -12,7 +12,7 @@ from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.units import format_duration
-from brimful.chains.plans import rates_of
+from brimful.chains.devices import rates_of
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.model.description import config_values

@@ -27,7 +27,7 @@ from tokenizers import ByteLevelBPETokenizer  # noqa: E402
 
 from brimful.base.rundir import read_journal, read_json  # noqa: E402
 from brimful.chains import pipeline  # noqa: E402
-from brimful.chains.scoring import finished_run  # noqa: E402
+from brimful.chains.finished import finished_run  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from record import write_record  # noqa: E402
 

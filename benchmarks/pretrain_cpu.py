@@ -243,12 +243,13 @@ def train_brimful(worker: _Worker) -> None:
     wait_politely()
     import torch
 
-    from brimful.chains.plans import here, kept_traces
+    from brimful.chains.devices import here
     from brimful.data.batches import Batch
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
     from brimful.planning.derive import Facts, derive
     from brimful.recipe import load
+    from brimful.rehearsal.kept_traces import kept_traces
     from brimful.training.method import Network, compiled, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])

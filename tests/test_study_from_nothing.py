@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from brimful.base.rundir import read_json
-from brimful.chains import pipeline, scoring, study
+from brimful.chains import finished, scoring, study
 from brimful.recipe import Recipe
 
 COLUMNS = (
@@ -73,7 +73,7 @@ def test_there_is_no_untuned_model_to_score_whatever_the_recipe_says_and_layers_
     assert read_json(member.folder / "scores.json")["layers"] == made["layers"]
     found = {
         finding.name: finding
-        for finding in pipeline.diagnose(member.folder, Console(file=StringIO()))
+        for finding in finished.diagnose(member.folder, Console(file=StringIO()))
     }
     assert [row["layer"] for row in found["feedback gradient"].layers] == [
         row["name"] for row in made["layers"]["alignment"]["segments"]

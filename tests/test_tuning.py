@@ -23,7 +23,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, plans, scoring
+from brimful.chains import pipeline, plans, scoring, training_session
 from brimful.generation.load import load_run, load_untuned
 from brimful.kinds import run_data
 from brimful.kinds.run_data import gather
@@ -225,7 +225,7 @@ def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
     tuning: Tuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, trained, alive = pipeline.run_session, [], []
+    real, trained, alive = training_session.run_session, [], []
 
     def session(setup: Any) -> Any:
         trained.append(weakref.ref(setup.model))
@@ -235,7 +235,7 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
         alive.append(trained[0]() is not None)
         return []
 
-    monkeypatch.setattr(pipeline, "run_session", session)
+    monkeypatch.setattr(training_session, "run_session", session)
     monkeypatch.setattr(pipeline, "_sample", sample)
     _train(tuning("training.steps=1"))
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError
-    from brimful.chains.pipeline import Run, Writer, run, train
+    from brimful.chains.finished import Writer
+    from brimful.chains.pipeline import Run, run, train
     from brimful.chains.plans import plan
     from brimful.chains.scoring import evaluate
     from brimful.hardware.device import Device
@@ -42,7 +43,7 @@ _HOMES = {
     "Run": ("brimful.chains.pipeline", "Run"),
     "evaluate": ("brimful.chains.scoring", "evaluate"),
     "load_recipe": ("brimful.recipe", "load"),
-    "Writer": ("brimful.chains.pipeline", "Writer"),
+    "Writer": ("brimful.chains.finished", "Writer"),
     "run": ("brimful.chains.pipeline", "run"),
     "plan": ("brimful.chains.plans", "plan"),
     "plan_model": ("brimful.rehearsal.foreign", "plan_model"),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from brimful.base.errors import DeviceError
-from brimful.chains import plans
+from brimful.chains import devices, plans
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
@@ -52,7 +52,7 @@ def _calibrate(device: Device, threads: int | None) -> None:
 
 
 def _note_slow_run(device: Device) -> None:
-    rates = plans.rates_of(device)
+    rates = devices.rates_of(device)
     assert rates is not None
     took, expected = {"step_time_s": 2.0}, {"step_time_s": 1.0}
     calibration.note_run(
@@ -65,16 +65,16 @@ def _note_slow_run(device: Device) -> None:
 
 
 def test_rates_are_measured_where_the_device_was_calibrated_else_assumed() -> None:
-    assert plans.rates_of(HERE) == guessed_rates(HERE)
+    assert devices.rates_of(HERE) == guessed_rates(HERE)
     _calibrate(HERE, 2)
 
-    assert plans.rates_of(HERE) == MEASURED
+    assert devices.rates_of(HERE) == MEASURED
 
 
 def test_a_calibration_with_other_threads_says_nothing() -> None:
     _calibrate(HERE, 1)
 
-    assert plans.rates_of(HERE) == guessed_rates(HERE)
+    assert devices.rates_of(HERE) == guessed_rates(HERE)
 
 
 def test_a_device_of_the_catalog_is_not_the_one_here_of_the_same_name() -> None:
@@ -82,36 +82,36 @@ def test_a_device_of_the_catalog_is_not_the_one_here_of_the_same_name() -> None:
     _calibrate(card, None)
     _note_slow_run(card)
 
-    assert plans.rates_of(card) == fitted.rates_of(card)
-    assert plans.facts_of(card).correction is None
-    assert plans.conditions(card).disk_bytes_per_s is None
+    assert devices.rates_of(card) == fitted.rates_of(card)
+    assert devices.facts_of(card).correction is None
+    assert devices.conditions(card).disk_bytes_per_s is None
 
 
 def test_nothing_is_known_of_a_device_without_rates() -> None:
-    assert plans.rates_of(dataclasses.replace(HERE, dense_flop_per_s={})) is None
+    assert devices.rates_of(dataclasses.replace(HERE, dense_flop_per_s={})) is None
 
 
 def test_earlier_runs_here_and_the_disk_are_facts() -> None:
     _calibrate(HERE, 2)
     _note_slow_run(HERE)
 
-    facts = plans.facts_of(HERE, train_sequences=7)
+    facts = devices.facts_of(HERE, train_sequences=7)
 
     assert facts.correction is not None
     assert (facts.correction.runs, facts.rates, facts.train_sequences) == (1, MEASURED, 7)
     assert 1 < facts.correction.factor < 2
     assert facts.process_bytes > 0
-    assert plans.conditions(HERE).disk_bytes_per_s == 1e8
+    assert devices.conditions(HERE).disk_bytes_per_s == 1e8
 
 
 def test_runs_with_assumed_rates_correct_no_plan_with_measured_ones() -> None:
     _note_slow_run(HERE)
-    before = plans.facts_of(HERE).correction
+    before = devices.facts_of(HERE).correction
     _calibrate(HERE, 2)
 
     assert before is not None
     assert before.high > 2.5  # as wide as assumed rates are uncertain
-    assert plans.facts_of(HERE).correction == Correction()
+    assert devices.facts_of(HERE).correction == Correction()
 
 
 @pytest.mark.parametrize(("threads", "rate"), [(1, 1e11), (2, 2e11), (8, 2e11)])
@@ -123,7 +123,7 @@ def test_more_threads_than_cores_make_the_device_no_faster(
         "brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 2e11}
     )
 
-    assert plans.here(tiny(f"plan.threads={threads}")).dense_flop_per_s == {"fp32": rate}
+    assert devices.here(tiny(f"plan.threads={threads}")).dense_flop_per_s == {"fp32": rate}
 
 
 def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
@@ -145,11 +145,11 @@ def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
 
 
 def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]) -> None:
-    assert [device.name for device in plans.devices_of(tiny(), "Tesla T4, NVIDIA H200")] == [
+    assert [device.name for device in devices.devices_of(tiny(), "Tesla T4, NVIDIA H200")] == [
         "Tesla T4",
         "NVIDIA H200",
     ]
-    assert [device.name for device in plans.devices_of(tiny(), "all")] == list(catalog.names())
+    assert [device.name for device in devices.devices_of(tiny(), "all")] == list(catalog.names())
     for wrong in (" , ", "Tesla"):
         with pytest.raises(DeviceError):
-            plans.devices_of(tiny(), wrong)
+            devices.devices_of(tiny(), wrong)

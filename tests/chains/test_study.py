@@ -12,7 +12,7 @@ from rich.console import Console
 
 from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json
-from brimful.chains import pipeline, scoring, study
+from brimful.chains import pipeline, scoring, study, training_session
 from brimful.recipe import Recipe, load
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
@@ -56,7 +56,7 @@ def test_a_study_trains_every_variant_and_says_which_differences_are_real(small:
 def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
     small: Tuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, trained = pipeline.run_session, []
+    real, trained = training_session.run_session, []
 
     def session(setup: Any) -> Any:
         trained.append(setup.run_folder.name)
@@ -64,7 +64,7 @@ def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
             raise KeyboardInterrupt
         return real(setup)
 
-    monkeypatch.setattr(pipeline, "run_session", session)
+    monkeypatch.setattr(training_session, "run_session", session)
     with pytest.raises(KeyboardInterrupt):
         _run(small())
     _run(small())

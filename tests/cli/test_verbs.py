@@ -1156,10 +1156,10 @@ def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_any_data_i
 def test_a_plan_that_does_not_fit_is_not_saved(
     brimful: Brimful, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from brimful.chains import plans
+    from brimful.chains import devices
 
-    smaller = replace(plans.here(load(str(recipe_file))), free_memory_bytes=1)
-    monkeypatch.setattr(plans, "here", lambda _: smaller)
+    smaller = replace(devices.here(load(str(recipe_file))), free_memory_bytes=1)
+    monkeypatch.setattr(devices, "here", lambda _: smaller)
 
     _refused(
         brimful("plan", recipe_file, "--save", tmp_path / "plan.json"), "needs about", "to use"

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, scoring
+from brimful.chains import finished, pipeline, scoring
 from brimful.classification.classifier import load_classifier
 from brimful.generation.export import export
 from brimful.generation.load import load_run
@@ -286,7 +286,7 @@ def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
     with pytest.raises(RequestError, match="brimful predict"):
         load_run(folder, torch.device("cpu"), torch.float32)
     with pytest.raises(RequestError, match="is a run of method classify"):
-        pipeline.diagnose(folder, _console())
+        finished.diagnose(folder, _console())
 
 
 def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recipe]) -> None:

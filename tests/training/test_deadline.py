@@ -11,7 +11,7 @@ from rich.console import Console
 
 from brimful.base.errors import SessionOver
 from brimful.base.rundir import read_journal
-from brimful.chains import pipeline
+from brimful.chains import pipeline, training_session
 from brimful.recipe import Recipe
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore, Snapshot, differences, load
@@ -93,14 +93,16 @@ def _cut(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, minutes: float, copy_s: float = 0.0
 ) -> SessionOver:
     """Train with a session of so many minutes of the clock; returns how it ended."""
-    clock, setup_of = Ends(), pipeline._setup
+    clock, setup_of = Ends(), training_session._setup
     with monkeypatch.context() as patch:
         clock.leave(patch)
         deadline = Deadline(60.0 * minutes, 60.0 * minutes, clock)
         patch.setattr(
-            pipeline, "_setup", lambda *values: replace(setup_of(*values), deadline=deadline)
+            training_session,
+            "_setup",
+            lambda *values: replace(setup_of(*values), deadline=deadline),
         )
-        patch.setattr(pipeline.Mirroring, "seconds_to_durable", lambda mirroring: copy_s)
+        patch.setattr(training_session.Mirroring, "seconds_to_durable", lambda mirroring: copy_s)
         with pytest.raises(SessionOver) as caught:
             _train(recipe)
     assert deadline.left_s > 0

@@ -26,7 +26,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline
+from brimful.chains import pipeline, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
 from brimful.planning.pinned import save_plan
@@ -574,7 +574,7 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "_write_facts", lambda *_: 1 / 0)
+        patch.setattr(training_session, "_write_facts", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             _train(tiny())
     save_plan(tmp_path / "saved.json", tiny(), _plan(_train(tiny("run.name=other"))))
@@ -609,9 +609,9 @@ class _Slow:
 def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_made_of_it(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = pipeline.run_session
+    real = training_session.run_session
     monkeypatch.setattr(
-        pipeline,
+        training_session,
         "run_session",
         lambda setup: real(replace(setup, sequences=_Slow(setup.sequences, late=6 * 8))),
     )

@@ -17,11 +17,13 @@ import numpy as np
 import xxhash
 from rich.console import Console
 
+from brimful.base.console import console_printer
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.chains import pipeline
+from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.sampling import Material, draw, gather_questions, rft_of
-from brimful.chains.scoring import is_scored, refuse_unreadable_tasks
+from brimful.chains.score_files import is_scored
 from brimful.chains.study import Member, claim, publish, score_base, train_and_score, train_member
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.questions import PromptQuestion
@@ -130,10 +132,8 @@ class _Chain:
         claim(folder, recipe)
         write_text_atomically(folder / DEMONSTRATIONS_FILE, _rows_text(demonstrations))
         if left_out:
-            console.print(
-                f"{left_out} demonstrations are left out, because the evaluation asks them",
-                highlight=False,
-                soft_wrap=True,
+            console_printer(console)(
+                f"{left_out} demonstrations are left out, because the evaluation asks them"
             )
         source = pipeline.source_of(recipe, console) or recipe.model
         train = partial(train_and_score, console=console, fresh=fresh, accept=accept)
@@ -292,7 +292,7 @@ class _Chain:
         return folder
 
     def _say(self, told: str) -> None:
-        self.console.print(told, highlight=False, markup=False, soft_wrap=True)
+        console_printer(self.console)(told)
 
     def _teacher_source(self, named: str) -> str:
         return (

@@ -14,6 +14,7 @@ from typing import Any
 import xxhash
 from rich.console import Console
 
+from brimful.base.console import console_printer
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.data.questions import QuestionSet, read_questions
@@ -209,7 +210,7 @@ def draw(
             ),
             *session.notes,
         ):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console_printer(console)(line)
         try:
             facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
         except KeyboardInterrupt:
@@ -331,7 +332,7 @@ class _Session:
                 source=author.source,
                 most_rows=most_rows,
             )
-            console.print(why, highlight=False, markup=False, soft_wrap=True)
+            console_printer(console)(why)
             rft = self._rft
             settings = SamplingSettings(
                 rft.temperature, rft.top_k, rft.top_p, rft.min_p, rft.repetition_penalty
@@ -360,12 +361,7 @@ class _Session:
         self.journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
-        console.print(
-            "\n".join(sampling_lines(statistics)),
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        console_printer(console)("\n".join(sampling_lines(statistics)))
         refuse_nothing_kept(statistics)
         return {
             "author": self._author.name,

@@ -2,8 +2,7 @@
 sees every stage.
 """
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,26 +10,29 @@ from typing import Any
 
 from rich.console import Console
 
-from brimful.base.dotted import format_yaml
-from brimful.base.errors import RequestError, RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
-from brimful.evaluation.lm_eval import PREFIX, evaluate_with_lm_eval, require_lm_eval
+from brimful.base.errors import RequestError
+from brimful.base.rundir import write_json_atomically
+from brimful.chains.checks import checked_tasks
+from brimful.chains.finished import finished_run
+from brimful.chains.score_files import (
+    SCORES_FILE,
+    add_scores,
+    describe_untuned,
+    missing_tasks,
+    summary_file,
+)
+from brimful.evaluation.lm_eval import evaluate_with_lm_eval
 from brimful.evaluation.nats import FOLDER
-from brimful.evaluation.task import Task, load_task
-from brimful.evaluation.task_data import load_examples
+from brimful.evaluation.task import Task
 from brimful.evaluation.task_run import evaluate_tasks
 from brimful.generation.load import (
     recipe_of,
-    trained_folder,
 )
-from brimful.hardware.probe import probe, torch_device
-from brimful.kinds.run_data import AnyRunData, FinishedRun, gather, run_data_class
+from brimful.kinds.run_data import AnyRunData, FinishedRun, run_data_class
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.verify.sandbox import Sandbox
-
-SCORES_FILE = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -115,68 +117,29 @@ def evaluate_into(
     kind.refuse_evaluation(run_folder, untuned=untuned, only_splits=only_splits)
     run = finished_run(run_folder, console, untuned=untuned)
     if untuned:
-        _describe_untuned(folder, run_folder, run.loaded.recipe)
+        describe_untuned(folder, run_folder, run.loaded.recipe)
     names = _splits(run_folder, run.data, split)
     tasks = request.tasks
     if not (tasks or split or stride or recipe.kind.gives_labels):
         tasks = tuple(recipe.evaluation.tasks)
-    own, foreign = _checked(tasks, request.sampling)
+    own, foreign = checked_tasks(tasks, request.sampling)
     if foreign and request.sampling:
         raise RequestError(
             f"{', '.join(foreign)}: lm-eval draws answers as its own tasks say. Leave out"
             " --samples and --temperature."
         )
-    _checked(tuple(request.paths))
+    checked_tasks(tuple(request.paths))
     scores: dict[str, Any] = {}
     if not request.tasks:
         with data_progress(console) as progress:
             scores = run.data.score_finished(run, folder, names, stride, progress)
-        _add_scores(folder, scores)
+        add_scores(folder, scores)
     if "validation" in scores and not untuned and (layers := run.data.look_into_layers(run)):
-        _add_scores(folder, layers)
+        add_scores(folder, layers)
         scores |= layers
     if tasks:
         scores["tasks"] = _on_tasks(folder, run, own, foreign, request, console)
     return scores
-
-
-def _add_scores(folder: Path, made: Mapping[str, Any]) -> None:
-    path = folder / SCORES_FILE
-    write_json_atomically(path, (read_json(path) if path.exists() else {}) | dict(made))
-
-
-def refuse_unknown_tasks(recipe: Recipe) -> None:
-    """Raises RequestError where the recipe names tasks, or files for tasks, that there are not."""
-    _checked([*recipe.evaluation.tasks, *recipe.evaluation.data])
-
-
-def refuse_unreadable_tasks(recipe: Recipe) -> None:
-    """Read the tasks' data that are not the run's own, so that what lacks is told before the
-    training and not after it.
-
-    Raises:
-        RequestError: no such task, or its harness is not installed; DataError: its data cannot be
-            read.
-    """
-    own, foreign = _checked(recipe.evaluation.tasks)
-    if foreign:
-        require_lm_eval()
-    for task in own:
-        if task.data.run is None:
-            load_examples(task, paths=recipe.evaluation.data, own={})
-
-
-def discard_scores(run_folder: Path) -> None:
-    """Remove the scores of weights that further training has replaced."""
-    (run_folder / SCORES_FILE).unlink(missing_ok=True)
-    shutil.rmtree(run_folder / FOLDER, ignore_errors=True)
-
-
-def is_scored(folder: Path, recipe: Recipe) -> bool:
-    """Whether a folder holds the likelihood and every task that the recipe asks for; an evaluation
-    that was killed leaves some of them.
-    """
-    return (folder / SCORES_FILE).exists() and not _missing_tasks(folder, recipe)
 
 
 def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Console) -> None:
@@ -187,48 +150,9 @@ def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Conso
     """
     if not (folder / SCORES_FILE).exists():
         evaluate_into(folder, run_folder, console)
-    if missing := _missing_tasks(folder, recipe):
+    if missing := missing_tasks(folder, recipe):
         request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
         evaluate_into(folder, run_folder, console, request=request)
-
-
-def _missing_tasks(folder: Path, recipe: Recipe) -> tuple[str, ...]:
-    return tuple(
-        task for task in recipe.evaluation.tasks if not _summary_file(folder, task).exists()
-    )
-
-
-def _summary_file(folder: Path, task: str) -> Path:
-    return folder / FOLDER / f"{task.replace(':', '-')}.json"
-
-
-def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> FinishedRun:
-    """Return a finished run with the data it was trained and validated on.
-
-    Raises:
-        RunFolderError: it is not finished, or its data changed; DataError: they cannot be read.
-    """
-    recipe = recipe_of(run_folder)
-    if not untuned:
-        trained_folder(run_folder)
-    source = run_data_class(recipe.kind).source_of_finished(run_folder)
-    with data_progress(console) as progress:
-        data = gather(recipe, source, progress)
-    refuse_changed_data(run_folder, data)
-    return FinishedRun(run_folder, data, torch_device(probe("auto")), untuned)
-
-
-def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
-    """Raises RunFolderError where data or tokenizer are not those the run was trained on."""
-    path = run_folder / "data.json"
-    stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
-    for name, now in data.fingerprints.items():
-        if stored.get(name, now) != now:
-            raise RunFolderError(
-                f"the {name} of {run_folder} changed since it was trained on (fingerprint"
-                f" {stored[name]}, now {now}). Put the old one back, start over with --fresh, or"
-                " start a new run with run.name=NAME."
-            )
 
 
 def _splits(run_folder: Path, data: AnyRunData, split: str | None) -> list[str]:
@@ -238,14 +162,6 @@ def _splits(run_folder: Path, data: AnyRunData, split: str | None) -> list[str]:
             f"{run_folder} has no split {unknown[0]!r}; it has {', '.join(data.splits)}."
         )
     return names
-
-
-def _checked(tasks: Sequence[str], overrides: tuple[str, ...] = ()) -> tuple[list[Task], list[str]]:
-    """Our own tasks, and the harness's by name; an unknown one is told before anything is
-    scored.
-    """
-    own = [load_task(name, overrides) for name in tasks if not name.startswith(PREFIX)]
-    return own, [name.removeprefix(PREFIX) for name in tasks if name.startswith(PREFIX)]
 
 
 def _on_tasks(
@@ -280,15 +196,5 @@ def _on_tasks(
         summaries = evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed)
         for summary in summaries:
             made[summary["task"]] = summary
-            write_json_atomically(_summary_file(folder, summary["task"]), summary)
+            write_json_atomically(summary_file(folder, summary["task"]), summary)
     return made
-
-
-def _describe_untuned(folder: Path, run_folder: Path, recipe: Recipe) -> None:
-    """Enough of a run folder for comparisons: what the model is, and the data it is scored on."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(
-        folder / "recipe.yaml",
-        format_yaml({"name": folder.name, "model": recipe.model, "untuned": True}),
-    )
-    write_json_atomically(folder / "data.json", read_json(run_folder / "data.json"))

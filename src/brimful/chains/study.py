@@ -9,10 +9,13 @@ from typing import Any
 
 from rich.console import Console
 
+from brimful.base.console import console_printer
 from brimful.base.errors import DeviceError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.chains import pipeline
-from brimful.chains.scoring import evaluate, evaluate_rest, is_scored, refuse_unreadable_tasks
+from brimful.chains.checks import refuse_unreadable_tasks
+from brimful.chains.score_files import is_scored
+from brimful.chains.scoring import evaluate, evaluate_rest
 from brimful.mirror.folder import make_mirror
 from brimful.mirror.opening import catch_up
 from brimful.planning import scaling
@@ -72,7 +75,9 @@ def run_study(
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    wanted = members(recipe)  # what is wrong with a variant is told before anything is trained
+    say = console_printer(console)
+    # A mistake in a variant is reported before anything is trained.
+    wanted = members(recipe)
     if not all(is_scored(member.folder, member.recipe) for member in wanted):
         refuse_unreadable_tasks(recipe)
     folder = pipeline.folder_of(recipe)
@@ -84,18 +89,13 @@ def run_study(
     done: list[Member] = []
     for number, member in enumerate(planned, start=1):
         console.rule(f"{member.folder.name} ({number} of {len(planned)})")
-        console.print(
-            "".join(f"{note}\n" for note in scaling.notes(recipe, member.recipe)),
-            end="",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        for note in scaling.notes(recipe, member.recipe):
+            say(note)
         try:
             train_and_score(member, console, fresh=fresh, accept=accept)
         except (PlanError, DeviceError) as error:
             left_out[member.folder.name] = str(error)
-            console.print(f"left out: {error}", highlight=False, markup=False, soft_wrap=True)
+            say(f"left out: {error}")
             continue
         done.append(member)
     if not done:
@@ -129,7 +129,7 @@ def train_and_score(
     catch_up(
         member.recipe,
         trained.folder,
-        lambda note: console.print(note, highlight=False, markup=False, soft_wrap=True),
+        console_printer(console),
     )
 
 
@@ -179,10 +179,9 @@ def publish(
         {**read_json(folder / STUDY_FILE), **facts, "comparison": comparison.to_json()},
     )
     page = write_study_report(folder, comparison)
-    console.print(
-        comparison_text(comparison, console.width), highlight=False, markup=False, soft_wrap=True
-    )
-    console.print(told, highlight=False, markup=False, soft_wrap=True)
+    say = console_printer(console)
+    say(comparison_text(comparison, console.width))
+    say(told)
     return page
 
 

@@ -150,15 +150,14 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     0 fits, 1 does not or may not.
     """
-    from brimful.chains.plans import (
-        Limits,
-        answers,
+    from brimful.chains.limits import Limits, answers
+    from brimful.chains.plan_options import (
         refuse_to_save,
         refuse_to_verify,
         save_surveyed,
-        survey,
         verified,
     )
+    from brimful.chains.plans import survey
     from brimful.planning.budget import parse_budget, parse_prices, session_seconds
     from brimful.report.plan.plans import exit_code, render, tensor_lines, write_timeline
     from brimful.report.plan.table import ordered
@@ -321,12 +320,12 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
     without a prompt, talk to it.
     """
-    from brimful.chains import pipeline
+    from brimful.chains.finished import write
     from brimful.generation.answers import GenerationRequest
     from brimful.generation.sampler import SamplingSettings
 
     how = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
-    pipeline.write(run_folder(run), prompt, how, open_console(), beside_base=beside_base, code=code)
+    write(run_folder(run), prompt, how, open_console(), beside_base=beside_base, code=code)
 
 
 @app.command()
@@ -511,10 +510,10 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
     from dataclasses import asdict
 
-    from brimful.chains import pipeline
+    from brimful.chains.finished import diagnose as examine_run
     from brimful.report.text import finding_lines
 
-    findings = pipeline.diagnose(run_folder(run), open_console(stderr=json_output))
+    findings = examine_run(run_folder(run), open_console(stderr=json_output))
     (
         print_json([asdict(finding) for finding in findings])
         if json_output

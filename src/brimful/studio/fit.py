@@ -9,13 +9,15 @@ from typing import Literal
 
 from brimful.base.errors import DeviceError
 from brimful.base.units import format_bytes
-from brimful.chains.plans import KeptTraces, survey_devices, this_machine
+from brimful.chains.devices import this_machine
+from brimful.chains.plans import survey_devices
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.plan import Choice, Prediction
 from brimful.planning.survey import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import PlanChoices, Recipe
+from brimful.rehearsal.kept_traces import KeptTraces
 from brimful.report.quantities import plural
 from brimful.studio.fit_request import FitRequest, recipe_for
 

@@ -16,7 +16,7 @@ from transformers import pipeline as transformers_pipeline
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, scoring
+from brimful.chains import finished, scoring
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.masking import MaskedBatch, MaskingRules
 from brimful.generation.sampler import SamplingSettings
@@ -179,6 +179,6 @@ def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its
     with pytest.raises(
         RequestError, match="is an encoder: it fills in masked words and writes no text"
     ):
-        pipeline.Writer(folder, GREEDY).write("The cat")
+        finished.Writer(folder, GREEDY).write("The cat")
     with pytest.raises(RequestError, match="Leave --stride out"):
         scoring.evaluate(folder, Console(file=StringIO()), stride=4)

@@ -1,0 +1,76 @@
+"""What is refused before a run or an evaluation begins."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json
+from brimful.evaluation.lm_eval import PREFIX, require_lm_eval
+from brimful.evaluation.task import Task, load_task
+from brimful.evaluation.task_data import load_examples
+from brimful.hardware.device import Device
+from brimful.hardware.probe import torch_device
+from brimful.kinds.run_data import AnyRunData
+from brimful.model.published import require_nf4
+from brimful.planning.choices import EIGHT_BIT_VARIANTS
+from brimful.recipe import Recipe
+from brimful.training import eight_bit
+
+
+def refuse_unknown_tasks(recipe: Recipe) -> None:
+    """Raise RequestError if the recipe names an unknown task, or a file for one."""
+    checked_tasks([*recipe.evaluation.tasks, *recipe.evaluation.data])
+
+
+def refuse_unreadable_tasks(recipe: Recipe) -> None:
+    """Read the data of tasks that do not use the run's own, so that missing data are reported before
+    the training and not after it.
+
+    Raises:
+        RequestError: no such task, or its harness is not installed; DataError: its data cannot be
+            read.
+    """
+    own, foreign = checked_tasks(recipe.evaluation.tasks)
+    if foreign:
+        require_lm_eval()
+    for task in own:
+        if task.data.run is None:
+            load_examples(task, paths=recipe.evaluation.data, own={})
+
+
+def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
+    """Raise RunFolderError if data or tokenizer are not those that the run was trained on."""
+    path = run_folder / "data.json"
+    stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
+    for name, now in data.fingerprints.items():
+        if stored.get(name, now) != now:
+            raise RunFolderError(
+                f"the {name} of {run_folder} changed since it was trained on (fingerprint"
+                f" {stored[name]}, now {now}). Put the old one back, start over with --fresh, or"
+                " start a new run with run.name=NAME."
+            )
+
+
+def checked_tasks(
+    tasks: Sequence[str], overrides: tuple[str, ...] = ()
+) -> tuple[list[Task], list[str]]:
+    """Return our own tasks, and those of lm-eval by name; raise RequestError for an unknown one."""
+    own = [load_task(name, overrides) for name in tasks if not name.startswith(PREFIX)]
+    return own, [name.removeprefix(PREFIX) for name in tasks if name.startswith(PREFIX)]
+
+
+def refuse_unsupported(recipe: Recipe, device: Device) -> None:
+    """Raise before anything is read if this machine cannot train the recipe, or if it names a task
+    or model that does not exist.
+
+    Raises:
+        RequestError: no such task; RecipeError: a fresh model that is not described; DeviceError:
+            no kernels for the quantisation or the optimizer.
+    """
+    refuse_unknown_tasks(recipe)
+    if not recipe.kind.tunes_published_model:
+        _ = recipe.fresh_model
+    if recipe.quantize == "nf4":
+        require_nf4(torch_device(device))
+    if recipe.optimizer.kind != "adamw":
+        eight_bit.require(EIGHT_BIT_VARIANTS[recipe.optimizer.kind][0], device.kind)

@@ -1,0 +1,105 @@
+"""The devices to plan for, and what is known of them: rates, prices, memory in use."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from brimful.base.errors import DeviceError
+from brimful.hardware import calibration, catalog, fitted
+from brimful.hardware.device import Device
+from brimful.hardware.guessed import guessed_rates
+from brimful.hardware.rates import Rates
+from brimful.planning.cost import Conditions, conditions_of
+from brimful.planning.derive import (
+    Facts,
+)
+from brimful.recipe import PlanChoices, Recipe
+
+
+def devices_of(recipe: Recipe, on: str) -> list[Device]:
+    """The devices that "here", "all" or a list of exact names stand for.
+
+    Raises:
+        DeviceError: no such device.
+    """
+    if on == "all":
+        return [catalog.get(name) for name in catalog.names()]
+    names = [name.strip() for name in on.split(",") if name.strip()]
+    if not names:
+        raise DeviceError(
+            "--on names no device. Write here, all, or exact names separated by commas."
+        )
+    return [here(recipe) if name == "here" else catalog.get(name) for name in names]
+
+
+def here(recipe: Recipe) -> Device:
+    """The device of this machine that a recipe would use; a CPU's matrix rates are measured, which
+    takes about half a second.
+    """
+    return this_machine(recipe.plan)
+
+
+def this_machine(plan: PlanChoices) -> Device:
+    """The same by what the recipe fixes of its plan."""
+    # This and the next bring torch.
+    from brimful.hardware.calibrate import (  # noqa: PLC0415
+        measure_matrix_rates,
+    )
+    from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
+
+    device = probe(plan.device)
+    if device.kind != "cpu":
+        return device
+    measured = device.with_rates(
+        measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured"
+    )
+    threads = plan.threads
+    if threads == "auto" or device.threads is None:
+        return measured
+    rates = {
+        dtype: rate * min(threads, device.threads) / device.threads
+        for dtype, rate in measured.dense_flop_per_s.items()
+    }
+    return replace(measured.with_rates(rates, f"for {threads} threads"), threads=threads)
+
+
+def process_bytes(device: Device) -> int:
+    """Memory this process holds already, where the device shares it."""
+    if device.kind != "cpu":
+        return 0
+    import torch  # noqa: PLC0415 - as above
+
+    from brimful.training.meter import peak_memory_bytes  # noqa: PLC0415
+
+    return peak_memory_bytes(torch.device("cpu"))
+
+
+def facts_of(device: Device, **known: Any) -> Facts:
+    """What is known of a device beside its row: memory this process holds, its rates, and how
+    earlier runs compared with their predictions.
+    """
+    rates = rates_of(device)
+    correction = None
+    if rates is not None and device.is_present:
+        basis = calibration.basis_of(rates, device)
+        correction = calibration.correction(
+            device.name, "step_time_s", basis=basis, share=rates.share
+        )
+    return Facts(process_bytes=process_bytes(device), rates=rates, correction=correction, **known)
+
+
+def rates_of(device: Device) -> Rates | None:
+    """The device's rates: measured on it, else fitted on published runs, else assumed; None where
+    nothing is known.
+    """
+    calibrated = calibration.load(device, device.threads) if device.is_present else None
+    return calibrated.rates if calibrated else fitted.rates_of(device) or guessed_rates(device)
+
+
+def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Conditions:
+    """What is known of runs on a device: price and power from the catalog, the disk from its
+    calibration.
+    """
+    calibrated = calibration.load(device) if device.is_present else None
+    disk = calibrated.extras.get("disk_bytes_per_s") if calibrated else None
+    return conditions_of(device.name, prices, disk_bytes_per_s=disk)

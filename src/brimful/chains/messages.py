@@ -1,0 +1,57 @@
+"""What a run says when it begins and when it ends, and what later plans learn from it."""
+
+from pathlib import Path
+
+from brimful.base.errors import BrimfulError
+from brimful.base.units import format_bytes
+from brimful.hardware.calibration import note_run
+from brimful.hardware.device import Device
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+from brimful.report.page.advice import advice
+from brimful.report.text import prediction_lines
+from brimful.runs.folder import read_run
+from brimful.runs.measurements import comparable
+from brimful.training.admission import Admission
+
+
+def greeting(recipe: Recipe, device: Device, admission: Admission) -> str:
+    """Return the recipe, the machine, and what changed since the last session, a line each."""
+    machine = [device.name]
+    if device.threads:
+        machine.append(f"{device.threads} threads")
+    if device.free_memory_bytes:
+        machine.append(f"{format_bytes(device.free_memory_bytes)} free")
+    for dtype, rate in device.dense_flop_per_s.items():
+        machine.append(f"{dtype} {rate / 1e9:,.0f} GFLOP/s")
+    title = f"{recipe.name}: {recipe.description}" if recipe.description else recipe.name
+    lines = [title, f"machine: {', '.join(machine)}"]
+    if admission.moved_aside:
+        lines.append(f"the unfinished run was moved to {admission.moved_aside}")
+    lines += [f"changed since the last session: {change}" for change in admission.changed]
+    return "\n".join(lines)
+
+
+def outcome_lines(folder: Path) -> list[str]:
+    """Return what was predicted beside what was measured, and what would have been faster."""
+    tips = [f"advice: {tip}" for tip in advice(read_run(folder))]
+    return [*prediction_lines(folder), *tips]
+
+
+def remember_run(folder: Path, plan: Plan) -> list[str]:
+    """Keep what was measured for later plans on this device. Return a note if that failed, which
+    does not fail the run.
+    """
+    predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
+    try:
+        note_run(
+            str(plan.device["name"]),
+            measured=comparable(read_run(folder)),
+            predicted=predicted,
+            key=plan.recipe,
+            applied={"step_time_s": plan.correction},
+            basis=plan.rates_basis,
+        )
+    except (BrimfulError, OSError) as error:
+        return [f"note: this run's figures are not remembered for later plans: {error}"]
+    return []

@@ -1,0 +1,77 @@
+"""Options of `brimful plan` for the plan of one device: save it, verify a step of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brimful.base.errors import PlanError, RequestError
+from brimful.planning.derive import (
+    refuse_what_cannot_fit,
+)
+from brimful.planning.pinned import save_plan
+from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.recipe import Recipe
+
+if TYPE_CHECKING:
+    from brimful.rehearsal.verify import Verification
+
+
+def refuse_to_save(recipe: Recipe, on: str) -> None:
+    """Say before anything is planned that several devices, or variants of a study, have several
+    plans.
+
+    Raises:
+        RequestError: several devices, or a study.
+    """
+    _refuse_several(on, "--save writes")
+    if recipe.study is not None:
+        raise RequestError(
+            f"--save writes the plan of one run, but {recipe.name} is a study of several. With"
+            " study=null it is one run."
+        )
+
+
+def _refuse_several(on: str, option: str) -> None:
+    if on == "all" or "," in on.strip(" ,"):
+        raise RequestError(
+            f"{option} the plan of one device. Name it: --on here, or one exact name."
+        )
+
+
+def save_surveyed(path: Path, recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> None:
+    """Write the plan of the only device, for `load_plan`.
+
+    Raises:
+        PlanError: the recipe does not fit the device.
+        RunFolderError: the file cannot be written.
+    """
+    (entry,) = surveyed
+    if isinstance(entry, Unplanned):
+        raise PlanError(f"there is no plan to save: {entry.reason}")
+    refuse_what_cannot_fit(entry.derived)
+    save_plan(path, recipe, entry.derived.plan)
+
+
+def refuse_to_verify(recipe: Recipe, on: str) -> None:
+    """Say before anything is planned what cannot be verified.
+
+    Raises:
+        RequestError: several devices, of which each has another plan; or the recipe tunes a
+            published model.
+    """
+    _refuse_several(on, "--verify runs")
+    if isinstance(recipe.model, str):
+        raise RequestError(
+            "--verify runs a step of a smaller model with fresh weights, so it is for fresh models"
+            f" only; {recipe.name} tunes {recipe.model}. Leave --verify out."
+        )
+
+
+def verified(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> "Verification":
+    """One optimizer step of the only device's plan beside the plainest one; see
+    `brimful.rehearsal.verify`.
+    """
+    from brimful.rehearsal.verify import verify  # noqa: PLC0415 - brings torch
+
+    (entry,) = (entry for entry in surveyed if isinstance(entry, Surveyed))
+    return verify(recipe, entry.derived.plan, entry.device)

@@ -1,0 +1,125 @@
+"""The plan of one run: refused early if it can never fit, settled once the data are known, kept
+when a run continues.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import RequestError
+from brimful.chains.devices import conditions, facts_of
+from brimful.hardware.device import Device
+from brimful.kinds.run_data import AnyRunData, plan_of
+from brimful.planning.budget import sessions
+from brimful.planning.cost import checkpoint_seconds, costed
+from brimful.planning.derive import derive
+from brimful.planning.pinned import with_choices_of
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe
+from brimful.rehearsal.kept_traces import kept_traces
+from brimful.report.plan.budgets import session_lines
+from brimful.training.admission import Admission
+from brimful.training.deadline import Deadline
+from brimful.training.recovery import DECIDES_MEMORY
+
+_DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
+"""Fields that may change between sessions and on which the plan depends; of data and model none
+may.
+"""
+
+
+def refuse_what_never_fits(recipe: Recipe, device: Device, pinned: Plan | None) -> None:
+    """Raise PlanError if not even one sequence fits on the device; before any data are read."""
+    chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
+    with kept_traces() as traces:
+        derive(chosen, device, traces, facts_of(device))
+
+
+def settle_plan(
+    data: AnyRunData, device: Device, admission: Admission, pinned: Plan | None
+) -> tuple[Plan, list[str]]:
+    """Return the plan with the data known, and notes for the user.
+
+    A continued run keeps its plan, so that it goes on bit for bit, unless a changed recipe or
+    device asks for a new one. A plan from a file is used as it is; if it counts examples as full
+    sequences, its choices are kept and its figures are predicted anew.
+    """
+    stored = _stored_plan(admission.folder) if admission.continues else None
+    plan = _settled(data, device, admission, stored, pinned)
+    changes = "" if stored is None else _rounding_changes(stored, plan)
+    if not changes:
+        return plan, []
+    note = (
+        f"this run goes on by another plan than before ({changes}): steps are rounded differently"
+    )
+    return plan, [note]
+
+
+def _settled(
+    data: AnyRunData,
+    device: Device,
+    admission: Admission,
+    stored: Plan | None,
+    pinned: Plan | None,
+) -> Plan:
+    if pinned is not None and data.planned is data.recipe:
+        return pinned
+    recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
+    facts = facts_of(device, vocabulary=len(data.tokenizer), train_sequences=data.train_rows)
+    with kept_traces() as traces:
+        derived = derive(recipe, device, traces, facts)
+    known = replace(
+        conditions(device),
+        train_sequences=data.train_rows,
+        validation_sequences=data.validation_rows,
+    )
+    if pinned is not None or stored is None or _is_outdated(stored, derived, device, admission):
+        return costed(recipe, derived, known)
+    return costed(recipe, stored, known) if admission.changed else stored
+
+
+def _is_outdated(stored: Plan, derived: Plan, device: Device, admission: Admission) -> bool:
+    """Return whether the recipe or the device changed in a way that asks for a new plan."""
+    return (
+        any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
+        or stored.device["name"] != device.name
+        or stored.threads != derived.threads
+    )
+
+
+def _stored_plan(run_folder: Path) -> Plan | None:
+    """Return the plan of a run's last session; None if that ended before it had one."""
+    return plan_of(run_folder) if (run_folder / "plan.json").exists() else None
+
+
+def _rounding_changes(before: Plan, now: Plan) -> str:
+    """Return what differs of the choices that decide how a step is rounded, as
+    `precision fp32 -> bf16`; empty if the run goes on bit for bit.
+    """
+    old, new = _rounding_choices(before), _rounding_choices(now)
+    return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name])
+
+
+def _rounding_choices(plan: Plan) -> Mapping[str, Any]:
+    return {
+        "device": plan.device["name"],
+        "threads": plan.threads,
+        **{name: getattr(plan, name) for name in DECIDES_MEMORY},
+        "micro_batches": f"{len(plan.micro_batches)} of up to {plan.micro_batches[0]}",
+    }
+
+
+def session_notes(recipe: Recipe, plan: Plan, device: Device) -> list[str]:
+    """Return when this session ends, and how many such sessions the run is predicted to take."""
+    session_s = recipe.run.session_s
+    if session_s is None:
+        return []
+    lines = [f"{Deadline.of_process(session_s).describe()}; the last checkpoint comes before it"]
+    if "training_time_s" not in plan.predicted:
+        return lines
+    checkpoint_s = checkpoint_seconds(recipe, plan, conditions(device)).value
+    try:
+        return lines + session_lines(sessions(session_s, plan.predicted, checkpoint_s))
+    except RequestError as error:
+        return [*lines, f"note: {error}"]

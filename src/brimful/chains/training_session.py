@@ -1,0 +1,112 @@
+"""One session of training: the model is built, facts are written, listeners are attached."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from transformers import PreTrainedModel
+
+from brimful.base.console import Say, console_printer
+from brimful.base.rundir import Lease, write_json_atomically
+from brimful.hardware.device import Device
+from brimful.hardware.environment import describe_environment
+from brimful.hardware.host import keep_freed_memory
+from brimful.hardware.monitor import Monitor
+from brimful.hardware.probe import torch_device
+from brimful.kinds.run_data import BASE, AnyRunData
+from brimful.mirror.opening import Mirroring
+from brimful.planning.derive import total_steps_of
+from brimful.planning.plan import Plan
+from brimful.planning.step import EVALUATION_FACTOR
+from brimful.report.live.progress import progress_listener
+from brimful.report.live.tensorboard import tensorboard_listener
+from brimful.training.admission import Admission, describe
+from brimful.training.deadline import Deadline
+from brimful.training.session import Setup, run_session
+
+
+def train_session(
+    data: AnyRunData,
+    plan: Plan,
+    device: Device,
+    admission: Admission,
+    lease: Lease,
+    console: Console,
+    mirror: Mirroring,
+) -> int:
+    """Train until the run ends; return the step of the exported model. Nothing of the session is
+    left in memory.
+
+    The folder is described as the recipe's run only once its model could be built, so that a
+    mistake in the recipe can be corrected under the same name.
+    """
+    folder, say = admission.folder, console_printer(console)
+    setup = _setup(data, plan, device, folder, lease)
+    describe(admission, data.recipe)
+    _write_facts(folder, plan, device, data, setup.identity)
+    with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):
+        listeners = [*shown, *mirror.listeners()]
+        setup = replace(setup, listeners=listeners, copy_s=mirror.seconds_to_durable)
+        return run_session(setup).exported_step
+
+
+def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:
+    where, recipe = torch_device(device), data.recipe
+    if plan.threads:
+        torch.set_num_threads(plan.threads)
+        keep_freed_memory()
+    model = data.build(plan, where)
+    rows = EVALUATION_FACTOR * plan.micro_batches[0]
+
+    def score(current: PreTrainedModel) -> dict[str, Any]:
+        nonlocal rows
+        record = data.validate(current, plan, where, rows=rows)
+        # The next evaluation begins with the batch size that fitted in this one.
+        sizes = record["batch_sizes"]
+        rows = max(1, rows * sizes[-1] // sizes[0])
+        return {"split": "validation", **record}
+
+    session_s = recipe.run.session_s
+    return Setup(
+        recipe=recipe,
+        plan=plan,
+        total_steps=plan.total_steps or total_steps_of(data.planned, data.train_rows) or 1,
+        device=where,
+        model=model,
+        tokenizer=data.tokenizer,
+        sequences=data.sequences(plan),
+        evaluate=score,
+        identity=data.identity(model),
+        run_folder=folder,
+        lease=lease,
+        listeners=(),
+        tokens_per_step=data.tokens_per_step,
+        deadline=None if session_s is None else Deadline.of_process(session_s),
+    )
+
+
+def _write_facts(
+    folder: Path, plan: Plan, device: Device, data: AnyRunData, identity: Mapping[str, str]
+) -> None:
+    """Write plan.json, environment.json and data.json."""
+    write_json_atomically(folder / "plan.json", plan.to_json())
+    write_json_atomically(folder / "environment.json", describe_environment(device))
+    facts = {**data.report, "fingerprints": dict(data.fingerprints)}
+    if data.source:
+        facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
+    write_json_atomically(folder / "data.json", facts)
+
+
+@contextmanager
+def _listeners(console: Console, say: Say, folder: Path, plan: Plan) -> Iterator[list[Any]]:
+    """Show progress on the console and write it for TensorBoard."""
+    planned = {name: prediction.value for name, prediction in plan.predicted.items()}
+    with (
+        progress_listener(console, planned=planned) as shown,
+        tensorboard_listener(folder, say) as written,
+    ):
+        yield [shown, written]
