@@ -225,18 +225,18 @@ def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
     tuning: Tuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, trained, alive = training_session.run_session, [], []
+    real, load, trained, alive = training_session.run_session, run_data.load_run, [], []
 
     def session(setup: Any) -> Any:
         trained.append(weakref.ref(setup.model))
         return real(setup)
 
-    def sample(*_: Any) -> list[Any]:
+    def load_again(*arguments: Any) -> Any:
         alive.append(trained[0]() is not None)
-        return []
+        return load(*arguments)
 
     monkeypatch.setattr(training_session, "run_session", session)
-    monkeypatch.setattr(pipeline, "_sample", sample)
+    monkeypatch.setattr(run_data, "load_run", load_again)
     _train(tuning("training.steps=1"))
 
     assert alive == [False]
