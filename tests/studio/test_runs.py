@@ -12,7 +12,7 @@ import pytest
 
 from brimful.studio.library import Library
 from brimful.studio.run_view import run_view
-from brimful.studio.runs import VIEWS, As, Runs
+from brimful.studio.runs import VIEWS, As, RunsTab
 
 
 def request(session: str = "a") -> Any:
@@ -30,13 +30,15 @@ def write(folder: Path, steps: int) -> None:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path: Path) -> RunsTab:
     for name in ("one", "two"):
         write(tmp_path / name, 1)
-    return Runs(Library(tmp_path))
+    return RunsTab(Library(tmp_path))
 
 
-def test_a_run_is_drawn_again_only_when_something_was_written(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_is_drawn_again_only_when_something_was_written(
+    runs: RunsTab, tmp_path: Path
+) -> None:
     shown, told, seen = runs.show("one", "Overview", request())
     assert "1 of 8 steps" in shown
     assert told == ""
@@ -52,7 +54,7 @@ def test_a_run_is_drawn_again_only_when_something_was_written(runs: Runs, tmp_pa
 
 
 def test_an_error_is_told_once_until_something_is_written(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    runs: RunsTab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     def fail(folder: Path) -> str:
         raise ZeroDivisionError(folder.name)
@@ -67,7 +69,7 @@ def test_an_error_is_told_once_until_something_is_written(
     assert "ZeroDivisionError" in runs.again("one", "Overview", seen, request())[1]
 
 
-def test_a_run_that_vanishes_is_told_once_and_stays_drawn(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_that_vanishes_is_told_once_and_stays_drawn(runs: RunsTab, tmp_path: Path) -> None:
     _, _, seen = runs.show("one", "Overview", request())
     (tmp_path / "one").rename(tmp_path / "elsewhere")
 
@@ -80,7 +82,7 @@ def test_a_run_that_vanishes_is_told_once_and_stays_drawn(runs: Runs, tmp_path: 
 
 @pytest.mark.parametrize("later", [("two", "Overview"), ("one", "Report"), (None, "Overview")])
 def test_a_look_that_ends_after_something_else_was_chosen_is_dropped(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: tuple[str | None, As]
+    runs: RunsTab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: tuple[str | None, As]
 ) -> None:
     def slow(folder: Path) -> str:
         monkeypatch.undo()
@@ -99,20 +101,20 @@ def test_a_look_that_ends_after_something_else_was_chosen_is_dropped(
     )
 
 
-def test_nothing_chosen_is_nothing_shown(runs: Runs) -> None:
+def test_nothing_chosen_is_nothing_shown(runs: RunsTab) -> None:
     assert runs.show(None, "Overview", request()) == ("", "", "")
     assert runs.again(None, "Overview", "", request()) == (gr.skip(),) * 3
     assert runs.compare(["one"]) == ("", "")
 
 
 @pytest.mark.parametrize("name", ["../one", "gone", "/etc"])
-def test_other_folders_are_refused_on_the_page(runs: Runs, name: str) -> None:
+def test_other_folders_are_refused_on_the_page(runs: RunsTab, name: str) -> None:
     assert "there is no run" in runs.show(name, "Report", request())[1]
     assert "there is no run" in runs.again(name, "Overview", "", request("b"))[1]
     assert "there is no run" in runs.compare([name, "one"])[1]
 
 
-def test_runs_that_cannot_be_compared_are_told(runs: Runs, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_told(runs: RunsTab, tmp_path: Path) -> None:
     (tmp_path / "two" / "recipe.yaml").write_text("name: two\nmethod: classify\n")
 
     shown, told = runs.compare(["one", "two"])
@@ -122,7 +124,7 @@ def test_runs_that_cannot_be_compared_are_told(runs: Runs, tmp_path: Path) -> No
 
 
 def test_a_new_look_keeps_what_is_chosen_where_it_is_still_there(
-    runs: Runs, tmp_path: Path
+    runs: RunsTab, tmp_path: Path
 ) -> None:
     write(tmp_path / "three", 1)
     chosen, compared, listed = runs.refresh("two", ["one", "gone"])

@@ -1,5 +1,5 @@
-"""The answer to "will it fit?" as a piece of the page: bars against what each device has, a table
-with the same numbers, reasons.
+"""Whether a recipe fits, as a piece of the page: bars against the memory of each device, a table with
+the same numbers, and reasons.
 """
 
 from collections.abc import Sequence
@@ -37,16 +37,18 @@ LEAST_SCALE, LARGEST_SCALE = 1.1, 1.6
 """Of the bars, as shares of what a device has; what is longer is cut, and says by how much."""
 COLOURS = 10
 """Of the style sheet, from 1."""
-ONE_OF_MANY = 0.002
+LEAST_TERM = 0.002
 """Terms below this share of the peak have no piece of the bar."""
+LEAST_SPREAD = 0.3
+"""Width of the interval at least, in percent of the bar."""
 
 
 def fit_view(fit: Fit, *, stale: bool = False, looks_closely: bool = False) -> str:
-    """The answer as HTML.
+    """Return what a recipe takes on each device as HTML.
 
     Args:
-        fit: The answer.
-        stale: It answers an earlier question.
+        fit: What it takes.
+        stale: It belongs to an earlier request.
         looks_closely: What would make it fit is still looked for.
     """
     scale = _scale(fit.devices)
@@ -73,14 +75,14 @@ def fit_view(fit: Fit, *, stale: bool = False, looks_closely: bool = False) -> s
 def _counted(fit: Fit) -> str:
     if not fit.parameters:
         return ""
-    trains = (
-        "" if fit.trainable == fit.parameters else f", of which {format_count(fit.trainable)} train"
-    )
-    return f"{format_count(fit.parameters)} parameters{trains}."
+    line = f"{format_count(fit.parameters)} parameters"
+    if fit.trainable != fit.parameters:
+        line += f", of which {format_count(fit.trainable)} train"
+    return f"{line}."
 
 
 def _scale(devices: Sequence[DeviceFit]) -> float:
-    """How much of a device's memory the whole width of a bar stands for."""
+    """Return how many times the memory of its device a bar is wide."""
     largest = max(
         (peak.high / device.capacity_bytes for device in devices if (peak := _peak(device))),
         default=1.0,
@@ -89,25 +91,27 @@ def _scale(devices: Sequence[DeviceFit]) -> float:
 
 
 def _peak(device: DeviceFit) -> Prediction | None:
-    """What the driver shows at the peak. Where a step fits, the allocator holds no more than there
-    is: it gives back what it only keeps.
+    """Return what the driver shows at the peak. Where a step fits, the allocator reserves no more
+    than the device has, because it releases unused blocks.
     """
     peak = device.peak_bytes
     if peak is None:
         return None
-    most = max(device.capacity_bytes, peak.value) if device.verdict == "fits" else peak.high
-    return replace(peak, low=max(0, peak.low), high=min(peak.high, most))
+    high = peak.high
+    if device.verdict == "fits":
+        high = min(high, max(device.capacity_bytes, peak.value))
+    return replace(peak, low=max(0, peak.low), high=high)
 
 
 def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
-    """A colour for every term that a bar shows; terms keep theirs from one answer to the next as
-    long as they are the same.
+    """Return a colour for every term that a bar shows. The same terms have the same colours in the
+    next answer.
     """
     shown = dict.fromkeys(
         name
         for device in devices
         for name, size in device.terms
-        if size >= ONE_OF_MANY * sum(dict(device.terms).values())
+        if size >= LEAST_TERM * sum(dict(device.terms).values())
     )
     return {name: place % COLOURS + 1 for place, name in enumerate(shown)}
 
@@ -115,33 +119,19 @@ def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
 def _device(
     device: DeviceFit, scale: float, colours: dict[str, int], *, is_length_known: bool
 ) -> dict[str, Any]:
-    peak, capacity = _peak(device), device.capacity_bytes
-    bar, low, high, beyond = [], 0.0, 0.0, ""
-    if peak is not None:
-        ratio = peak.value / capacity
-        bar = _pieces(device, capacity * scale, colours)
-        low, high = _percent(peak.low / capacity / scale), _percent(peak.high / capacity / scale)
-        beyond = f"needs {ratio:.1f} x what it has" if ratio > scale else ""
-    times = (
-        "step_time_s",
-        *(
-            ("total_time_s", "cost_usd", "energy_wh")
-            if is_length_known
-            else ("billion_tokens_s", "billion_tokens_usd")
-        ),
-    )
+    """Return the values of one device for the template."""
+    times = ["billion_tokens_s", "billion_tokens_usd"]
+    if is_length_known:
+        times = ["total_time_s", "cost_usd", "energy_wh"]
+    peak = _peak(device)
+    batch = f"{device.micro_batch} x {device.accumulation}" if peak else "-"
     return {
         "name": device.device,
         "verdict": WORDS[device.verdict],
         "tone": TONES[device.verdict],
-        "capacity": format_bytes(capacity),
-        "peak": format_bytes(peak.value) if peak else "",
-        "bar": bar,
-        "low": low,
-        "spread": max(high - low, 0.3),
-        "beyond": beyond,
+        "capacity": format_bytes(device.capacity_bytes),
         "label": _label(device),
-        "reason": device.reason if device.verdict != "fits" else "",
+        "reason": "" if device.verdict == "fits" else device.reason,
         "remedies": device.remedies,
         "terms": [{"name": name, "size": format_bytes(size)} for name, size in device.terms],
         "choices": [
@@ -150,17 +140,31 @@ def _device(
         ],
         "cells": [
             _cell("peak_bytes", peak),
-            {
-                "value": f"{device.micro_batch} x {device.accumulation}" if peak else "-",
-                "interval": _largest(device),
-            },
-            *(_cell(name, getattr(device, name)) for name in times),
+            {"value": batch, "interval": _largest(device)},
+            *(_cell(name, getattr(device, name)) for name in ("step_time_s", *times)),
         ],
+        **_bar(device, scale, colours),
+    }
+
+
+def _bar(device: DeviceFit, scale: float, colours: dict[str, int]) -> dict[str, Any]:
+    """Return the stacked bar of a device with the interval of its peak."""
+    peak, capacity = _peak(device), device.capacity_bytes
+    if peak is None:
+        return {"peak": "", "bar": [], "low": 0.0, "spread": LEAST_SPREAD, "beyond": ""}
+    ratio, width = peak.value / capacity, capacity * scale
+    low, high = _percent(peak.low / width), _percent(peak.high / width)
+    return {
+        "peak": format_bytes(peak.value),
+        "bar": _pieces(device, width, colours),
+        "low": low,
+        "spread": max(high - low, LEAST_SPREAD),
+        "beyond": f"needs {ratio:.1f} x what it has" if ratio > scale else "",
     }
 
 
 def _largest(device: DeviceFit) -> str:
-    """How many sequences at a time fit; `largest_micro_batch` counts those that surely do."""
+    """Return how many sequences at a time fit; `largest_micro_batch` counts those that surely do."""
     is_uncertain = device.verdict == "uncertain"
     if device.peak_bytes is None:
         return ""
@@ -172,7 +176,7 @@ def _largest(device: DeviceFit) -> str:
 
 
 def _pieces(device: DeviceFit, width_bytes: float, colours: dict[str, int]) -> list[dict[str, Any]]:
-    """The stacked terms, from the left; nothing beyond the bar's end."""
+    """Return the stacked terms, from the left to the end of the bar."""
     pieces, start = [], 0
     for name, size in device.terms:
         if name in colours and start < width_bytes:
@@ -191,7 +195,7 @@ def _pieces(device: DeviceFit, width_bytes: float, colours: dict[str, int]) -> l
 
 
 def _label(device: DeviceFit) -> str:
-    """The bar in words."""
+    """Return the bar in words, for screen readers."""
     if device.peak_bytes is None:
         return ""
     terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in device.terms)
@@ -207,14 +211,15 @@ def _cell(name: str, prediction: Prediction | None) -> dict[str, str]:
     form = FORMS[name]
     low, high = form(prediction.low), form(prediction.high)
     number, _, unit = low.partition(" ")
-    return {
-        "value": form(prediction.value),
-        "interval": f"{number if unit and high.endswith(f' {unit}') else low} to {high}",
-    }
+    if unit and high.endswith(f" {unit}"):
+        low = number
+    return {"value": form(prediction.value), "interval": f"{low} to {high}"}
 
 
 def _plain(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _percent(share: float) -> float:

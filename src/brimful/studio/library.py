@@ -26,7 +26,7 @@ class Library:
     folder: Path
 
     def listed(self) -> list[Listed]:
-        """All runs, the one that was written to last first; none where the folder holds none."""
+        """Return all runs, the one written to last first; none if the folder holds none."""
         try:
             found = find_runs(self.folder)
         except RunFolderError:
@@ -34,18 +34,18 @@ class Library:
         return [each for each in found if each.kind == "run" and self._holds(each.name)]
 
     def names(self) -> list[str]:
-        """Of all runs, relative to the folder."""
+        """Return the names of all runs, relative to the folder."""
         return [each.name for each in self.listed()]
 
     def finished(self) -> list[str]:
-        """Names of runs that have a model."""
+        """Return the names of runs that have a model."""
         return [name for name in self.names() if (self.folder / name / MODEL_FOLDER).is_dir()]
 
     def path(self, name: str) -> Path:
-        """The folder of a run.
+        """Return the folder of a run.
 
         Raises:
-            RunFolderError: no run of that name below the folder, wherever else it may lie.
+            RunFolderError: there is no run of that name below the folder.
         """
         if not self._holds(name):
             raise RunFolderError(
@@ -55,7 +55,7 @@ class Library:
         return self.folder / name
 
     def _holds(self, name: str) -> bool:
-        """Whether the name leads to a run below the folder, by no link and no way up."""
+        """Return whether the name is of a run below the folder, without links and `..`."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
             return False
@@ -67,7 +67,7 @@ class Library:
         )
 
     def state(self, name: str) -> str:
-        """Another text whenever a file of the run that the page shows has changed."""
+        """Return a text that changes whenever a file that the page shows does."""
         files = [self.path(name) / file for file in CHANGING]
         return " ".join(
             f"{each.stat().st_mtime_ns}:{each.stat().st_size}" for each in files if each.is_file()

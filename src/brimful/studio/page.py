@@ -17,8 +17,8 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
 
     Args:
         host: The address to listen on; 127.0.0.1 for this machine alone.
-        port: As it says.
-        runs_folder: Holds the runs to show and try; None: the page has its first part only.
+        port: The port to listen on.
+        runs_folder: Holds the runs to show and try; None leaves out these tabs.
 
     Raises:
         RequestError: the port is in use, the address is not one of this machine, or Gradio is not
@@ -29,9 +29,7 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
         raise RequestError(MISSING)
     silence_gradio()
     # Brings Gradio, which must be silenced first.
-    from brimful.studio.layout import (  # noqa: PLC0415
-        launch,
-    )
+    from brimful.studio.layout import launch  # noqa: PLC0415
 
     address = launch(host, port, runs_folder)
     print(f"studio: {address} (Ctrl-C ends it)", flush=True)
@@ -42,18 +40,18 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
             time.sleep(3600)
     except KeyboardInterrupt:
         print("studio: ended", flush=True)
-        os._exit(
-            0
-        )  # threads of the server and of the libraries are left as they are: taking them down in the middle of a model aborts the process
+        # Threads of the server and of the libraries are left as they are: ending them in the middle
+        # of a model aborts the process.
+        os._exit(0)
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Return whether only this machine reaches the address."""
     return host in {"127.0.0.1", "localhost", "::1"}
 
 
 def refuse_if_taken(host: str, port: int) -> None:
-    """Raises RequestError where the address cannot be listened on, and says why."""
+    """Raise RequestError if the address cannot be listened on."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -71,12 +69,10 @@ def refuse_if_taken(host: str, port: int) -> None:
 
 
 def warning_of(host: str, runs_folder: Path | None) -> str:
-    """Who else sees the page; empty where nobody does."""
+    """Return a warning if other machines see the page."""
     if is_local(host):
         return ""
-    runs = (
-        ""
-        if runs_folder is None
-        else f", and the runs in {runs_folder}; --only-fit leaves them out"
-    )
+    runs = ""
+    if runs_folder is not None:
+        runs = f", and the runs in {runs_folder}; --only-fit leaves them out"
     return f"on {host} every machine that reaches this one sees the page{runs}."

@@ -11,20 +11,20 @@ from brimful.studio.library import Library
 from brimful.studio.run_view import MAX_RUNS, comparison_view, list_view, report_view, run_view
 
 EVERY_S = 3.0
-"""How often the shown run is looked at for something new."""
+"""How often the files of the shown run are checked."""
 As = Literal["Overview", "Report"]
 VIEWS = {"Overview": run_view, "Report": report_view}
 
 
-class Runs:
-    """What the tab does when something is chosen, and as time passes."""
+class RunsTab:
+    """The callbacks of the tab."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._shown: dict[str, tuple[str | None, As]] = {}
 
     def show(self, name: str | None, shown_as: As, request: gr.Request) -> tuple[str, str, str]:
-        """(the run, the problem, how it was written last)."""
+        """Return (view of the run, problem, state of its files)."""
         self._shown[str(request.session_hash)] = (name, shown_as)
         return self._drawn(name, shown_as) if name else ("", "", "")
 
@@ -36,7 +36,7 @@ class Runs:
             return "", problem_of(error), state
 
     def _state(self, name: str) -> str:
-        """Also of a run that cannot be looked at, so that its error is told once."""
+        """Return the state of the files, or the error, so that an error is shown once only."""
         try:
             return self._library.state(name)
         except Exception as error:
@@ -45,23 +45,24 @@ class Runs:
     def again(
         self, name: str | None, shown_as: As, seen: str, request: gr.Request
     ) -> tuple[Any, Any, Any]:
-        """The same where something was written since; else the page stays as it is, as does a
-        report that is being read.
+        """Return the same if the run was written to since. A report that is being read stays as it
+        is.
         """
         as_it_is = gr.skip(), gr.skip(), gr.skip()
         if not name or shown_as == "Report" or self._state(name) == seen:
             return as_it_is
         shown, problem, state = self._drawn(name, shown_as)
         if self._shown.get(str(request.session_hash), (name, shown_as)) != (name, shown_as):
-            return as_it_is  # something else was chosen meanwhile
+            # Another run was chosen meanwhile.
+            return as_it_is
         return gr.skip() if problem else shown, problem, state
 
     def leave(self, request: gr.Request) -> None:
-        """The page is closed."""
+        """Let go of the session: its page is closed."""
         self._shown.pop(str(request.session_hash), None)
 
     def compare(self, names: list[str] | None) -> tuple[str, str]:
-        """(the chosen runs side by side, the problem)."""
+        """Return (the chosen runs side by side, problem)."""
         if len(names or []) < 2:
             return "", ""
         try:
@@ -70,9 +71,7 @@ class Runs:
             return "", problem_of(error)
 
     def refresh(self, name: str | None, compared: list[str] | None) -> tuple[Any, Any, str]:
-        """The lists as the folder stands now; what is chosen stays chosen where it is still
-        there.
-        """
+        """Return the lists of runs in the folder now; a choice stays if the run still exists."""
         listed = self._library.listed()
         names = [each.name for each in listed]
         kept = [each for each in compared or [] if each in names]
@@ -86,7 +85,7 @@ class Runs:
 
 def build(page: gr.Blocks, library: Library) -> None:
     """Lay the tab out, inside a page that is being built."""
-    runs = Runs(library)
+    tab = RunsTab(library)
     seen = gr.State("")
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=1, min_width=260):
@@ -117,18 +116,18 @@ def build(page: gr.Blocks, library: Library) -> None:
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     gr.on(
         [run.change, shown_as.change],
-        runs.show,
+        tab.show,
         [run, shown_as],
         [shown, wrong, seen],
         trigger_mode="always_last",
         **hidden,
     )
     compared.change(
-        runs.compare, compared, [beside, not_compared], trigger_mode="always_last", **hidden
+        tab.compare, compared, [beside, not_compared], trigger_mode="always_last", **hidden
     )
     for event in (page.load, refresh.click):
-        event(runs.refresh, [run, compared], [run, compared, listed], **hidden)
+        event(tab.refresh, [run, compared], [run, compared, listed], **hidden)
     gr.Timer(EVERY_S).tick(
-        runs.again, [run, shown_as, seen], [shown, wrong, seen], trigger_mode="once", **hidden
+        tab.again, [run, shown_as, seen], [shown, wrong, seen], trigger_mode="once", **hidden
     )
-    page.unload(runs.leave)
+    page.unload(tab.leave)

@@ -1,85 +1,84 @@
-"""Answers to a budget and to sessions, in sentences."""
+"""What comes of a budget and of sessions, in sentences."""
 
 from collections.abc import Mapping, Sequence
 
 from brimful.base.units import format_count, format_duration, format_money
 from brimful.planning.budget import BudgetCheck, Offer, Sessions
+from brimful.planning.plan import Verdict
+from brimful.report.quantities import plural
+from brimful.report.table import aligned
 
-MOST_OTHERS = 5
+MAX_OTHERS = 5
 """Other devices that are named."""
+VERDICTS: Mapping[Verdict, str] = {
+    "fits": "is kept",
+    "uncertain": "may or may not be kept",
+    "does not fit": "is not kept",
+}
 
 
-def budget_lines(answer: BudgetCheck, tokens_per_step: int) -> list[str]:
-    """For one device: fits or not, by how much, and what would."""
-    budget, amount = answer.budget, answer.amount
-    told = (
-        f"{budget.format(amount.value)} expected, {budget.format(amount.low)} to"
-        f" {budget.format(amount.high)}"
+def budget_lines(check: BudgetCheck, tokens_per_step: int) -> list[str]:
+    """Return whether one device keeps to the budget, by how much, and what would help."""
+    budget, amount = check.budget, check.amount
+    expected, low, high, limit = map(
+        budget.format, (amount.value, amount.low, amount.high, budget.limit)
     )
-    times = amount.value / budget.limit
-    by = (
-        f"{budget.format(abs(answer.over))} {'over' if answer.over > 0 else 'left'},"
-        f" {f'{times:,.0f} times' if times >= 10 else f'{times:.0%} of'} the budget"
-    )
-    verdict = {
-        "fits": "is kept",
-        "uncertain": "may or may not be kept",
-        "does not fit": "is not kept",
-    }[answer.verdict]
-    lines = [f"Budget {budget.format(budget.limit)} {verdict}: {told}; {by}."]
-    if answer.verdict == "fits":
+    ratio = amount.value / budget.limit
+    share = f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.0%} of"
+    difference = f"{budget.format(abs(check.over))} {'over' if check.over > 0 else 'left'}"
+    lines = [
+        f"Budget {limit} {VERDICTS[check.verdict]}: {expected} expected, {low} to {high};"
+        f" {difference}, {share} the budget."
+    ]
+    if check.verdict == "fits":
         return lines
-    if answer.steps:
+    if check.steps:
         lines.append(
-            f"  Fewer steps: training.steps={answer.steps} surely keeps to it,"
-            f" {answer.steps / answer.total_steps:.1%} of {answer.total_steps:,} steps,"
-            f" {format_count(answer.steps * tokens_per_step)} tokens."
+            f"  Fewer steps: training.steps={check.steps} surely keeps to it,"
+            f" {check.steps / check.total_steps:.1%} of {check.total_steps:,} steps,"
+            f" {format_count(check.steps * tokens_per_step)} tokens."
         )
     else:
         lines.append(
             "  Fewer steps: not even one surely keeps to it, as the start alone may take longer."
         )
-    return lines + _others(answer)
+    return lines + _others(check)
 
 
-def list_lines(answers: Mapping[str, BudgetCheck]) -> list[str]:
-    """For several devices: how many keep to the budget and the best of them, else what comes
-    nearest.
+def list_lines(checks: Mapping[str, BudgetCheck]) -> list[str]:
+    """Return how many of several devices keep to the budget and the best of them, or the one that
+    comes nearest.
     """
-    first = next(iter(answers.values()), None)
-    if first is None:
+    if not checks:
         return []
-    surely = [name for name, answer in answers.items() if answer.verdict == "fits"]
-    least = min(surely or answers, key=lambda name: answers[name].amount.value)
-    best = answers[least]
-    devices = f"{len(answers)} device{'s' * (len(answers) != 1)} that can hold it"
-    told = best.budget.format
-    if surely:
-        return [
-            f"Budget {told(best.budget.limit)}: {len(surely)} of {devices} surely"
-            f" keep{'s' * (len(surely) == 1)} to it, at best {least} with"
-            f" {told(best.amount.value)}."
-        ]
-    over = f"{told(abs(best.over))} {'over' if best.over > 0 else 'left, but not surely'}"
-    nearest = f"nearest is {least} with {told(best.amount.value)} ({over})"
-    fewer = (
-        f"; training.steps={best.steps} of {best.total_steps:,} would surely do there"
-        if best.steps
-        else ""
+    keeping = [name for name, check in checks.items() if check.verdict == "fits"]
+    best_name = min(keeping or checks, key=lambda name: checks[name].amount.value)
+    best = checks[best_name]
+    limit, amount, over = map(
+        best.budget.format, (best.budget.limit, best.amount.value, abs(best.over))
     )
-    return [
-        f"Budget {told(best.budget.limit)}: none of {devices} surely keeps to it; {nearest}{fewer}."
-    ]
+    devices = f"{plural(len(checks), 'device')} that can hold it"
+    if keeping:
+        verb = "keeps" if len(keeping) == 1 else "keep"
+        return [
+            f"Budget {limit}: {len(keeping)} of {devices} surely {verb} to it, at best {best_name}"
+            f" with {amount}."
+        ]
+    over += " over" if best.over > 0 else " left, but not surely"
+    line = (
+        f"Budget {limit}: none of {devices} surely keeps to it; nearest is {best_name} with"
+        f" {amount} ({over})"
+    )
+    if best.steps:
+        line += f"; training.steps={best.steps} of {best.total_steps:,} would surely do there"
+    return [f"{line}."]
 
 
 def session_lines(sessions: Sessions) -> list[str]:
-    """For one device: how many sessions, and the checkpoint interval that loses least."""
+    """Return how many sessions one device takes, and the checkpoint interval that loses least."""
     expected, low, high = sessions.count
     between = f" ({low} to {high})" if low != high else ""
-    count = (
-        f"{expected} session{'s' * (expected != 1)} of"
-        f" {format_duration(sessions.session_s)}{between}"
-    )
+    count = f"{plural(expected, 'session')} of {format_duration(sessions.session_s)}{between}"
     return [
         f"Sessions: {count}; the same command continues where the last one was killed.",
         (
@@ -92,41 +91,30 @@ def session_lines(sessions: Sessions) -> list[str]:
     ]
 
 
-def _others(answer: BudgetCheck) -> list[str]:
-    budget = answer.budget
-    surely = [offer for offer in answer.others if offer.keeps_to(budget)]
-    if surely:
+def _others(check: BudgetCheck) -> list[str]:
+    """Return other devices that keep to the budget, or the one that comes nearest."""
+    budget = check.budget
+    keeping = [offer for offer in check.others if offer.keeps_to(budget)]
+    if keeping:
         first = "cheapest" if budget.kind == "time" else "quickest"
-        more = [f"    and {len(surely) - MOST_OTHERS} more"] * (len(surely) > MOST_OTHERS)
-        return [
-            f"  Other devices that surely keep to it, the {first} first:",
-            *_offers(surely[:MOST_OTHERS]),
-            *more,
-        ]
-    if answer.others:
-        return [
-            "  No device of the catalog surely keeps to it; nearest:",
-            *_offers(answer.others[:1]),
-        ]
-    return [
-        "  No other device of the catalog holds it"
-        + " and has a known price" * (budget.kind == "money")
-        + "."
-    ]
+        lines = [f"  Other devices that surely keep to it, the {first} first:"]
+        lines += _offers(keeping[:MAX_OTHERS])
+        if len(keeping) > MAX_OTHERS:
+            lines.append(f"    and {len(keeping) - MAX_OTHERS} more")
+        return lines
+    if check.others:
+        nearest = _offers(check.others[:1])
+        return ["  No device of the catalog surely keeps to it; nearest:", *nearest]
+    price = " and has a known price" if budget.kind == "money" else ""
+    return [f"  No other device of the catalog holds it{price}."]
 
 
 def _offers(offers: Sequence[Offer]) -> list[str]:
     rows = []
     for offer in offers:
-        low, value, high = (
-            format_duration(seconds)
-            for seconds in (offer.time.low, offer.time.value, offer.time.high)
-        )
-        money = (
-            "no price known"
-            if offer.money is None
-            else f"{format_money(offer.money.value)} at {offer.money.basis}"
-        )
+        low, value, high = map(format_duration, (offer.time.low, offer.time.value, offer.time.high))
+        money = "no price known"
+        if offer.money is not None:
+            money = f"{format_money(offer.money.value)} at {offer.money.basis}"
         rows.append((offer.device, f"{value} ({low} to {high})", money))
-    device, time = (max(len(row[index]) for row in rows) for index in (0, 1))
-    return [f"    {row[0]:<{device}}  {row[1]:<{time}}  {row[2]}" for row in rows]
+    return [f"    {line}" for line in aligned(rows)]

@@ -19,6 +19,7 @@ from brimful.hardware.calibrate import Progress as Tell
 from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
+from brimful.report.quantities import plural
 
 SPEED_UP = "_speed_up"
 EXTRAS = {
@@ -94,11 +95,7 @@ def render(device: Device, threads: int | None) -> RenderableType:
 
 def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
     rates = measured.rates
-    threads = (
-        ""
-        if measured.threads is None
-        else f", {measured.threads} thread{'s' if measured.threads > 1 else ''}"
-    )
+    threads = "" if measured.threads is None else f", {plural(measured.threads, 'thread')}"
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(measured.made))
     versions = ", ".join(f"{name} {version}" for name, version in measured.versions.items())
     yield Text(f"{measured.device}{threads}, measured {made} ({versions})")
@@ -112,28 +109,29 @@ def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:
     yield Text("")
     yield _movements(rates)
     yield Text("")
-    yield from _threads(measured.extras)
+    speed_ups = [
+        f"{name.removesuffix(SPEED_UP)} {value:.2f}x"
+        for name, value in measured.extras.items()
+        if name.endswith(SPEED_UP)
+    ]
+    if speed_ups:
+        yield Text(f"all threads against one: {', '.join(speed_ups)}")
     yield Text(
         f"smallest operator {_microseconds(rates.launch_s)}, issuing one"
         f" {_microseconds(rates.host_s)}"
     )
-    yield Text(
-        ", ".join(
-            f"{EXTRAS.get(name, name)}"
-            f" {format_bytes(value) if 'bytes' in name else f'{value / 1e6:,.0f}M tokens'}/s"
-            for name, value in measured.extras.items()
-            if not name.endswith(SPEED_UP)
-        )
-    )
-
-
-def _threads(extras: Mapping[str, float]) -> list[RenderableType]:
-    told = [
-        f"{name.removesuffix(SPEED_UP)} {value:.2f}x"
-        for name, value in extras.items()
-        if name.endswith(SPEED_UP)
+    extras = [
+        _extra(name, value)
+        for name, value in measured.extras.items()
+        if not name.endswith(SPEED_UP)
     ]
-    return [Text(f"all threads against one: {', '.join(told)}")] if told else []
+    yield Text(", ".join(extras))
+
+
+def _extra(name: str, per_s: float) -> str:
+    """`read by the data loader 250M tokens/s`."""
+    rate = format_bytes(per_s) if "bytes" in name else f"{per_s / 1e6:,.0f}M tokens"
+    return f"{EXTRAS.get(name, name)} {rate}/s"
 
 
 def _products(rates: Rates) -> Table:
@@ -176,12 +174,10 @@ def _giga(rate: float | None) -> str:
 
 
 def _runs(count: int, corrections: Mapping[tuple[str, str], Correction]) -> RenderableType:
+    if not corrections and not count:
+        return Text("no run is remembered yet")
     if not corrections:
-        return Text(
-            f"{count} runs remembered; nothing to correct predictions with yet"
-            if count
-            else "no run is remembered yet"
-        )
+        return Text(f"{count} runs remembered; nothing to correct predictions with yet")
     table = Table(
         "runs here",
         "measured / predicted",

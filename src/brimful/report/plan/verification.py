@@ -14,17 +14,13 @@ WIDTH = 120
 
 def verification_lines(verification: Verification) -> list[str]:
     """Claims first, then how they were tested, then every comparison with its tolerance."""
-    lines = equivalence_lines(verification.equivalence)
-    lines += [
-        f"One optimizer step as planned and one in the plainest manner, on {verification.ran_on}:"
-    ]
-    lines += [
+    lines = [
+        *equivalence_lines(verification.equivalence),
+        f"One optimizer step as planned and one in the plainest manner, on {verification.ran_on}:",
         "  plainest: fp32, one sequence at a time, eager attention, the whole loss at once, a loop"
-        " over tensors for AdamW"
-    ]
-    lines += [
+        " over tensors for AdamW",
         "  both: the same fresh weights, random tokens in sequences of random lengths, the same"
-        " states of AdamW"
+        " states of AdamW",
     ]
     lines += (
         _listed("  reduced: ", verification.reduced)
@@ -36,19 +32,11 @@ def verification_lines(verification: Verification) -> list[str]:
         " as planned"
     ]
     lines += list(_table(verification.checks))
-    failed = [check.name for check in verification.checks if not check.passed]
-    if failed:
-        return [
-            *lines,
-            (
-                f"NOT VERIFIED: {', '.join(failed)} off by more than rounding in"
-                f" {verification.precision} explains."
-            ),
-        ]
-    return [
-        *lines,
-        f"verified: every difference is within what rounding in {verification.precision} explains.",
-    ]
+    precision = verification.precision
+    if failed := [check.name for check in verification.checks if not check.passed]:
+        names = ", ".join(failed)
+        return [*lines, f"NOT VERIFIED: {names} off by more than rounding in {precision} explains."]
+    return [*lines, f"verified: every difference is within what rounding in {precision} explains."]
 
 
 def equivalence_lines(equivalence: Equivalence) -> list[str]:
