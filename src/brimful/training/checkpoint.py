@@ -267,16 +267,16 @@ def differences(left: Snapshot, right: Snapshot) -> list[str]:
     """Return what is not equal bit for bit in two snapshots: tensors as `file/name`, and fields of
     the state.
     """
-    odd = []
+    unequal = []
     for file in TENSOR_FILES:
         ours, theirs = left.tensors[file], right.tensors[file]
-        odd += [
+        unequal += [
             f"{file}/{name}"
             for name in sorted(ours.keys() | theirs.keys())
             if not _same(ours.get(name), theirs.get(name))
         ]
     mine, other = dict(left.state["progress"]), dict(right.state["progress"])
-    return odd + [
+    return unequal + [
         f"state/{key}"
         for key in sorted(mine.keys() | other.keys())
         if mine.get(key) != other.get(key)

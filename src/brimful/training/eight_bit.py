@@ -87,7 +87,7 @@ def _make_states(optimizer: Any, *_: object) -> None:
 
 
 def is_eight_bit(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `build` made it."""
+    """Return whether an optimizer was made by `build`."""
     return hasattr(optimizer, "init_state")
 
 

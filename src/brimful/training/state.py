@@ -146,12 +146,12 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
         CheckpointError: names or shapes differ.
     """
     own, stored = _model_tensors(model), snapshot.tensors["model"]
-    odd = sorted(own.keys() ^ stored.keys()) or sorted(
+    unmatched = sorted(own.keys() ^ stored.keys()) or sorted(
         name for name in own if own[name].shape != stored[name].shape
     )
-    if odd:
+    if unmatched:
         raise CheckpointError(
-            f"the checkpoint of step {snapshot.step} is of another model: {', '.join(odd[:5])} do"
+            f"the checkpoint of step {snapshot.step} is of another model: {', '.join(unmatched[:5])} do"
             " not match"
         )
     with torch.no_grad():
