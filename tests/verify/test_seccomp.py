@@ -39,13 +39,10 @@ def decide(
 @pytest.mark.parametrize("files", [True, False])
 def test_the_filter_lets_through_exactly_the_list(machine: str, files: bool) -> None:
     program = seccomp.assemble(machine, files=files)
-    architecture, column = (
-        seccomp.ARCHITECTURES[machine],
-        list(seccomp.ARCHITECTURES).index(machine),
-    )
-    lists = [seccomp._WITHOUT_FILES, seccomp._FILES] if files else [seccomp._WITHOUT_FILES]
-    listed = {numbers[column] for calls in lists for numbers in calls.values()}
-    with_arguments = {numbers[column] for numbers, _, _ in seccomp._WITH_ARGUMENTS.values()}
+    architecture, tables = seccomp.ARCHITECTURES[machine], seccomp.ALLOWED
+    lists = [tables["without_files"], *([tables["files"]] if files else [])]
+    listed = {numbers.get(machine) for calls in lists for numbers in calls.values()}
+    with_arguments = {call["numbers"][machine] for call in tables["with_argument"].values()}
 
     allowed = {
         number for number in range(1000) if decide(program, number, architecture) == ALLOW

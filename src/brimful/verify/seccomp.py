@@ -1,122 +1,28 @@
 """The system calls a program may make: an allow-list as a filter the kernel runs (seccomp(2)),
-assembled by hand for x86-64 and aarch64.
+assembled by hand for x86-64 and aarch64, because no binding of libseccomp comes with Python.
 
 Everything else answers EPERM: processes, threads, sockets, signals, tracing, mounts, changes of
-owners and modes, limits, and what kernels add later. Numbers:
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux 6.18 (read
-2026-11).
+owners and modes, limits, and what kernels add later. The calls and their numbers stand in
+system_calls.toml.
 """
 
 import ctypes
 import errno
 import struct
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
 
 from brimful.verify.libc import call
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_* of linux/audit.h by `os.uname().machine`."""
 
-_WITHOUT_FILES = {
-    # name: (x86_64, aarch64); None where the architecture has no such call
-    "read": (0, 63),
-    "write": (1, 64),
-    "close": (3, 57),
-    "fstat": (5, 80),
-    "lseek": (8, 62),
-    "mmap": (9, 222),
-    "mprotect": (10, 226),
-    "munmap": (11, 215),
-    "brk": (12, 214),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139),
-    "pread64": (17, 67),
-    "pwrite64": (18, 68),
-    "readv": (19, 65),
-    "writev": (20, 66),
-    "select": (23, None),
-    "sched_yield": (24, 124),
-    "mremap": (25, 216),
-    "madvise": (28, 233),
-    "dup": (32, 23),
-    "dup2": (33, None),
-    "nanosleep": (35, 101),
-    "getitimer": (36, 102),
-    "alarm": (37, None),
-    "setitimer": (38, 103),
-    "getpid": (39, 172),
-    "exit": (60, 93),
-    "uname": (63, 160),
-    "gettimeofday": (96, 169),
-    "getrusage": (98, 165),
-    "sysinfo": (99, 179),
-    "times": (100, 153),
-    "getuid": (102, 174),
-    "getgid": (104, 176),
-    "geteuid": (107, 175),
-    "getegid": (108, 177),
-    "getppid": (110, 173),
-    "sigaltstack": (131, 132),
-    "gettid": (186, 178),
-    "time": (201, None),
-    "futex": (202, 98),
-    "sched_getaffinity": (204, 123),
-    "restart_syscall": (219, 128),
-    "clock_gettime": (228, 113),
-    "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115),
-    "exit_group": (231, 94),
-    "pselect6": (270, 72),
-    "poll": (7, None),
-    "ppoll": (271, 73),
-    "dup3": (292, 24),
-    "getrandom": (318, 278),
-    "getcwd": (79, 17),
-}
-_FILES = {
-    "open": (2, None),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "access": (21, None),
-    "fsync": (74, 82),
-    "fdatasync": (75, 83),
-    "flock": (73, 32),
-    "ftruncate": (77, 46),
-    "getdents64": (217, 61),
-    "chdir": (80, 49),
-    "fchdir": (81, 50),
-    "rename": (82, None),
-    "mkdir": (83, None),
-    "rmdir": (84, None),
-    "unlink": (87, None),
-    "readlink": (89, None),
-    "openat": (257, 56),
-    "mkdirat": (258, 34),
-    "newfstatat": (262, 79),
-    "unlinkat": (263, 35),
-    "renameat": (264, 38),
-    "readlinkat": (267, 78),
-    "faccessat": (269, 48),
-    "renameat2": (316, 276),
-    "statx": (332, 291),
-    "faccessat2": (439, 439),
-}
-_CLONE3 = (435, 435)
-_WITH_ARGUMENTS = {
-    # name: numbers, which argument, its allowed values
-    "fcntl": (
-        (72, 25),
-        1,
-        (0, 1, 2, 3, 4, 1030),
-    ),  # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC: F_SETOWN could signal others
-    "ioctl": (
-        (16, 29),
-        1,
-        (0x5401, 0x5413, 0x541B, 0x5450, 0x5451),
-    ),  # TCGETS, TIOCGWINSZ, FIONREAD, FIONCLEX, FIOCLEX
-    "prlimit64": ((302, 261), 2, (0,)),  # reading limits; root could raise them
-}
+ALLOWED: Mapping[str, Any] = tomllib.loads(
+    resources.files("brimful.verify").joinpath("system_calls.toml").read_text(encoding="utf-8")
+)
+"""The tables of system_calls.toml."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x35, 0x06
 """BPF_LD+BPF_W+BPF_ABS, BPF_JMP+BPF_JEQ+BPF_K, BPF_JMP+BPF_JGE+BPF_K, BPF_RET+BPF_K of
@@ -147,18 +53,17 @@ def assemble(machine: str, *, files: bool) -> bytes:
         machine: A key of `ARCHITECTURES`.
         files: Whether calls that take paths are let through (Landlock then says which paths).
     """
-    column = list(ARCHITECTURES).index(machine)
-    calls = {**_WITHOUT_FILES, **(_FILES if files else {})}
+    calls = dict(ALLOWED["without_files"])
+    if files:
+        calls |= ALLOWED["files"]
     bodies = {
-        number: [_instruction(_RETURN, _ALLOW)]
+        numbers[machine]: [_instruction(_RETURN, _ALLOW)]
         for numbers in calls.values()
-        if (number := numbers[column]) is not None
+        if machine in numbers
     }
-    bodies[_CLONE3[column]] = [_instruction(_RETURN, _ABSENT)]
-    bodies |= {
-        numbers[column]: _only_with(argument, values)
-        for numbers, argument, values in _WITH_ARGUMENTS.values()
-    }
+    bodies[ALLOWED["absent"]["clone3"][machine]] = [_instruction(_RETURN, _ABSENT)]
+    for call_ in ALLOWED["with_argument"].values():
+        bodies[call_["numbers"][machine]] = _only_with(call_["argument"], call_["values"])
     code = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
         _instruction(_JUMP_EQUAL, ARCHITECTURES[machine], 1, 0),
