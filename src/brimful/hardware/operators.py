@@ -105,14 +105,14 @@ TORCH_DTYPES = {
 def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
     """What to measure on a device in these dtypes, the optimizer in fp32."""
     rows = GPU_SCALE if device.type == "cuda" else 1
-    found: list[Case] = []
+    all_cases: list[Case] = []
     for dtype in dtypes:
-        found += [*_products(dtype, rows), *_batched(dtype, rows), *_attention(dtype, rows)]
+        all_cases += [*_products(dtype, rows), *_batched(dtype, rows), *_attention(dtype, rows)]
         if dtype != "tf32":
-            found += _elementwise(dtype, rows)
+            all_cases += _elementwise(dtype, rows)
         if dtype in ("bf16", "fp16"):
-            found += _dequantise(dtype, rows)
-    return [*found, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
+            all_cases += _dequantise(dtype, rows)
+    return [*all_cases, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
 
 
 def on_cold_operands(case: Case, device: torch.device) -> Call:

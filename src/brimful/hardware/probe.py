@@ -192,7 +192,7 @@ def _cuda_without_free_memory(index: int) -> Device:
     properties = torch.cuda.get_device_properties(index)
     architecture = str(properties.gcnArchName).split(":")[0] if torch.version.hip else None
     capability = None if architecture else (int(properties.major), int(properties.minor))
-    found = Device(
+    device = Device(
         name=properties.name,
         kind="cuda",
         index=index,
@@ -207,7 +207,7 @@ def _cuda_without_free_memory(index: int) -> Device:
         architecture=architecture,
         multiprocessors=properties.multi_processor_count,
     )
-    return _with_catalog_rates(found)
+    return _with_catalog_rates(device)
 
 
 def _with_catalog_rates(device: Device) -> Device:

@@ -191,7 +191,7 @@ def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
     """Return the folders of readable energy counters of CPU packages, each package once (two drivers
     may have it).
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for folder in sorted(root.glob("*")):
         try:
             name = (folder / "name").read_text().strip()
@@ -199,8 +199,8 @@ def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
         except (OSError, ValueError):
             continue
         if name.startswith("package"):
-            found.setdefault(name, folder)
-    return tuple(found.values())
+            folders.setdefault(name, folder)
+    return tuple(folders.values())
 
 
 class PackageEnergy:
@@ -239,10 +239,10 @@ class Process:
     def __call__(self, seconds: float) -> dict[str, Any]:
         cpu_s, before_s = time.process_time(), self._cpu_s
         self._cpu_s = cpu_s
-        found: dict[str, Any] = {"rss_bytes": self._process.memory_info().rss}
+        readings: dict[str, Any] = {"rss_bytes": self._process.memory_info().rss}
         if before_s is not None and seconds > 0:
-            found["process_cpu_cores"] = (cpu_s - before_s) / seconds
-        return found | self._disk_rates(seconds) | _process_swap()
+            readings["process_cpu_cores"] = (cpu_s - before_s) / seconds
+        return readings | self._disk_rates(seconds) | _process_swap()
 
     def _disk_rates(self, seconds: float) -> dict[str, Any]:
         if not hasattr(self._process, "io_counters"):  # macOS

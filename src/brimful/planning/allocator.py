@@ -1,5 +1,4 @@
-"""What PyTorch's CUDA caching allocator would reserve for a series of allocations: a model of it,
-block by block.
+"""A model of PyTorch's CUDA caching allocator: the memory that it reserves for a series of allocations.
 
 A request is rounded up and cut from the smallest free block that is large enough; without one, a
 new segment is asked of the device. Freed blocks join their free neighbours and stay reserved. With
@@ -28,15 +27,16 @@ from brimful.base.units import MIB, format_bytes
 from brimful.planning.memory_pool import MemoryBlock, Pool
 from brimful.planning.plain_replay import Integers, replay_plain
 
-MIN_BLOCK_BYTES = 512  # kMinBlockSize: every block is a multiple
-SMALL_LIMIT_BYTES = MIB  # kSmallSize: the largest block of the small pool
-SMALL_SEGMENT_BYTES = (
-    2 * MIB
-)  # kSmallBuffer: a segment, or an expandable segment's page, of the small pool
-OWN_SEGMENT_FROM_BYTES = (
-    10 * MIB
-)  # kMinLargeAlloc: from here on a block gets a segment of its own size
-OWN_SEGMENT_STEP_BYTES = 2 * MIB  # kRoundLarge: own segments are a multiple
+MIN_BLOCK_BYTES = 512
+"""kMinBlockSize: every block is a multiple."""
+SMALL_LIMIT_BYTES = MIB
+"""kSmallSize: the largest block of the small pool."""
+SMALL_SEGMENT_BYTES = 2 * MIB
+"""kSmallBuffer: a segment of the small pool, or a page of its expandable segment."""
+OWN_SEGMENT_FROM_BYTES = 10 * MIB
+"""kMinLargeAlloc: blocks from this size on get a segment of their own size."""
+OWN_SEGMENT_STEP_BYTES = 2 * MIB
+"""kRoundLarge: segments of one block are a multiple."""
 
 _ADDRESS_SPACE_PAGES = 1 << 24
 
@@ -183,7 +183,7 @@ class CachingAllocator:
         return block.address
 
     def free(self, handle: int) -> None:
-        """Give back what `malloc` returned; 0 is nothing.
+        """Free the allocation with a handle from `malloc`; 0 is nothing.
 
         Raises:
             ValueError: the handle is not in use.
@@ -199,7 +199,7 @@ class CachingAllocator:
         block.pool.insert(block.pool.coalesce(block))
 
     def empty_cache(self) -> None:
-        """Give every wholly free segment, or page, back to the device."""
+        """Return every wholly free segment or page to the device."""
         for pool in (self._large, self._small):
             for _, address in tuple(pool.free):
                 block = pool.blocks[address]
@@ -209,7 +209,7 @@ class CachingAllocator:
                     self._release(block)
 
     def segments(self) -> list[Segment]:
-        """What is reserved, by address."""
+        """Return the reserved segments by address."""
         made: list[Segment] = []
         for start in (*self._small.blocks.values(), *self._large.blocks.values()):
             if not start.mapped or (start.previous is not None and start.previous.mapped):
@@ -230,7 +230,7 @@ class CachingAllocator:
         return sorted(made, key=lambda segment: segment.address)
 
     def _cached(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
-        """The best free block, taken off its list."""
+        """Take the best free block from its list and return it."""
         free, split_bytes = pool.free, self.settings.max_split_size_bytes
         index = bisect_left(free, (block_bytes, 0))
         if index == len(free):
@@ -388,7 +388,7 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a series of births and deaths took. Events are counted from 0; the first that reached a
+    """The memory of a series of allocations and frees. Events are counted from 0; the first that reached a
     peak is named.
 
     Attributes:
@@ -411,7 +411,7 @@ class Usage:
 
 
 def replay(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -> Usage:
-    """Allocate and free as storages are born and die.
+    """Replay a series of allocations and frees.
 
     Args:
         events_E: +(i+1): storage i is born; -(i+1): it dies.

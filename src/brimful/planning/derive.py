@@ -102,22 +102,27 @@ def derive_with_memory(
         model=facts.model,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
-    found = search(
+    result = search(
         prepared, tracer, facts.rates, total_steps, factor=(facts.correction or Correction()).factor
     )
-    footprint = found.memory.at(found.taken.micro_batch)
-    plan = _plan(prepared, facts, found, footprint, total_steps)
-    return Derived(plan, footprint, found.largest, prepared, found.memory)
+    footprint = result.memory.at(result.taken.micro_batch)
+    plan = _plan(prepared, facts, result, footprint, total_steps)
+    return Derived(plan, footprint, result.largest, prepared, result.memory)
 
 
 def _plan(
     prepared: Prepared,
     facts: Facts,
-    found: SearchResult,
+    result: SearchResult,
     footprint: Footprint,
     total_steps: int | None,
 ) -> Plan:
-    recipe, device, choices, taken = prepared.recipe, prepared.device, prepared.choices, found.taken
+    recipe, device, choices, taken = (
+        prepared.recipe,
+        prepared.device,
+        prepared.choices,
+        result.taken,
+    )
     predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken)
     terms = dict(footprint.terms)
     if device.kind != "cpu":
@@ -138,11 +143,11 @@ def _plan(
         device=device.to_json(),
         choices=(
             choices["precision"],
-            found.choices["micro_batch"],
-            found.choices["compile"],
+            result.choices["micro_batch"],
+            result.choices["compile"],
             choices["loss_chunk"],
             choices["attention"],
-            found.choices["recompute"],
+            result.choices["recompute"],
             choices["optimizer"],
             choices["loader_workers"],
             choices["packing"],

@@ -126,11 +126,11 @@ def _adam(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
 
 def _length(recipe: Recipe, ratio: float, changes: Iterable[str]) -> dict[str, str]:
     """Warm-up and training over as many tokens as before; a share of the steps stays one."""
-    found = {}
+    values = {}
     if recipe.optimizer.warmup >= 1:
-        found["optimizer.warmup"] = str(max(1, round(recipe.optimizer.warmup / ratio)))
+        values["optimizer.warmup"] = str(max(1, round(recipe.optimizer.warmup / ratio)))
     if recipe.training.steps is not None and not any(
         key.startswith("training.") for key in changes
     ):
-        found["training.steps"] = str(max(1, round(recipe.training.steps / ratio)))
-    return found
+        values["training.steps"] = str(max(1, round(recipe.training.steps / ratio)))
+    return values

@@ -1,4 +1,4 @@
-"""From a recipe and what the plan decides to the step that is traced."""
+"""The step to trace, from a recipe and the choices of a plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ get_text_config.
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What planning needs to know of a model.
+    """Facts about a model that planning needs.
 
     Attributes:
         config: Values of its transformers config, `model_type` among them.
@@ -41,7 +41,7 @@ class ModelFacts:
 
     @property
     def attends_both_sides(self) -> bool:
-        """Whether every position sees those behind it."""
+        """Whether every position attends to later ones."""
         # Only asked of classifiers.
         from transformers.models.auto import modeling_auto  # noqa: PLC0415
 
@@ -120,21 +120,21 @@ def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelF
 
 def _text_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
     nested = [part for name in TEXT_PARTS if isinstance(part := values.get(name), Mapping)]
-    found = next(
+    text = next(
         (part for part in (*nested, values) if part.get("vocab_size") and part.get("model_type")),
         None,
     )
-    if found is None:
+    if text is None:
         raise PlanError(
             f"the config of model_type {values.get('model_type')!r} does not say how large its"
             " vocabulary is. Add its vocab_size."
         )
-    if found is not values and not catalog.has_head(str(found["model_type"])):
+    if text is not values and not catalog.has_head(str(text["model_type"])):
         raise PlanError(
-            f"the text part of model_type {values.get('model_type')!r} ({found['model_type']!r}) is"
+            f"the text part of model_type {values.get('model_type')!r} ({text['model_type']!r}) is"
             " no model by itself, so it cannot be planned."
         )
-    return found
+    return text
 
 
 def _refuse_long_sequences(recipe: Recipe, context: int | None) -> None:
@@ -221,7 +221,7 @@ def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:
 
 
 def lora_of(recipe: Recipe) -> Lora | None:
-    """The recipe's adapters as the trace takes them."""
+    """Return the recipe's adapters for the traced step."""
     if recipe.adapter is None:
         return None
     return Lora(

@@ -257,13 +257,15 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     highest = prepared.recipe.effective_batch
     as_it_is = prepared.memory(tracer, recompute=recomputes)
     one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
-    found = []
+    helpful = []
     for name, change, override, other, changes in _candidates(prepared, recomputes):
         memory = other.memory(tracer, **{"recompute": recomputes, **changes})
         remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest))
         if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
-            found.append(remedy)
-    return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
+            helpful.append(remedy)
+    return tuple(
+        sorted(helpful, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value))
+    )
 
 
 def _candidates(

@@ -1,4 +1,4 @@
-"""What planning found out about a recipe on a device, as it is shown and written."""
+"""The result of planning a recipe on a device, to show and to write."""
 
 from dataclasses import dataclass
 from typing import Any

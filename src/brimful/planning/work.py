@@ -345,12 +345,12 @@ def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
         longer.only(~longer_outside_W),
     )
     for name in ("flop_W", "bytes_W", "launches_W"):
-        expected, found = (
+        expected, actual = (
             float(np.dot(getattr(each, name), each.repeats_W)) for each in (inside, longer_inside)
         )
-        if abs(expected - found) > 1e-9 * found:
+        if abs(expected - actual) > 1e-9 * actual:
             raise IrregularWork(
-                f"one block more does {found:.0f} in place of {expected:.0f} ({name})"
+                f"one block more does {actual:.0f} in place of {expected:.0f} ({name})"
             )
     growth = np.zeros((len(COUNTS), len(short)), np.int64)
     growth[:, outside_W] = other.counts() - one.counts()
