@@ -12,7 +12,7 @@ from brimful.report.drawing import INK, SERIES, Drawing
 from brimful.report.quantities import format_quantity
 
 MOST_PARTS = len(SERIES)
-"""As many as there are colours; what is left is one part."""
+"""As many as there are colours; the rest is one part."""
 BAR_WIDTH, BAR_HEIGHT = 820, 64
 """Points of a figure, for each bar."""
 
@@ -60,14 +60,13 @@ def share_text(share: float) -> str:
 def parts(
     terms: Sequence[tuple[str, float]], unit: str, places: Sequence[int] | None = None
 ) -> list[Part]:
-    """Parts in the order given, from the names and sizes of `terms`; beyond `MOST_PARTS` the last
-    are one.
+    """Return the parts of a whole in the given order; beyond `MOST_PARTS` the last are added up.
 
     Args:
         terms: (what, size above zero).
-        unit: How the name of such a quantity ends, such as "bytes" or "step_time_s": sizes print by
-            it.
-        places: Of their colours, for parts that have the same one in several bars.
+        unit: The ending of such a quantity's name, such as "bytes" or "step_time_s", by which sizes
+            print.
+        places: Places of their colours, for parts with the same colour in several bars.
     """
     shown = list(terms)
     if len(shown) > MOST_PARTS:
@@ -76,43 +75,41 @@ def parts(
             ("Everything else", sum(size for _, size in shown[MOST_PARTS - 1 :])),
         ]
     total = sum(size for _, size in shown)
+    if not total:
+        return []
     colours = range(len(shown)) if places is None else places
-    return (
-        [
-            Part(name, size, size / total, format_quantity(unit, size), place)
-            for place, (name, size) in zip(colours, shown, strict=False)
-        ]
-        if total
-        else []
-    )
+    return [
+        Part(name, size, size / total, format_quantity(unit, size), place)
+        for place, (name, size) in zip(colours, shown, strict=False)
+    ]
 
 
 def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]) -> Drawing:
-    """A figure of named bars, each as long as the others; parts of one name have one colour."""
-    told = "; ".join(
-        f"{name}: {', '.join(f'{part.name} {part.text}' for part in found)}" for name, found in bars
-    )
-    names: dict[str, str] = {}
-    for _, found in bars:
-        for part in found:
-            names.setdefault(part.name, part.colour)
+    """Return a figure of named bars, each as long as the others; parts of one name have one
+    colour.
+    """
+    texts, colours = [], {}
+    for name, terms in bars:
+        texts.append(f"{name}: {', '.join(f'{part.name} {part.text}' for part in terms)}")
+        colours.update({part.name: part.colour for part in terms if part.name not in colours})
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for row, (_, found) in enumerate(bars):
-            _draw_bar(axes, len(bars) - 1 - row, found)
+        for row, (_, terms) in enumerate(reversed(bars)):
+            _draw_bar(axes, row, terms)
         axes.set(xlim=(0, 1), ylim=(-0.6, len(bars) - 0.4), xticks=[], yticks=range(len(bars)))
         axes.set_yticklabels([name for name, _ in reversed(bars)], color=INK)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
 
-    legend = tuple((colour, name) for name, colour in names.items())
-    return Drawing(key, title, told, (BAR_WIDTH, 40 + BAR_HEIGHT * len(bars)), draw, legend=legend)
+    size = (BAR_WIDTH, 40 + BAR_HEIGHT * len(bars))
+    legend = tuple((colour, name) for name, colour in colours.items())
+    return Drawing(key, title, "; ".join(texts), size, draw, legend=legend)
 
 
-def _draw_bar(axes: Axes, y: float, found: Sequence[Part]) -> None:
+def _draw_bar(axes: Axes, y: float, terms: Sequence[Part]) -> None:
     left = 0.0
-    for part in found:
+    for part in terms:
         axes.barh(y, part.share, left=left, color=part.colour, height=0.55)
         if part.share >= 0.09:
             axes.text(

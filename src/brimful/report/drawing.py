@@ -46,7 +46,7 @@ VARIABLES = {
 for them.
 """
 AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK, PAGE, *SERIES = VARIABLES
-"""SERIES: parts of a whole, told apart by their order as well, which is that of the key beside."""
+"""SERIES: parts of a whole, in the order of the key beside them."""
 POINTS_PER_INCH = 72
 FILE_DPI, FILE_PAD = 200, 8
 """Dots per inch of a PNG, and points around what is drawn."""
@@ -78,26 +78,26 @@ FALLBACKS = (
     "Malgun Gothic",
     "Segoe UI Symbol",
 )
-"""Fonts with letters that it lacks, as Linux, macOS and Windows have them; those that are installed
-are asked in this order.
+"""Fonts of Linux, macOS and Windows for letters that it lacks; matplotlib tries the installed ones in
+this order.
 """
 NO_GLYPH = "Glyph .* missing from|Matplotlib currently does not support"
-"""What matplotlib warns of, with the place in its own source, where no font has a letter."""
+"""How matplotlib's warnings about letters without a font begin."""
 _LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is drawn when it is asked for.
+    """A figure that is drawn when its SVG or its files are requested.
 
     Attributes:
-        key: Names its files, and keeps the ids inside it apart from those of others on the page.
-        title: Above it, on the page by the page itself.
+        key: The name of its files, and the prefix of the ids inside its SVG.
+        title: Stands above it; a page writes it itself.
         description: Its text alternative.
-        size: Width and height in points, of the page's full width or of a part of it.
-        draw: On an empty figure.
-        phone_size: Of a phone, where that is another shape.
-        legend: Colours and what they stand for, below it in a file; a page has its own key.
+        size: Width and height in points.
+        draw: Draws on an empty figure.
+        phone_size: Width and height for a phone, where it has another shape there.
+        legend: Colours and their meanings, below it in a file; a page has its own key.
     """
 
     key: str
@@ -247,7 +247,7 @@ def _letters() -> frozenset[int]:
 
 def _has_all_letters(figure: Figure) -> bool:
     """Of a figure that was drawn before."""
-    texts = [found.get_text() for found in figure.findobj(Text) if isinstance(found, Text)]
+    texts = [each.get_text() for each in figure.findobj(Text) if isinstance(each, Text)]
     return {ord(letter) for text in texts for letter in text if not letter.isspace()} <= _letters()
 
 
@@ -263,7 +263,7 @@ def _as_element(document: str, key: str, description: str) -> str:
         r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL
     )
     svg = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', svg)
-    svg = re.sub(r'url\(#|href="#', lambda found: f"{found[0]}{key}-", svg)
+    svg = re.sub(r'url\(#|href="#', lambda match: f"{match[0]}{key}-", svg)
     svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font, sans-serif)", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")

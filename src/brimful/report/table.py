@@ -86,8 +86,8 @@ class Table:
 
 def table_of(columns: Sequence[str], rows: Iterable[Row]) -> Table | None:
     """A table of these rows; None without any."""
-    found = tuple(rows)
-    return Table(tuple(columns), found) if found else None
+    kept = tuple(rows)
+    return Table(tuple(columns), kept) if kept else None
 
 
 def text_of(cell: object) -> str:

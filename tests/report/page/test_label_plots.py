@@ -10,7 +10,8 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from brimful.report.drawing import VARIABLES
-from brimful.report.page.label_plots import PREFIX, Picture, curves_of, label_pictures, short
+from brimful.report.page.label_axes import PREFIX, Picture, short
+from brimful.report.page.label_plots import label_pictures
 from brimful.runs.parsing import parse
 from brimful.runs.scores import LabelScore
 
@@ -197,36 +198,6 @@ def test_the_same_scores_draw_the_same_bytes(label_score: MakeScore) -> None:
     assert [each.drawing.wide for each in pictures_of(score)] == [
         each.drawing.wide for each in pictures_of(score)
     ]
-
-
-def test_curves_of_more_labels_than_can_be_told_apart_are_not_drawn() -> None:
-    points = [[0.0, 0.0], [1.0, 1.0]]
-    assert (
-        len(
-            curves_of(
-                parse(
-                    LabelScore,
-                    {
-                        "curves": {
-                            "by_label": {str(number): {"roc": points} for number in range(12)}
-                        }
-                    },
-                ),
-                "roc",
-            )
-        )
-        == 12
-    )
-    assert (
-        curves_of(
-            parse(
-                LabelScore,
-                {"curves": {"by_label": {str(number): {"roc": points} for number in range(13)}}},
-            ),
-            "roc",
-        )
-        == []
-    )
 
 
 def test_counts_and_shares_that_cannot_be_are_left_out(label_score: MakeScore) -> None:

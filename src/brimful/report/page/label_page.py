@@ -19,7 +19,8 @@ from brimful.report.labels import (
     names_in_words,
     other_splits_table,
 )
-from brimful.report.page.label_plots import Picture, label_pictures
+from brimful.report.page.label_axes import Picture
+from brimful.report.page.label_plots import label_pictures
 from brimful.report.table import Table
 from brimful.runs import RunFolder
 
