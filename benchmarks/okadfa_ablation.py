@@ -22,6 +22,8 @@ from rich.console import Console  # noqa: E402 - the environment comes before to
 
 from brimful.base.rundir import read_journal, read_json  # noqa: E402
 from brimful.chains import pipeline, study  # noqa: E402
+from brimful.chains.study_folder import claim  # noqa: E402
+from brimful.chains.study_members import Member, train_and_score  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from brimful.runs.files import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
@@ -33,7 +35,7 @@ ONE = "member="
 def main() -> None:
     """Run the study and keep its table and its tests."""
     recipe = load("okadfa-ablation", sys.argv[1:])
-    study.claim(pipeline.folder_of(recipe), recipe)
+    claim(pipeline.folder_of(recipe), recipe)
     for number in range(len(study.members(recipe))):
         subprocess.run([sys.executable, __file__, *sys.argv[1:], f"{ONE}{number}"], check=True)
     study.run_study(recipe, Console(width=200))
@@ -50,7 +52,7 @@ def main() -> None:
     print(f"record: {write_record('okadfa_ablation', values)}")
 
 
-def of_run(member: study.Member) -> dict[str, Any]:
+def of_run(member: Member) -> dict[str, Any]:
     """What the means hide: one run's loss, gradient norms before clipping after the warm-up, and
     what was found inside its layers.
     """
@@ -72,9 +74,7 @@ def of_run(member: study.Member) -> dict[str, Any]:
 
 def make_one(overrides: list[str], number: int) -> None:
     """Train and score one member of the study."""
-    study.train_and_score(
-        study.members(load("okadfa-ablation", overrides))[number], Console(width=120)
-    )
+    train_and_score(study.members(load("okadfa-ablation", overrides))[number], Console(width=120))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
-from brimful.chains import rounds, sampling
+from brimful.chains import rounds, sampling, sampling_session
+from brimful.chains.sampling_questions import gather_questions
 from brimful.data.tokenizer import train_tokenizer
 from brimful.generation.author import Author, tuned_author
 from brimful.generation.engine import Engine
@@ -100,9 +101,9 @@ class Chain:
         """Into a folder of its own, by the tuned student."""
         recipe = self.recipe(*overrides)
         load_author = author or (lambda: tuned_author(self.folder / "sft", CPU))
-        material = sampling.gather_questions(recipe)
+        questions = gather_questions(recipe)
         return sampling.draw(
-            recipe, material, load_author, folder, _console(), seed=3, author_id="student"
+            recipe, questions, load_author, folder, _console(), seed=3, author_id="student"
         )
 
 
@@ -241,7 +242,7 @@ def test_the_same_command_again_does_nothing_over(
         for path in [*chain.folder.rglob("*.safetensors"), *chain.folder.rglob("samples.jsonl")]
     }
     monkeypatch.setattr(
-        sampling, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
+        sampling_session, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
     )
     rounds.run_rounds(chain.recipe(), _console())
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -249,7 +250,7 @@ def test_the_same_command_again_does_nothing_over(
 
 def test_fresh_leaves_what_is_finished(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sampling, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
+        sampling_session, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
     )
     before = (chain.folder / "sft" / "run.json").stat().st_mtime_ns
     assert rounds.sample(chain.recipe(), _console(), fresh=True) == chain.folder / "samples-1"
@@ -373,7 +374,7 @@ def test_more_may_be_kept_of_what_is_drawn_without_drawing_again(
 ) -> None:
     few = chain.draw(tmp_path / "samples")["statistics"]["fates"]["kept"]
     monkeypatch.setattr(
-        sampling, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
+        sampling_session, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
     )
     assert (
         chain.draw(tmp_path / "samples", "rft.keep_per_prompt=6")["statistics"]["fates"]["kept"]
@@ -466,10 +467,10 @@ def test_questions_and_demonstrations_that_the_evaluation_asks_are_left_out(
         "evaluation.tasks=[unit-conversion-guide]",
         f"evaluation.data={{unit-conversion-guide: {guide}}}",
     )
-    asked = {question.text for question in sampling.gather_questions(recipe).questions.asked}
+    asked = {question.text for question in gather_questions(recipe).questions.asked}
     assert asked
     assert not asked & {text for text, _ in scored}
-    foreign = sampling.gather_questions(chain.recipe("evaluation.tasks=[lm-eval:gsm8k]")).notes
+    foreign = gather_questions(chain.recipe("evaluation.tasks=[lm-eval:gsm8k]")).notes
     assert foreign == (
         (
             "what lm-eval:gsm8k asks is not known here, so questions and samples are not compared"

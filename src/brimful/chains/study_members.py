@@ -1,0 +1,77 @@
+"""The runs of a study: each is trained and scored like a run of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from brimful.base.console import console_printer
+from brimful.chains import pipeline
+from brimful.chains.score_files import is_scored
+from brimful.chains.scoring import evaluate, evaluate_rest
+from brimful.mirror.opening import catch_up
+from brimful.recipe import BASE, Recipe
+from brimful.training.admission import status_of
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a study.
+
+    Attributes:
+        variant: Its name in the recipe.
+        recipe: The recipe with the variant's changes and a seed, in a folder of its own inside the
+            study's.
+    """
+
+    variant: str
+    recipe: Recipe
+
+    @property
+    def folder(self) -> Path:
+        return Path(str(self.recipe.run.folder)) / self.recipe.run_name
+
+
+def train_and_score(
+    member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> None:
+    """Train a member, or continue it, and make the scores that its recipe asks for and that it
+    does not have yet.
+
+    Raises:
+        BrimfulError: as training and evaluation do.
+    """
+    trained = train_member(member, console, fresh=fresh, accept=accept)
+    if trained.trained_now:
+        evaluate(trained.folder, console)
+    else:
+        evaluate_rest(trained.folder, trained.folder, member.recipe, console)
+    catch_up(member.recipe, trained.folder, console_printer(console))
+
+
+def train_member(
+    member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> pipeline.Run:
+    """Train a member as `pipeline.train` does; `fresh` leaves a finished one as it is.
+
+    Raises:
+        BrimfulError: as training does.
+    """
+    return pipeline.train(
+        member.recipe,
+        console,
+        fresh=fresh and status_of(member.folder) != "finished",
+        accept=accept,
+    )
+
+
+def score_base(done: Sequence[Member], folder: Path, console: Console) -> Path:
+    """Score the model that the members were tuned from, into a folder of its own, and return
+    that folder.
+    """
+    plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
+    if not is_scored(folder / BASE, plainest.recipe):
+        console.rule("base, untuned")
+        evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console)
+    return folder / BASE
