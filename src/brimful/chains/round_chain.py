@@ -129,7 +129,7 @@ class RoundChain:
         files = [folder / TRAINING_FILE for folder in samples]
         if rft_of(self.recipe).with_demonstrations or not samples:
             files.insert(0, self.folder / DEMONSTRATIONS_FILE)
-        changes = {
+        changes: dict[str, Any] = {
             "path": [str(file.resolve()) for file in files],
             "format": "prompt",
             "columns": {},
