@@ -242,7 +242,7 @@ class SamplingSession:
         if question is None or not sample.is_correct:
             return replace(sample, contaminated_by=None)
         match = self._questions.held_out.find(question.text, sample.completion)
-        return replace(sample, contaminated_by=match and match.evaluation_id)
+        return replace(sample, contaminated_by=None if match is None else match.evaluation_id)
 
     def _state(self, running: int) -> SamplingState:
         drawn = self._drawing.drawn
