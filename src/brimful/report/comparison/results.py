@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -208,18 +208,13 @@ def _of_loss(run: RunFolder) -> _Likelihood:
     if run.kind.fills_masks:
         name, unit = MASKED_LOSS, "nats/masked token"
     command, score = _scoring_command(run), run.scores.likelihood.get("validation")
-    if score is None and not run.scores.likelihood:
-        best = min(
-            (each for each in run.evaluations if each.loss is not None),
-            key=lambda each: math.inf if each.minimized is None else each.minimized,
-            default=None,
+    best = None if run.scores.likelihood else _best_while_training(run)
+    if best is not None:
+        note = (
+            f"the validation loss of {run.name} is the best while training; {command} scores the"
+            " whole split"
         )
-        if best is not None and best.loss is not None and best.split == "validation":
-            note = (
-                f"the validation loss of {run.name} is the best while training; {command} scores the"
-                " whole split"
-            )
-            return _Likelihood({name: Figure(best.loss, unit, best.loss_interval)}, {}, (note,))
+        return _Likelihood({name: replace(best, unit=unit)}, {}, (note,))
     if score is None or score.loss is None:
         return _Likelihood({}, {}, (f"{run.name} has no validation loss: {command} makes one",))
     figures = {name: Figure(score.loss, unit, score.loss_interval, score.windows)}
@@ -227,12 +222,26 @@ def _of_loss(run: RunFolder) -> _Likelihood:
     if nats is None:
         note = f"{run.name} has a validation loss but not that of each window: {command} makes them"
         return _Likelihood(figures, {}, (note,))
-    conditions = {key: run.data.fingerprints.get(key) for key in ("data", "tokenizer")} | {
-        key: score.values[key] for key in _CONDITIONS_OF_LOSS if key in score.values
+    conditions: dict[str, object] = {
+        key: run.data.fingerprints.get(key) for key in ("data", "tokenizer")
     }
+    conditions |= {key: score.values[key] for key in _CONDITIONS_OF_LOSS if key in score.values}
     version = ", ".join(f"{key} {value}" for key, value in conditions.items())
     ids = (f"{place} of {tokens} tokens" for place, tokens in enumerate(nats.tokens_N.tolist()))
     return _Likelihood(figures, {name: _examples(nats, ids, version)})
+
+
+def _best_while_training(run: RunFolder) -> Figure | None:
+    """Return the loss of the best evaluation while training, if it was on validation."""
+    scored = [each for each in run.evaluations if each.loss is not None]
+    best = min(
+        scored,
+        key=lambda each: math.inf if each.minimized is None else each.minimized,
+        default=None,
+    )
+    if best is None or best.loss is None or best.split != "validation":
+        return None
+    return Figure(best.loss, interval=best.loss_interval)
 
 
 def _examples(nats: Nats, ids: Iterable[str], version: str) -> Examples:
