@@ -22,7 +22,7 @@ from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
 from brimful.runs import RunFolder, read_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
-from brimful.runs.scores import Scores
+from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _mistakes(scores: Scores) -> list[Json]:
+def _mistakes(scores: RunScores) -> list[Json]:
     """Return the most confident mistakes of the split that the classifier is judged by."""
     split = main_split(scores)
     examples = []

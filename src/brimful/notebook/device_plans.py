@@ -66,7 +66,7 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remedy:
+class MemorySaving:
     """A change that takes less memory."""
 
     name: str
@@ -88,7 +88,7 @@ class DevicePlan:
     plan: Plan | None
     reason: str
     memory: MemoryNeed
-    remedies: tuple[Remedy, ...] = field(default=())
+    remedies: tuple[MemorySaving, ...] = field(default=())
 
     @property
     def fits(self) -> bool:

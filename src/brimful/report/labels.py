@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from brimful.base.rundir import finite
 from brimful.report.quantities import format_number, listed
 from brimful.report.table import Cell, Interval, Table, table_of
-from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, Scores
+from brimful.runs.scores import LabelMetrics, LabelScore, MetricValue, RunScores
 
 NOT_KNOWN, NOTHING = "-", Cell(None)
 MOST_TEXTS = 1e12
@@ -77,7 +77,7 @@ class LabelMetric:
     repeated: Cell
 
 
-def main_split(scores: Scores) -> str | None:
+def main_split(scores: RunScores) -> str | None:
     """Return the split that a classifier is judged by: test, which nothing was chosen on, where
     there is one; None where no split was scored.
     """
@@ -407,7 +407,7 @@ def mistake_table(score: LabelScore, most_characters: int) -> Table | None:
     return table_of(("Text", "Label", "Given", "With"), rows)
 
 
-def verdict(scores: Scores) -> str:
+def verdict(scores: RunScores) -> str:
     """Return the result in one sentence: the main metric with its interval, two others, and the
     floor; "" where nothing was scored.
     """

@@ -7,7 +7,7 @@ from brimful.report.quantities import label
 from brimful.report.table import Interval
 from brimful.runs import RunFolder
 from brimful.runs.records import EvaluationRecord
-from brimful.runs.scores import Baseline, LikelihoodScore
+from brimful.runs.scores import BaselineScore, LikelihoodScore
 
 BASELINE_NAMES = {"uniform": "Uniform guess", "unigram": "Unigram", "bigram": "Bigram"}
 
@@ -76,7 +76,7 @@ def baselines_of(score: LikelihoodScore) -> list[SplitScore]:
     return _named(score.baselines, ratio)
 
 
-def _named(records: Mapping[str, Baseline], ratio: float | None = None) -> list[SplitScore]:
+def _named(records: Mapping[str, BaselineScore], ratio: float | None = None) -> list[SplitScore]:
     scores = []
     for name, each in records.items():
         bits = each.bits_per_byte

@@ -9,7 +9,7 @@ from brimful.evaluation.metric import of_kind, split_kind
 from brimful.report.comparison.results import CONDITIONS
 from brimful.report.table import Cell, Table, table_of
 from brimful.runs.scores import MetricValue
-from brimful.runs.tasks import TaskAnswer, TaskEvaluations, TaskSummary
+from brimful.runs.tasks import RecordedAnswer, TaskEvaluations, TaskSummary
 
 SIDE_METRICS = ("length", "unended")
 """Metrics that describe answers but not how good they are."""
@@ -228,11 +228,11 @@ def _answer_sets(
     ]
 
 
-def _merged(answers_of_tasks: Sequence[Sequence[TaskAnswer]]) -> dict[str, TaskAnswer]:
+def _merged(answers_of_tasks: Sequence[Sequence[RecordedAnswer]]) -> dict[str, RecordedAnswer]:
     """Return one answer by example, with the scores of all tasks (the first's where two have one
     name) and the first error that one of them names.
     """
-    merged: dict[str, TaskAnswer] = {}
+    merged: dict[str, RecordedAnswer] = {}
     for answers in answers_of_tasks:
         for each in answers:
             first = merged.get(each.id, each)
@@ -246,11 +246,11 @@ def _merged(answers_of_tasks: Sequence[Sequence[TaskAnswer]]) -> dict[str, TaskA
     return merged
 
 
-def _quality(answer: TaskAnswer, metrics: Sequence[str]) -> tuple[bool, float]:
+def _quality(answer: RecordedAnswer, metrics: Sequence[str]) -> tuple[bool, float]:
     return not answer.error, sum(answer.scores.get(name, 0.0) for name in metrics)
 
 
-def _best_and_worst(ranked: list[TaskAnswer]) -> list[TaskAnswer]:
+def _best_and_worst(ranked: list[RecordedAnswer]) -> list[RecordedAnswer]:
     """Return the first and the last few; of the worst, those that failed in different ways before
     others.
     """
@@ -263,7 +263,7 @@ def _best_and_worst(ranked: list[TaskAnswer]) -> list[TaskAnswer]:
     return [*ranked[:MAX_SHOWN], *[*different, *others][:MAX_SHOWN]]
 
 
-def _answer_view(answer: TaskAnswer, earlier: TaskAnswer | None) -> AnswerView:
+def _answer_view(answer: RecordedAnswer, earlier: RecordedAnswer | None) -> AnswerView:
     scores = ", ".join(f"{name} {value:.3g}" for name, value in answer.scores.items())
     view = AnswerView(
         answer.id,
@@ -281,7 +281,7 @@ def _answer_view(answer: TaskAnswer, earlier: TaskAnswer | None) -> AnswerView:
     )
 
 
-def _verdict(answer: TaskAnswer) -> tuple[str, bool]:
+def _verdict(answer: RecordedAnswer) -> tuple[str, bool]:
     """What the answer was judged to be, and whether that is good."""
     status, error = answer.status, answer.error
     if error or status not in {"", "passed", "correct"}:

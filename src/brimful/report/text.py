@@ -13,7 +13,7 @@ from brimful.report.table import aligned
 from brimful.report.tasks import metric_cell
 from brimful.runs import read_run
 from brimful.runs.parsing import Bounds, mapping, parse
-from brimful.runs.scores import Baseline, LayerFacts, LikelihoodScore, MetricValue, read_scores
+from brimful.runs.scores import BaselineScore, LayerFacts, LikelihoodScore, MetricValue, read_scores
 from brimful.runs.tasks import TaskSummary
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _score_lines(split: str, score: LikelihoodScore) -> list[str]:
     ]
 
 
-def _baseline_line(name: str, baseline: Baseline) -> str:
+def _baseline_line(name: str, baseline: BaselineScore) -> str:
     loss, bits = _number(baseline.loss), _number(baseline.bits_per_byte)
     return f"  {name} baseline: {loss} nats/token, {bits} bits/byte"
 

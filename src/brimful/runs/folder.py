@@ -39,7 +39,7 @@ from brimful.runs.records import (
     StepRecord,
     read_record,
 )
-from brimful.runs.scores import Scores, read_scores
+from brimful.runs.scores import RunScores, read_scores
 from brimful.runs.sessions import Session, sessions_of
 from brimful.runs.tasks import TaskEvaluations, read_evaluations
 
@@ -65,7 +65,7 @@ class RunFolder:
     plan: Plan | None
     environment: EnvironmentFacts
     data: DataFacts
-    scores: Scores
+    scores: RunScores
     records: tuple[Record, ...]
     samples: tuple[SampledText, ...]
     monitored: Monitored

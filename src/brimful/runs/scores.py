@@ -43,7 +43,7 @@ class MetricValue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
+class BaselineScore:
     """What counting alone reaches on the same tokens."""
 
     loss: float | None = None
@@ -80,12 +80,12 @@ class LikelihoodScore:
     stride: int | None = None
     seconds: float | None = None
     tokens_per_second: float | None = None
-    baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Threshold:
+class ChosenThreshold:
     """From which probability on a label is given.
 
     Attributes:
@@ -152,7 +152,7 @@ class LabelCurves(RankingCurves):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor:
+class FloorScore:
     """A simple model beside the classifier, trained on the same texts.
 
     Attributes:
@@ -205,11 +205,11 @@ class LabelScore:
     loss: float | None = None
     loss_interval: Bounds | None = None
     temperature: float | None = None
-    threshold: Threshold = Threshold()
+    threshold: ChosenThreshold = ChosenThreshold()
     metrics: Mapping[str, MetricValue] = field(default_factory=dict)
     metrics_at_half: Mapping[str, MetricValue] = field(default_factory=dict)
     metrics_with_repeated: Mapping[str, MetricValue] = field(default_factory=dict)
-    floor: Floor = Floor()
+    floor: FloorScore = FloorScore()
     by_label: Mapping[str, LabelMetrics] = field(default_factory=dict)
     confusion: Counts | Mapping[str, Counts] = ()
     curves: LabelCurves = LabelCurves()
@@ -217,7 +217,7 @@ class LabelScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Segment:
+class AlignedSegment:
     """How well feedback replaces the gradient of a part of the model."""
 
     name: str = ""
@@ -228,15 +228,15 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alignment:
+class FeedbackAlignment:
     """The gradient by feedback beside that by backpropagation."""
 
     mean_cosine: float | None = None
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[AlignedSegment, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionLayer:
+class LayerAttention:
     """What the attention of one layer adds, and how near kernel attention is to softmax."""
 
     name: str = ""
@@ -256,7 +256,7 @@ class Attention:
     mean_cosine: float | None = None
     mean_violation: float | None = None
     dead: tuple[str, ...] = ()
-    layers: tuple[AttentionLayer, ...] = ()
+    layers: tuple[LayerAttention, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,12 +264,12 @@ class LayerFacts:
     """What was measured inside the model, on `tokens` held-out tokens."""
 
     tokens: float | None = None
-    alignment: Alignment = Alignment()
+    alignment: FeedbackAlignment = FeedbackAlignment()
     attention: Attention = Attention()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
+class RunScores:
     """The final scores of a run.
 
     Attributes:
@@ -281,15 +281,15 @@ class Scores:
 
     likelihood: Mapping[str, LikelihoodScore] = field(default_factory=dict)
     labels: Mapping[str, LabelScore] = field(default_factory=dict)
-    baselines: Mapping[str, Baseline] = field(default_factory=dict)
+    baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
     layers: LayerFacts = LayerFacts()
 
 
-def read_scores(values: Json) -> Scores:
+def read_scores(values: Json) -> RunScores:
     """Return the scores that scores.json holds."""
     splits = {name: values[name] for name in ordered_splits(values) if name != BASELINES}
     records = {name: each for name, each in splits.items() if isinstance(each, dict)}
-    return Scores(
+    return RunScores(
         likelihood={
             name: read_likelihood(each)
             for name, each in records.items()
@@ -300,7 +300,7 @@ def read_scores(values: Json) -> Scores:
             for name, each in records.items()
             if each.get("kind") == LABELS
         },
-        baselines=parse_value(Mapping[str, Baseline], values.get(BASELINES)) or {},
+        baselines=parse_value(Mapping[str, BaselineScore], values.get(BASELINES)) or {},
         layers=parse(LayerFacts, mapping(values.get(LAYERS))),
     )
 

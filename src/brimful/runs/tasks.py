@@ -42,7 +42,7 @@ class TaskSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskAnswer:
+class RecordedAnswer:
     """The model's answer to one example; of several samples the first, with the mean scores.
 
     Attributes:
@@ -73,7 +73,7 @@ class TaskEvaluations:
     """
 
     summaries: Mapping[str, TaskSummary] = field(default_factory=dict)
-    answers: Mapping[str, tuple[TaskAnswer, ...]] = field(default_factory=dict)
+    answers: Mapping[str, tuple[RecordedAnswer, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -89,7 +89,7 @@ def read_evaluations(run_folder: Path, order: Sequence[str] = ()) -> TaskEvaluat
     files = summary_files(run_folder)
     files.sort(key=lambda path: (places.get(path.stem, len(places)), path.name))
     summaries: dict[str, TaskSummary] = {}
-    answers: dict[str, tuple[TaskAnswer, ...]] = {}
+    answers: dict[str, tuple[RecordedAnswer, ...]] = {}
     problems = []
     for path in files:
         try:
@@ -106,7 +106,7 @@ def read_evaluations(run_folder: Path, order: Sequence[str] = ()) -> TaskEvaluat
         journal = path.with_suffix(".jsonl")
         try:
             answers[summary.task] = tuple(
-                parse(TaskAnswer, record) for record in read_journal(journal)
+                parse(RecordedAnswer, record) for record in read_journal(journal)
             )
         except (OSError, ValueError) as error:
             problems.append(f"{EVALUATIONS_FOLDER}/{journal.name} cannot be read: {error}")

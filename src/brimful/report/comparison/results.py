@@ -27,7 +27,7 @@ from brimful.runs.measurements import (
     total_time_s,
 )
 from brimful.runs.scores import LikelihoodScore, MetricValue
-from brimful.runs.tasks import TaskAnswer, TaskSummary
+from brimful.runs.tasks import RecordedAnswer, TaskSummary
 
 LOSS = "validation loss"
 LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
@@ -328,7 +328,9 @@ def _of_task(summary: TaskSummary) -> dict[str, Figure]:
     }
 
 
-def _examples_of_task(summary: TaskSummary, answers: Sequence[TaskAnswer]) -> dict[str, Examples]:
+def _examples_of_task(
+    summary: TaskSummary, answers: Sequence[RecordedAnswer]
+) -> dict[str, Examples]:
     """Return the scores of single examples by metric; an example with several samples counts with
     their mean.
     """

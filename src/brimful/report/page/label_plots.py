@@ -30,7 +30,7 @@ from brimful.report.page.label_axes import (
     single_threshold,
 )
 from brimful.report.page.ranking_plots import precision_recall, roc, threshold_sweep
-from brimful.runs.scores import LabelScore, Scores
+from brimful.runs.scores import LabelScore, RunScores
 
 FEW_LABELS = 6
 """Up to so many labels a confusion matrix is a small figure that also shows shares of rows."""
@@ -49,7 +49,7 @@ def label_pictures(scores: Mapping[str, LabelScore]) -> list[Picture]:
 
     The threshold's figure also shows validation, on which it was chosen.
     """
-    split = main_split(Scores(labels=scores))
+    split = main_split(RunScores(labels=scores))
     if split is None:
         return []
     score = scores[split]

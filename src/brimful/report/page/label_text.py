@@ -20,7 +20,7 @@ from brimful.report.labels import (
     names_in_words,
 )
 from brimful.report.table import Table, terminal_lines
-from brimful.runs.scores import LabelMistake, LabelScore, Scores
+from brimful.runs.scores import LabelMistake, LabelScore, RunScores
 
 MOST_MISTAKES = 3
 MOST_CHARACTERS = 100
@@ -29,7 +29,7 @@ MOST_COLUMNS = 8
 """Labels whose confusion matrix a terminal shows."""
 
 
-def label_lines(scores: Scores) -> list[str]:
+def label_lines(scores: RunScores) -> list[str]:
     """Return metrics and the threshold of every split; of the one that counts also labels,
     confusions and a few mistakes.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from brimful.report.labels import known_cell
 from brimful.report.table import Cell, Table, table_of
 from brimful.runs import RunFolder
-from brimful.runs.scores import Alignment, Attention
+from brimful.runs.scores import Attention, FeedbackAlignment
 
 ALIGNMENT = {
     "cosine": "Cosine with backpropagation",
@@ -40,7 +40,7 @@ def layer_tables(run: RunFolder) -> list[LayerTable]:
     return [each for each in tables if each is not None]
 
 
-def _alignment(alignment: Alignment, where: str) -> LayerTable | None:
+def _alignment(alignment: FeedbackAlignment, where: str) -> LayerTable | None:
     rows = [
         (each.name, *(known_cell(getattr(each, key), THREE_DECIMALS) for key in ALIGNMENT))
         for each in alignment.segments
