@@ -287,8 +287,11 @@ KINDS: dict[str, ReportKind] = {
 
 
 def report_kind(run: RunFolder) -> ReportKind:
-    """Return what reports say of runs of this kind."""
-    return KINDS[run.kind.name]
+    """Return what reports say of runs of this kind; a kind without an object of its own gets that
+    of examples if it tunes a published model, else that of documents.
+    """
+    default = "examples" if run.kind.answers_prompts else "documents"
+    return KINDS.get(run.kind.name, KINDS[default])
 
 
 def use_command(run: RunFolder) -> str:
