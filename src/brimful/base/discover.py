@@ -1,4 +1,6 @@
-"""Recipes, methods and tasks found by the name of their file, with suggestions for misspelt names."""
+"""Recipes, methods and tasks found by the name of their file, with suggestions for misspelt
+names.
+"""
 
 import difflib
 import importlib

@@ -26,8 +26,8 @@ def bounds_of(interval: Interval | None) -> list[float] | None:
 
 
 def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
-    """Return the score interval of a share (Wilson 1927), which is sound near 0 and 1. Written out here
-    because scipy's takes whole counts only, and examples may count in part.
+    """Return the score interval of a share (Wilson 1927), which is sound near 0 and 1. Written out
+    here because scipy's takes whole counts only, and examples may count in part.
 
     Written here because scipy's `binomtest` takes whole counts only, and examples may count in
     part.

@@ -11,8 +11,8 @@ import pydantic
 def describe_keys(
     section: type[pydantic.BaseModel], prefix: str = ""
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Yield every key of a model and its sections in order: (dotted key, type, default or "required",
-    description). In a mapping of sections by name, the name is NAME.
+    """Yield every key of a model and its sections in order: (dotted key, type, default or
+    "required", description). In a mapping of sections by name, the name is NAME.
     """
     for name, field in section.model_fields.items():
         inner = section_in(field.annotation)

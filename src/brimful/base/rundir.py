@@ -188,8 +188,8 @@ class Lease:
 
 
 def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
-    """Return the holder in the lease of a run folder and whether it is alive, as far as that is known;
-    None without a lease.
+    """Return the holder in the lease of a run folder and whether it is alive, as far as that is
+    known; None without a lease.
     """
     path = run_folder / Lease.FILE_NAME
     try:

@@ -23,8 +23,8 @@ def refuse_unknown_tasks(recipe: Recipe) -> None:
 
 
 def refuse_unreadable_tasks(recipe: Recipe) -> None:
-    """Read the data of tasks that do not use the run's own, so that missing data are reported before
-    the training and not after it.
+    """Read the data of tasks that do not use the run's own, so that missing data are reported
+    before the training and not after it.
 
     Raises:
         RequestError: no such task, or its harness is not installed; DataError: its data cannot be

@@ -110,7 +110,8 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
     recipe = recipe_of(run_folder)
     if not recipe.kind.continues_text:
         raise RequestError(
-            f"{run_folder.name} is a run of method {recipe.method}; diagnose looks at models that learned"
+            f"{run_folder.name} is a run of method {recipe.method}; diagnose looks at models that"
+            " learned"
             " to continue text from nothing."
         )
     run = finished_run(run_folder, console)

@@ -44,7 +44,8 @@ _SKIPPED_FOLDERS = frozenset(
     }
 )
 _GENERATED = re.compile(
-    r"encodings/(cp|iso8859_|mac_|koi8_|kz1048|ptcp|hp_roman|tis_620|palmos)|_sysconfigdata|^config-|/pgen2/|^(this|antigravity)\.py$"
+    r"encodings/(cp|iso8859_|mac_|koi8_|kz1048|ptcp|hp_roman|tis_620|palmos)|_sysconfigdata"
+    r"|^config-|/pgen2/|^(this|antigravity)\.py$"
 )
 _LARGEST_DOCUMENT_CHARACTERS = 32_768
 """Longer sources are mostly tables; their parts are used instead."""

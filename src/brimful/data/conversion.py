@@ -230,7 +230,9 @@ def _stays_in_training(way: Path | Working) -> bool:
 
 
 def _chosen(drawn: random.Random, ways: tuple[Path, ...]) -> Path:
-    """Draw a direct way and a way through a hub with equal chance, however many there are of each."""
+    """Draw a direct way and a way through a hub with equal chance, however many there are of
+    each.
+    """
     kind = drawn.choice(sorted({path.name for path in ways}))
     return drawn.choice([path for path in ways if path.name == kind])
 

@@ -62,7 +62,9 @@ class Example:
 
 
 def text_of_prompt(example: Example) -> str:
-    """Return the prompt as one text, to compare examples by; the text itself where there is none."""
+    """Return the prompt as one text, to compare examples by; the text itself where there is
+    none.
+    """
     if example.prompt is None:
         return example.completion
     if isinstance(example.prompt, str):

@@ -123,8 +123,8 @@ class MaskedSequences:
         rules: How tokens are hidden; its seed is that of the order, too.
 
     Raises:
-        DataError: as `TokenSequences`; and from `batch`, where its sequences hold nothing but special
-            tokens.
+        DataError: as `TokenSequences`; and from `batch`, where its sequences hold nothing but
+            special tokens.
     """
 
     def __init__(

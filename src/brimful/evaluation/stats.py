@@ -234,8 +234,8 @@ def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats,
 def _choices(
     kinds: int, resamples: int, seed: int, count: int | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """Draw numbers below `kinds` with replacement: pieces of [rows, count], R rows in all. The count
-    is `kinds` unless given.
+    """Draw numbers below `kinds` with replacement: pieces of [rows, count], R rows in all. The
+    count is `kinds` unless given.
     """
     generator = np.random.default_rng(seed)
     count = count or kinds

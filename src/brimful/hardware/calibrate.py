@@ -1,5 +1,5 @@
-"""Measure the rates of this machine's devices: square matrix products in half a second, or every class
-of operator in less than a minute.
+"""Measure the rates of this machine's devices: square matrix products in half a second, or every
+class of operator in less than a minute.
 """
 
 import math
@@ -46,7 +46,9 @@ Progress = Callable[[str, int, int], None]
 SECONDS = 0.02
 """Time for each of about 250 operators in each pass."""
 PASSES = 2
-"""Every operator is measured in each pass, because other programs may slow a machine down for seconds."""
+"""Every operator is measured in each pass, because other programs may slow a machine down for
+seconds.
+"""
 SLOW_SHARE = 0.2
 DISK_BYTES = 64 << 20
 LOADER_BATCHES = 64
@@ -121,7 +123,9 @@ def _fp32_mode(device: torch.device, dtype: str) -> Iterator[None]:
 
 @contextmanager
 def _one_thread(device: torch.device) -> Iterator[int]:
-    """Use one thread on a CPU, and yield the number of threads otherwise used; elsewhere yield 1."""
+    """Use one thread on a CPU, and yield the number of threads otherwise used; elsewhere yield
+    1.
+    """
     if device.type != "cpu":
         yield 1
         return
@@ -302,8 +306,8 @@ class SmallTransformerBlock(torch.nn.Module):
 
 
 def _speed_ups(device: torch.device, threads: int) -> dict[str, float]:
-    """Return the speed-ups of several threads over one, as arguments of `sped_up`: of a product, and
-    of a sum of cached and of large operands.
+    """Return the speed-ups of several threads over one, as arguments of `sped_up`: of a product,
+    and of a sum of cached and of large operands.
 
     The fastest of many runs counts, because other programs may use a core. One thread and all
     threads take turns, because a thread that has just started is slow.
@@ -373,8 +377,8 @@ def _measure_operators(
 
 
 def _usable_dtypes(device: torch.device, stopwatch: Stopwatch) -> tuple[str, ...]:
-    """Return fp32 and the other types that a plan may use. A 16-bit type that is SLOW_SHARE as fast as
-    fp32 is left out.
+    """Return fp32 and the other types that a plan may use. A 16-bit type that is SLOW_SHARE as fast
+    as fp32 is left out.
     """
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):

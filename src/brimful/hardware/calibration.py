@@ -99,8 +99,8 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RunNote:
-    """Measurements and predictions of one run by name; `made` in seconds since the epoch, `basis` as
-    returned by `basis_of`.
+    """Measurements and predictions of one run by name; `made` in seconds since the epoch, `basis`
+    as returned by `basis_of`.
     """
 
     key: str
@@ -216,8 +216,8 @@ def note_run(
 ) -> None:
     """Store the measurements of a run with its predictions.
 
-    Names that are not in both, and values that are not positive and finite, are left out. Nothing is
-    written if nothing is left.
+    Names that are not in both, and values that are not positive and finite, are left out. Nothing
+    is written if nothing is left.
 
     Args:
         device_name: Exact name.
@@ -301,8 +301,8 @@ def correction(
 
 
 def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
-    """Return the correction of every predicted value with stored runs, by name and basis; memory has
-    the basis "".
+    """Return the correction of every predicted value with stored runs, by name and basis; memory
+    has the basis "".
     """
     pairs = {
         (name, "" if _is_memory(name) else run.basis)
@@ -321,7 +321,9 @@ def current_versions() -> dict[str, str]:
 
 
 def path_of(device_name: str) -> Path:
-    """Return the file of a device: its name in portable characters, and a few digits of its hash."""
+    """Return the file of a device: its name in portable characters, and a few digits of its
+    hash.
+    """
     readable = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")[:60]
     digest = hashlib.sha256(device_name.encode()).hexdigest()[:6]
     return cache_folder() / "calibration" / f"{readable}-{digest}.json"

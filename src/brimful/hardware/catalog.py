@@ -1,4 +1,6 @@
-"""The catalog of accelerators to plan for: one row of catalog.toml each, found by its exact name."""
+"""The catalog of accelerators to plan for: one row of catalog.toml each, found by its exact
+name.
+"""
 
 import dataclasses
 import functools
@@ -51,8 +53,8 @@ def get(name: str) -> Device:
     """Return the row with this exact name or alias in any case.
 
     Raises:
-        DeviceError: no such row. A part of a name is not enough; the message lists rows that contain
-            all its words.
+        DeviceError: no such row. A part of a name is not enough; the message lists rows that
+            contain all its words.
     """
     return _device(_require(name))
 
@@ -73,7 +75,9 @@ def price_of(name: str) -> Price | None:
 
 
 def power_of(name: str) -> float | None:
-    """Return the power limit of the board `name` in watts; None where the catalog does not have it."""
+    """Return the power limit of the board `name` in watts; None where the catalog does not have
+    it.
+    """
     power_w = _row_by_name().get(name.casefold().strip(), {}).get("power_w")
     return None if power_w is None else float(power_w)
 

@@ -1,5 +1,5 @@
-"""The doctor: this machine's hardware, its abilities, and warnings about it. `examine` measures; all
-other functions depend on its result only.
+"""The doctor: this machine's hardware, its abilities, and warnings about it. `examine` measures;
+all other functions depend on its result only.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ LITTLE_DISK_BYTES = 5 * GIB
 4.5 GB.
 """
 LITTLE_MEMORY_BYTES = 2 * GIB
-"""Warn below this: Python with torch, transformers and datasets takes 0.4 GiB before the first tensor
-(measured, CPU build), in addition to data, weights and the page cache of checkpoints.
+"""Warn below this: Python with torch, transformers and datasets takes 0.4 GiB before the first
+tensor (measured, CPU build), in addition to data, weights and the page cache of checkpoints.
 """
 BUSY_SHARE = 0.2
 """Share of a GPU's memory above which another program than the desktop uses it."""
@@ -172,7 +172,9 @@ def _torch_backend() -> str | None:
 
 
 def _driver_problem() -> str | None:
-    """Return torch's message if it cannot start CUDA; None if it can, and for builds without CUDA."""
+    """Return torch's message if it cannot start CUDA; None if it can, and for builds without
+    CUDA.
+    """
     if _torch_backend() is None or probe.cuda_count():
         return None
     try:

@@ -42,8 +42,8 @@ class ControlGroupLimits:
 def control_group_limits(
     own_groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> ControlGroupLimits:
-    """Return the limits of this process and all groups above it, cgroup v1 and v2; no limits without
-    control groups.
+    """Return the limits of this process and all groups above it, cgroup v1 and v2; no limits
+    without control groups.
 
     Inside a container the group's path may belong to the host; then the mount's root is the
     container's own group.
@@ -112,7 +112,9 @@ def _memory(
 
 
 def usable_cores(limits: ControlGroupLimits) -> int:
-    """Return the cores that this process may use at the same time: affinity and quota, at least 1."""
+    """Return the cores that this process may use at the same time: affinity and quota, at least
+    1.
+    """
     allowed = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))

@@ -1,4 +1,6 @@
-"""The samples of the monitor in a run folder, read leniently. docs/monitor.md has the format. No torch."""
+"""The samples of the monitor in a run folder, read leniently. docs/monitor.md has the format. No
+torch.
+"""
 
 import math
 from collections import Counter
@@ -38,8 +40,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class MonitoredSession:
-    """The samples of one session in order, the facts from its beginning, readings that are absent and
-    why, and sensors that failed later (`lost`).
+    """The samples of one session in order, the facts from its beginning, readings that are absent
+    and why, and sensors that failed later (`lost`).
     """
 
     device: Mapping[str, Any] = field(default_factory=dict)
@@ -135,7 +137,8 @@ class Monitored:
         return self._energy_wh([session.covered_s for session in self.sessions])
 
     def energy_wh_over(self, sessions: Sequence[tuple[float | None, float]]) -> float | None:
-        """Return the energy of a run with these sessions; None where a part of one was not measured.
+        """Return the energy of a run with these sessions; None where a part of one was not
+        measured.
 
         Args:
             sessions: From the run's journal, in order: a moment of each session (Unix seconds; None

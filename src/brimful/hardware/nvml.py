@@ -19,7 +19,9 @@ THROTTLE_REASONS: Mapping[int, str] = {
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "power brake",
     pynvml.nvmlClocksEventReasonSyncBoost: "sync boost",
 }
-"""Reasons that count as throttling; clocks that are low on an idle device or set by a user do not."""
+"""Reasons that count as throttling; clocks that are low on an idle device or set by a user do
+not.
+"""
 _HARDWARE_DETAILS = (
     pynvml.nvmlClocksEventReasonHwThermalSlowdown | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
 )
@@ -44,8 +46,8 @@ class NvmlDevice:
 
 
 def find_device(uuid: str, pci_bus_id: str | None = None) -> NvmlDevice:
-    """Find the GPU with this UUID (with or without "GPU-"), or else at this PCI address. Its number,
-    which CUDA_VISIBLE_DEVICES changes, is not used.
+    """Find the GPU with this UUID (with or without "GPU-"), or else at this PCI address. Its
+    number, which CUDA_VISIBLE_DEVICES changes, is not used.
 
     Raises:
         pynvml.NVMLError: no driver, or it does not know the device.

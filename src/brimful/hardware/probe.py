@@ -1,5 +1,5 @@
-"""The devices of this machine: torch's facts, the free memory now, and the catalog's rates for a known
-name.
+"""The devices of this machine: torch's facts, the free memory now, and the catalog's rates for a
+known name.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from brimful.hardware import catalog, host
 from brimful.hardware.device import Device, abilities_of
 
 SAME_CARD_TOLERANCE = 0.1
-"""Largest difference in memory from the catalog row of the same name. Some names stand for cards with
-several memory sizes and bandwidths (RTX 3080 with 10 and 12 GB); error correction takes 7 %.
+"""Largest difference in memory from the catalog row of the same name. Some names stand for cards
+with several memory sizes and bandwidths (RTX 3080 with 10 and 12 GB); error correction takes 7 %.
 """
 
 
@@ -98,8 +98,8 @@ def cuda_count() -> int:
 
 
 def build_architectures() -> tuple[str, ...]:
-    """Return the GPU generations that this build of torch has code for, such as "sm_80" or "gfx942";
-    none in CPU builds.
+    """Return the GPU generations that this build of torch has code for, such as "sm_80" or
+    "gfx942"; none in CPU builds.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -257,8 +257,8 @@ def _mps_device() -> Device:
 
 
 def cpu_device() -> Device:
-    """Return the CPU with the cores and memory that this process may use. Its rates are unknown until
-    measured.
+    """Return the CPU with the cores and memory that this process may use. Its rates are unknown
+    until measured.
     """
     limits = host.control_group_limits()
     abilities = dataclasses.replace(

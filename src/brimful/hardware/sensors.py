@@ -104,7 +104,8 @@ def pci_address(properties: Any) -> str | None:
     """Return an address such as `0000:3B:00.0`; None where this torch does not have it."""
     if not hasattr(properties, "pci_bus_id"):
         return None
-    return f"{properties.pci_domain_id:04X}:{properties.pci_bus_id:02X}:{properties.pci_device_id:02X}.0"
+    domain, bus = f"{properties.pci_domain_id:04X}", f"{properties.pci_bus_id:02X}"
+    return f"{domain}:{bus}:{properties.pci_device_id:02X}.0"
 
 
 def _without_seconds(query: Callable[[], dict[str, Any]]) -> Reader:
@@ -188,8 +189,8 @@ class Counter:
 
 
 def rapl_packages(root: Path = POWER_FOLDER) -> tuple[Path, ...]:
-    """Return the folders of readable energy counters of CPU packages, each package once (two drivers
-    may have it).
+    """Return the folders of readable energy counters of CPU packages, each package once (two
+    drivers may have it).
     """
     folders: dict[str, Path] = {}
     for folder in sorted(root.glob("*")):

@@ -142,7 +142,8 @@ class FinishedRun:
         if damage.keys() <= self.listed.keys():
             advice = f"which has it: move {self._run_folder} away and run the same command again"
         raise DamagedHereError(
-            f"the finished run in {self._run_folder} is damaged ({describe_damage(damage)}). Nothing"
+            f"the finished run in {self._run_folder} is damaged ({describe_damage(damage)})."
+            " Nothing"
             f" was changed in the mirror {self._mirrored.folder}, {advice}"
         )
 

@@ -44,7 +44,9 @@ def signature(path: Path) -> list[int]:
 
 
 def run_files(run_folder: Path) -> list[Path]:
-    """Return the files of a run beside its checkpoints: no folders, no lease, no temporary files."""
+    """Return the files of a run beside its checkpoints: no folders, no lease, no temporary
+    files.
+    """
     return sorted(
         path
         for path in run_folder.iterdir()

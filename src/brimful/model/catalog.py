@@ -170,7 +170,9 @@ def _common_keys() -> set[str]:
 
 
 def has_head(model_type: str) -> bool:
-    """Return whether transformers or brimful has a class of this model type that predicts tokens."""
+    """Return whether transformers or brimful has a class of this model type that predicts
+    tokens.
+    """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
 
     from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415

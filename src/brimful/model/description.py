@@ -9,8 +9,8 @@ from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
 PAD_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = ENCODER_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
-"""Special tokens of encoders trained here, as BERT's (Devlin et al. 2019): padding, begin and end of
-a text, and the mask in place of a token to be predicted.
+"""Special tokens of encoders trained here, as BERT's (Devlin et al. 2019): padding, begin and end
+of a text, and the mask in place of a token to be predicted.
 """
 PAD_ID, CLS_ID, SEP_ID, MASK_ID = range(len(ENCODER_TOKENS))
 ENCODER_ROPE_THETA = 10_000.0
@@ -209,9 +209,9 @@ def training_flop_per_token(
     """Return the forward and backward FLOPs per token: 6 per weight that multiplies activations,
     plus those of attention.
 
-    Attention takes 6 L d T if it is causal, 12 L d T in an encoder, and 20 L d M as kernel attention
-    with M features per head: 8 for the features, whose random directions have no gradient, and 12
-    for the running sum and its use.
+    Attention takes 6 L d T if it is causal, 12 L d T in an encoder, and 20 L d M as kernel
+    attention with M features per head: 8 for the features, whose random directions have no
+    gradient, and 12 for the running sum and its use.
 
     Convention of PaLM (Chowdhery et al. 2022, appendix B) with causal attention counted once: half
     of its 12 L d T. The head counts, also when it is tied. The embedding look-up, norms, biases and

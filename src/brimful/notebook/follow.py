@@ -79,7 +79,8 @@ def train(
         job.start(arguments)
     elif job.arguments != arguments:
         raise RunFolderError(
-            f"{place} is being trained by another command: brimful {shlex.join(job.arguments)}. Run the"
+            f"{place} is being trained by another command: brimful {shlex.join(job.arguments)}."
+            " Run the"
             " cell with that one again and interrupt it, or give this run a name of its own:"
             " run.name=NAME."
         )

@@ -64,8 +64,8 @@ class Job:
         return [str(word) for word in self._facts().get("words", [])]
 
     def start(self, arguments: Sequence[str]) -> None:
-        """Start `brimful ARGUMENTS` in a session of its own, which neither an interrupt nor the end of
-        this kernel reaches.
+        """Start `brimful ARGUMENTS` in a session of its own, which neither an interrupt nor the end
+        of this kernel reaches.
 
         Raises:
             RunFolderError: the folder cannot be written.
@@ -158,7 +158,8 @@ def run_command(arguments: Sequence[str], *, module: str = "") -> str:
     if ended.returncode not in {0, 1} or not ended.stdout:
         raise CommandFailed(
             _message_in(ended.stderr)
-            or f"{' '.join(arguments)} ended with exit code {ended.returncode}:\n{ended.stderr[-2000:]}"
+            or f"{' '.join(arguments)} ended with exit code {ended.returncode}:\n"
+            f"{ended.stderr[-2000:]}"
         )
     return ended.stdout
 

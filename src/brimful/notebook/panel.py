@@ -59,8 +59,8 @@ class RunPanel:
         return f"step {state.step:,} of {state.total_steps:,} ({100 * self.share:.0f} %){left}"
 
     def fields(self) -> list[tuple[str, str]]:
-        """Return (label, value) of what is measured now: of the run, the device and the machine; and
-        the recovery points.
+        """Return (label, value) of what is measured now: of the run, the device and the machine;
+        and the recovery points.
         """
         watched = self.watched
         fields = [field for field in watched.state.fields() if field[0] != "checkpoint"]
@@ -151,7 +151,8 @@ def page(
             f' aria-valuemax="100" aria-valuenow="{100 * share:.0f}" '
             'style="height:6px;margin:6px 0;background:rgba(128,128,128,.25);border-radius:3px">'
             "<div"
-            f' style="width:{100 * share:.1f}%;height:6px;background:{colour};border-radius:3px"></div></div>'
+            f' style="width:{100 * share:.1f}%;height:6px;background:{colour};border-radius:3px">'
+            "</div></div>"
         ),
         '<div style="display:flex;flex-wrap:wrap;gap:2px 18px">'
         + "".join(
@@ -177,5 +178,6 @@ def _pre(lines: Sequence[str]) -> str:
         return ""
     return (
         '<pre style="margin:6px'
-        f' 0;font-size:12px;white-space:pre-wrap;background:none;color:inherit">{escape(chr(10).join(lines))}</pre>'
+        ' 0;font-size:12px;white-space:pre-wrap;background:none;color:inherit">'
+        f"{escape(chr(10).join(lines))}</pre>"
     )

@@ -1,4 +1,6 @@
-"""Show the results of a run in a notebook: scores and examples, the table of a study, the report."""
+"""Show the results of a run in a notebook: scores and examples, the table of a study, the
+report.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""A model of PyTorch's CUDA caching allocator: the memory that it reserves for a series of allocations.
+"""A model of PyTorch's CUDA caching allocator: the memory that it reserves for a series of
+allocations.
 
 A request is rounded up and cut from the smallest free block that is large enough; without one, a
 new segment is asked of the device. Freed blocks join their free neighbours and stay reserved. With
@@ -388,8 +389,8 @@ class CachingAllocator:
 
 @dataclass(frozen=True)
 class Usage:
-    """The memory of a series of allocations and frees. Events are counted from 0; the first that reached a
-    peak is named.
+    """The memory of a series of allocations and frees. Events are counted from 0; the first that
+    reached a peak is named.
 
     Attributes:
         peak_allocated_bytes: The most that blocks in use held, at event `peak_allocated_event` (-1:

@@ -1,5 +1,5 @@
-"""Budgets: whether a run stays within a time, a sum of money or the length of a session, and how many
-steps do. No torch.
+"""Budgets: whether a run stays within a time, a sum of money or the length of a session, and how
+many steps do. No torch.
 """
 
 import bisect
@@ -71,7 +71,8 @@ def parse_budget(text: str) -> Budget:
     elif not text.strip() or re.fullmatch(r"[\d.]+", text.strip()):
         problem = f"{text!r} has no unit" if text.strip() else "is empty"
         raise RequestError(
-            f"--budget {problem}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or 5usd."
+            f"--budget {problem}. Write a time such as 90m, 3h or 1.5d, or money such as '$5' or"
+            " 5usd."
             f" {_SHELL}"
         )
     try:
@@ -84,8 +85,8 @@ def parse_budget(text: str) -> Budget:
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, float]:
-    """Parse prices such as `2.5` (for every device) and `NAME=0.8`. Return US dollars an hour by exact
-    device name, with "" for every device.
+    """Parse prices such as `2.5` (for every device) and `NAME=0.8`. Return US dollars an hour by
+    exact device name, with "" for every device.
 
     Raises:
         RequestError: not a price, or a device is named twice.

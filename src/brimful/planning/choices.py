@@ -1,5 +1,5 @@
-"""Choices of a plan that need no trace: precision, attention kernel, pieces of the loss, optimizer and
-packing, each with its reason.
+"""Choices of a plan that need no trace: precision, attention kernel, pieces of the loss, optimizer
+and packing, each with its reason.
 """
 
 from brimful.base.errors import PlanError
@@ -191,8 +191,8 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
 
 
 def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
-    """Choose the variant of the update. The variants of fp32 AdamW are different kernels for the same
-    arithmetic; 8-bit states give another update.
+    """Choose the variant of the update. The variants of fp32 AdamW are different kernels for the
+    same arithmetic; 8-bit states give another update.
 
     Raises:
         PlanError: the device has no kernels for the recipe's `optimizer.kind`, or `plan.optimizer`

@@ -1,5 +1,5 @@
-"""The whole run: time of evaluation, checkpoints, compiling and start beside the steps, and its energy
-and cost. No torch.
+"""The whole run: time of evaluation, checkpoints, compiling and start beside the steps, and its
+energy and cost. No torch.
 """
 
 import math
@@ -17,17 +17,17 @@ EVALUATIONS_PER_RUN = 10
 """Approximate number of evaluations with `evaluation.every: auto`; see `evaluate_every`."""
 CHECKPOINT_AFTER_S = 60.0
 MOST_CHECKPOINT_SHARE = 1 / 20
-"""`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this share
-of the time for writing them.
+"""`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this
+share of the time for writing them.
 """
 CHECKPOINT_BYTES_PER_S = (60e6, 200e6, 1e9)
-"""Low, expected and high rate at which a checkpoint is copied, written, hashed, synced and read back.
-Measured 157 to 240 MB/s (2 cores, checkpoints of 20 to 300 MB, 2026-11-21); the rest is
+"""Low, expected and high rate at which a checkpoint is copied, written, hashed, synced and read
+back. Measured 157 to 240 MB/s (2 cores, checkpoints of 20 to 300 MB, 2026-11-21); the rest is
 assumption.
 """
 HASH_BYTES_PER_S = 260e6
-"""Rate of copying, hashing and reading back without waiting for the disk: bytes over CPU time in the
-same measurement.
+"""Rate of copying, hashing and reading back without waiting for the disk: bytes over CPU time in
+the same measurement.
 """
 COMPILE_S = (7.0, COMPILE_SECONDS, 60.0)
 """Low as measured on a CPU (planning.choices); high is an assumption for GPUs that tune their
@@ -53,13 +53,13 @@ SHARE_SPREAD = 1.15
 is much like that of the step.
 """
 UNREAD_VALIDATION = (0.02, 0.3, 1.5)
-"""Low, expected and high size of an epoch over the sequences of the whole run, while the data are not
-read: fifty epochs, about three, or less than one (assumption).
+"""Low, expected and high size of an epoch over the sequences of the whole run, while the data are
+not read: fifty epochs, about three, or less than one (assumption).
 """
 POWER_SHARE = (0.35, 0.76, 1.0)
-"""Low, expected and high mean power over the board's limit. Expected: 8 x H100 under training loads drew 76 % of their
-rating (arXiv 2506.14551, read 2026-11-21); low: an assumption for small models, which
-leave the device idle between kernels.
+"""Low, expected and high mean power over the board's limit. Expected: 8 x H100 under training loads
+drew 76 % of their rating (arXiv 2506.14551, read 2026-11-21); low: an assumption for small models,
+which leave the device idle between kernels.
 """
 PARTS = ("training_time_s", "evaluation_time_s", "checkpoint_time_s", "start_time_s")
 """Parts of total_time_s."""

@@ -75,7 +75,9 @@ def derive(recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts(
 
 
 def refuse_what_cannot_fit(derived: Derived) -> None:
-    """Raise PlanError if the plan's micro-batch surely does not fit; an uncertain one is allowed."""
+    """Raise PlanError if the plan's micro-batch surely does not fit; an uncertain one is
+    allowed.
+    """
     footprint, recipe = derived.footprint, derived.prepared.recipe
     if footprint.verdict == "does not fit":
         sequences = (
@@ -181,8 +183,8 @@ def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float
 
 
 def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Prediction]:
-    """Return step time, throughput and MFU, with the interval of the rates or of earlier runs on the
-    device.
+    """Return step time, throughput and MFU, with the interval of the rates or of earlier runs on
+    the device.
     """
     if taken.time is None or facts.rates is None:
         return {}

@@ -1,5 +1,5 @@
-"""What a plan keeps of a recipe exactly, and what it changes by rounding. `brimful plan --verify` tests
-it with a real step.
+"""What a plan keeps of a recipe exactly, and what it changes by rounding. `brimful plan --verify`
+tests it with a real step.
 """
 
 from collections.abc import Iterator

@@ -52,7 +52,9 @@ class FamilyWork:
     more_blocks: int
 
     def at(self, factors: Int64Array, size: StepSize) -> ParametricWork:
-        """Return the work for every micro-batch; `factors` (3 x K) of the products as in `_factors`."""
+        """Return the work for every micro-batch; `factors` (3 x K) of the products as in
+        `_factors`.
+        """
         base, slope, chunk_slope = (self.terms @ factor for factor in factors)
         few, one_more = (
             calls.at(size).launches(len(self.work)) for calls in (self.short, self.longer)
@@ -100,7 +102,9 @@ class Family:
     lowest: int
 
     def at(self, spec: StepSpec) -> ParametricTrace:
-        """Return a member for every micro-batch, or for one sequence in a family of single sequences."""
+        """Return a member for every micro-batch, or for one sequence in a family of single
+        sequences.
+        """
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         size = StepSize(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
         factors = _factors(self.key.products, size)
@@ -127,8 +131,8 @@ class Family:
 
 
 def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
-    """Return the value of each product: constant, per sequence of the micro-batch, and per token of a
-    piece of the loss (3 x K).
+    """Return the value of each product: constant, per sequence of the micro-batch, and per token of
+    a piece of the loss (3 x K).
     """
     one = dataclasses.replace(size, micro_batch=1)
     factors = np.zeros((3, len(products)), np.int64)
@@ -217,7 +221,9 @@ class Recordings:
         return self.example < self.blocks
 
     def refuse_unlike(self) -> None:
-        """Raise Irregular if recordings with the same number of blocks differ in more than sizes."""
+        """Raise Irregular if recordings with the same number of blocks differ in more than
+        sizes.
+        """
         few = self.traces
         if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
             raise Irregular("the events differ between two members")
@@ -261,8 +267,8 @@ class Recordings:
         return number, product
 
     def _constants(self, values: Int64Array) -> Int64Array:
-        """Return the coefficients of 1, the rank and the length (3 x anything) for values that are a
-        sum of these (P x anything).
+        """Return the coefficients of 1, the rank and the length (3 x anything) for values that are
+        a sum of these (P x anything).
         """
         few = self.sizes[:-1]
         columns = [0]

@@ -1,5 +1,5 @@
-"""The number of texts that a device can generate at the same time, from the bytes of their KV cache or
-states and of the logits of a step.
+"""The number of texts that a device can generate at the same time, from the bytes of their KV cache
+or states and of the logits of a step.
 """
 
 import sys
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MEMORY_SHARE = 0.8
-"""Share of the free memory. The rest is for activations, for prompts, and for the copy that a growing
-cache needs.
+"""Share of the free memory. The rest is for activations, for prompts, and for the copy that a
+growing cache needs.
 """
 CPU_MEMORY_SHARE = 0.5
 """The same on a CPU, where other programs need memory too and swapping must be avoided."""

@@ -115,8 +115,8 @@ Known = dict[str, list[int | None]]
 
 
 class Replayed:
-    """A trace on one kind of device: with the workspaces of its matrix library, and replayed through
-    the allocator. Devices that differ in size only share it.
+    """A trace on one kind of device: with the workspaces of its matrix library, and replayed
+    through the allocator. Devices that differ in size only share it.
 
     Args:
         make: Makes the trace; not called for known results.
@@ -215,8 +215,8 @@ class Replays:
 
 
 def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
-    """Return the trace with the matrix library's workspaces, which are allocated at the first product
-    and stay.
+    """Return the trace with the matrix library's workspaces, which are allocated at the first
+    product and stay.
     """
     if not workspace_bytes:
         return trace

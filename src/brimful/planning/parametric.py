@@ -190,7 +190,9 @@ class _Example:
         return self.blocks - self.size
 
     def source(self, layer: int, *, falling: bool = False) -> int:
-        """Return the traced block that a block of the long model equals in a pass over all blocks."""
+        """Return the traced block that a block of the long model equals in a pass over all
+        blocks.
+        """
         after = self.blocks - 1 - layer
         if layer == 0:
             return 0
@@ -286,7 +288,9 @@ def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _E
 def _origins(
     short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int
 ) -> tuple[Int64Array, Int64Array]:
-    """Return for each storage of the long trace the equal storage of the short one, and its block."""
+    """Return for each storage of the long trace the equal storage of the short one, and its
+    block.
+    """
     members = {
         layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)
     }

@@ -17,8 +17,8 @@ from brimful.recipe import Recipe
 FORMAT = "brimful plan"
 FORMAT_VERSION = 1
 NOT_OF_THE_STEP = ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run")
-"""Sections of a recipe that do not change the optimizer step; they may differ from those of the plan's
-recipe.
+"""Sections of a recipe that do not change the optimizer step; they may differ from those of the
+plan's recipe.
 """
 
 

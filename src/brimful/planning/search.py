@@ -1,5 +1,5 @@
-"""The search for the fastest plan: ways to run a recipe on a device, limited by memory and ranked by
-predicted time.
+"""The search for the fastest plan: ways to run a recipe on a device, limited by memory and ranked
+by predicted time.
 
 Every micro-batch gives the same optimizer step, so the search may take the fastest. Among ways that
 are equally fast within the error of prediction it takes the safest: without recomputation, and with
@@ -26,8 +26,8 @@ MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 GPUs: every product fills the device).
 """
 SAME_TIME = 0.02
-"""Plans whose predicted times differ by less are equally fast. Predictions for one device share most
-of their errors.
+"""Plans whose predicted times differ by less are equally fast. Predictions for one device share
+most of their errors.
 """
 MOST_SIZES_TRIED = 16
 COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
@@ -217,8 +217,8 @@ class _Way:
 
 
 def _sizes(effective_batch: int, largest: int) -> list[int]:
-    """Return micro-batches to try, the largest first: with as few passes as fit, then more and more,
-    each also rounded down to a divisor of the effective batch.
+    """Return micro-batches to try, the largest first: with as few passes as fit, then more and
+    more, each also rounded down to a divisor of the effective batch.
     """
     passes, sizes = -(-effective_batch // largest), set[int]()
     while len(sizes) < MOST_SIZES_TRIED and passes <= effective_batch:

@@ -241,8 +241,8 @@ def prepare(
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
-    """Return the micro-batches to show: powers of two, the chosen one, the largest that fits and the
-    first that does not.
+    """Return the micro-batches to show: powers of two, the chosen one, the largest that fits and
+    the first that does not.
     """
     powers = [1 << power for power in range(highest.bit_length()) if 1 << power <= highest]
     shown = sorted({*powers, chosen, largest, min(largest + 1, highest)} - {0})

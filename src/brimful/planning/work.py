@@ -1,5 +1,5 @@
-"""The work of one training step, operator by operator: arithmetic and bytes, for any micro-batch and
-number of blocks.
+"""The work of one training step, operator by operator: arithmetic and bytes, for any micro-batch
+and number of blocks.
 
 Recorded with the memory trace (`brimful.rehearsal`), turned into time by `timing`. Nothing here
 imports torch.
@@ -154,8 +154,8 @@ class Work:
         return first, group_W.ravel()
 
     def with_updates_summed(self) -> "Work":
-        """Return the work with one row for each kind of operator in the update, because their number
-        depends on the number of parameters.
+        """Return the work with one row for each kind of operator in the update, because their
+        number depends on the number of parameters.
         """
         update_W = self.parts_W == PARTS.index("optimizer")
         rest, update = self.only(~update_W), self.only(update_W)

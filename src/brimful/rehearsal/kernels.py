@@ -172,8 +172,8 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
 def kernel_for(
     query: Tensor, key: Tensor, *, has_mask: bool, dropout: float, gqa: bool, flash: bool
 ) -> Kernel:
-    """Return the backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp, torch
-    2.11 to 2.13).
+    """Return the backend that torch chooses on CUDA (aten/native/transformers/cuda/sdp_utils.cpp,
+    torch 2.11 to 2.13).
 
     flash: fp16 or bf16, head size up to 256, no mask. efficient: as many key heads as query heads,
     a multiple-of-8 head size in 16 bit. math: everything else; it stores the scores. cuDNN's

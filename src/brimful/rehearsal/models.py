@@ -1,4 +1,6 @@
-"""Transformers models without weights, on the meta device, with adapters and 4-bit linear layers."""
+"""Transformers models without weights, on the meta device, with adapters and 4-bit linear
+layers.
+"""
 
 import copy
 import functools

@@ -80,7 +80,8 @@ def take_step(
     device: torch.device,
     second_moments: Mapping[str, float] | None = None,
 ) -> StepResult:
-    """Run one optimizer step of the training loop, with weights and sequences from the recipe's seed.
+    """Run one optimizer step of the training loop, with weights and sequences from the recipe's
+    seed.
 
     AdamW starts from given states: with empty ones its first update is the sign of the gradient,
     which rounding decides where the gradient is nearly 0. A step that overflows in fp16 is repeated

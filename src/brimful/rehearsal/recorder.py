@@ -97,7 +97,9 @@ class Recorder(TorchDispatchMode):
         writes: Iterable[Tensor],
         **counts: Any,
     ) -> None:
-        """Record a kernel of the real device that another operator replaces here; see `WorkLog.add`."""
+        """Record a kernel of the real device that another operator replaces here; see
+        `WorkLog.add`.
+        """
         self._work.add(
             name, class_name, reads, writes, phase=self.phase, layer=self.layer, **counts
         )

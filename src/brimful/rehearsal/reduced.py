@@ -15,8 +15,8 @@ LEAST_HEADS, LEAST_VOCABULARY = 2, 1024
 MOST_PIECES = 4
 """Most pieces of the loss in one micro-batch of a reduced step."""
 MOST_POSITIONS = 1024
-"""Longest sequence. The reference runs eager attention, which keeps every score and would not fit at
-lengths at which the plan does.
+"""Longest sequence. The reference runs eager attention, which keeps every score and would not fit
+at lengths at which the plan does.
 """
 
 
@@ -58,8 +58,8 @@ class _Size:
 
 
 def reduced_step(recipe: Recipe, plan: Plan, vocabulary: int, most_flop: float) -> Reduced:
-    """Return the planned step with its dimensions halved one after the other, until it needs at most
-    `most_flop` or nothing is left to halve.
+    """Return the planned step with its dimensions halved one after the other, until it needs at
+    most `most_flop` or nothing is left to halve.
 
     Raises:
         RecipeError: the recipe fine-tunes a published model.
@@ -141,8 +141,8 @@ def _recipe(recipe: Recipe, size: _Size) -> Recipe:
 
 
 def _loss_chunk(plan: Plan, size: _Size) -> int:
-    """Return the planned piece of the loss where the micro-batch is as large as planned; else one that
-    makes as many pieces, up to MOST_PIECES.
+    """Return the planned piece of the loss where the micro-batch is as large as planned; else one
+    that makes as many pieces, up to MOST_PIECES.
     """
     planned, tokens = plan.micro_batches[0] * plan.sequence_length, size.sequences * size.positions
     if planned == tokens:

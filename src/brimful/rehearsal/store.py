@@ -121,8 +121,8 @@ class StoredTraces:
         self._direct: dict[int, Trace] = {}
 
     def at(self, micro_batch: int) -> Trace:
-        """Return the trace of a micro-batch. It is made for this micro-batch alone where the step is
-        irregular, or where one sequence is a special case without a family.
+        """Return the trace of a micro-batch. It is made for this micro-batch alone where the step
+        is irregular, or where one sequence is a special case without a family.
         """
         parametric = self._line(micro_batch)
         if parametric is not None:

@@ -1,5 +1,5 @@
-"""Traces of a step for any micro-batch, derived from a few small ones: with fewer blocks, few sequences
-and two chunks of the loss.
+"""Traces of a step for any micro-batch, derived from a few small ones: with fewer blocks, few
+sequences and two chunks of the loss.
 """
 
 import contextlib
@@ -170,8 +170,8 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
 
 
 def _examples(config: PretrainedConfig) -> list[int]:
-    """Return the numbers of blocks to trace with: few where these include every kind of block of the
-    model, else all.
+    """Return the numbers of blocks to trace with: few where these include every kind of block of
+    the model, else all.
     """
     blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
     few = [

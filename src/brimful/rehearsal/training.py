@@ -1,4 +1,6 @@
-"""Optimizer steps of the training loop, recorded on fake tensors or run while a profiler watches."""
+"""Optimizer steps of the training loop, recorded on fake tensors or run while a profiler
+watches.
+"""
 
 import dataclasses
 import functools
@@ -260,8 +262,8 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:
-    """Return inputs and targets; for masked tokens also their positions, and the attention mask where
-    there is padding.
+    """Return inputs and targets; for masked tokens also their positions, and the attention mask
+    where there is padding.
     """
     inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
     if _is_masked(spec):

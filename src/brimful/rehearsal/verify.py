@@ -38,12 +38,12 @@ ERROR_IN_UNITS = {"fp32": 64, "fp16": 6, "bf16": 6}
 LOSS_SUM_ERROR = 32 * UNIT_ROUNDOFF["fp32"]
 """Tolerance of the loss, which is summed in fp32 for all types of products."""
 MOST_FLOP = {"cpu": 1e11, "mps": 2e12, "cuda": 2e13}
-"""Most floating-point operations of one step, so that two take seconds (assumption; 2 idle CPU cores
-take about 5 s).
+"""Most floating-point operations of one step, so that two take seconds (assumption; 2 idle CPU
+cores take about 5 s).
 """
 SLOW_SHARE = 0.1
-"""Share of MOST_FLOP on a CPU without instructions for the type (measured in fp16: a tenth of fp32's
-rate).
+"""Share of MOST_FLOP on a CPU without instructions for the type (measured in fp16: a tenth of
+fp32's rate).
 """
 
 

@@ -51,7 +51,9 @@ _COLUMNS = (
 
 
 class _Access(NamedTuple):
-    """Bytes of a storage that an operator reads or writes; the number of an unknown storage is -1."""
+    """Bytes of a storage that an operator reads or writes; the number of an unknown storage is
+    -1.
+    """
 
     number: int
     offset: int

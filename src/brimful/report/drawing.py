@@ -78,8 +78,8 @@ FALLBACKS = (
     "Malgun Gothic",
     "Segoe UI Symbol",
 )
-"""Fonts of Linux, macOS and Windows for letters that it lacks; matplotlib tries the installed ones in
-this order.
+"""Fonts of Linux, macOS and Windows for letters that it lacks; matplotlib tries the installed ones
+in this order.
 """
 NO_GLYPH = "Glyph .* missing from|Matplotlib currently does not support"
 """How matplotlib's warnings about letters without a font begin."""

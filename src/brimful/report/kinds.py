@@ -1,4 +1,5 @@
-"""What a report says of each kind of run: its words, its scores and the commands that use its model.
+"""What a report says of each kind of run: its words, its scores and the commands that use its
+model.
 
 `report_kind(run)` chooses by `run.kind`; the base class is a language model trained on documents.
 """

@@ -123,8 +123,8 @@ def _with_note(cell: object) -> str:
 
 
 def block_lines(table: Table, width: int) -> list[str]:
-    """A table as lines of at most `width` characters. Columns that do not fit stand in further blocks,
-    each of which begins with the first column.
+    """A table as lines of at most `width` characters. Columns that do not fit stand in further
+    blocks, each of which begins with the first column.
     """
     lines = [table.columns, *table.text_rows]
     widths = [max(map(len, column)) + 2 for column in zip(*lines, strict=True)]
@@ -150,8 +150,8 @@ def markdown_lines(table: Table) -> list[str]:
 
 
 def csv_text(table: Table) -> str:
-    """A table as CSV (RFC 4180) with a heading line: plain values without format or unit, nothing for
-    None.
+    """A table as CSV (RFC 4180) with a heading line: plain values without format or unit, nothing
+    for None.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer)

@@ -66,7 +66,8 @@ def _masked_lines(split: str, score: LikelihoodScore) -> list[str]:
     """The loss over hidden tokens, which makes neither a perplexity nor bits per byte."""
     return [
         (
-            f"{split}: {score.tokens or 0:,.0f} masked tokens, {score.masked_share or 0:.0%} of all,"
+            f"{split}: {score.tokens or 0:,.0f} masked tokens,"
+            f" {score.masked_share or 0:.0%} of all,"
             f" predicted from both sides, context {score.context}"
         ),
         f"  loss {_number(score.loss)} nats/masked token{_interval(score.loss_interval)}",
@@ -155,7 +156,9 @@ def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
 
 
 def finding_lines(findings: Sequence["Finding"]) -> list[str]:
-    """Return one line per finding and per layer, its advice below where there is something to do."""
+    """Return one line per finding and per layer, its advice below where there is something to
+    do.
+    """
     lines: list[str] = []
     for finding in findings:
         lines.append(f"{_MARKS[finding.verdict]} {finding.name}: {finding.value}")

@@ -99,7 +99,8 @@ def tuning_table(run: RunFolder) -> Table | None:
         "Trained": trained_text,
         "Size of the adapters": format_bytes(file.stat().st_size) if file.is_file() else "",
         "Optimizer": (
-            f"{optimizer.kind or 'adamw'}, peak learning rate {optimizer.learning_rate or 'unknown'}"
+            f"{optimizer.kind or 'adamw'}, peak learning rate"
+            f" {optimizer.learning_rate or 'unknown'}"
         ),
         "Learned": learned,
         "Template": TEMPLATES.get(run.data.template, ""),

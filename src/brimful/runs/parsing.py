@@ -1,10 +1,10 @@
 """Read values of JSON files into frozen dataclasses, leniently.
 
 A field that is missing or of another type has the default of the dataclass, else it is None where
-the type allows it, else empty: "", 0, False, () or {}. Numbers that no float holds count as missing. An object in a file that lacks a
-`float` without a default counts as missing. An interval may be written as
-[low, high] or as {"low": low, "high": high}. A field that stands under another key in the file has
-the metadata {"key": KEY}.
+the type allows it, else empty: "", 0, False, () or {}. Numbers that no float holds count as
+missing. An object in a file that lacks a `float` without a default counts as missing. An interval
+may be written as [low, high] or as {"low": low, "high": high}. A field that stands under another
+key in the file has the metadata {"key": KEY}.
 """
 
 import functools
@@ -145,7 +145,9 @@ def _object(kind: Any, value: object) -> Any:
 
 
 def _entries(kind: type, read: Reader, keeps_none: bool, value: object) -> Any:
-    """Return the entries of a list or tuple as `kind`; those of another type are None or left out."""
+    """Return the entries of a list or tuple as `kind`; those of another type are None or left
+    out.
+    """
     if not isinstance(value, list | tuple):
         return None
     entries = map(read, value)

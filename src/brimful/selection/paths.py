@@ -52,7 +52,9 @@ _SHARE_OF = re.compile(r"%\s*of\b", re.IGNORECASE)
 _TIMES = re.compile(r"(?<![A-Za-z])[xX](?=\s*[$(.\d])")
 _SENTENCE_END = re.compile(r"(?<!=)\n(?![ \t]*=)|[;:!?]|[.,](?!\d)|####")
 _TOKEN = re.compile(
-    r"(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,4}\b)?)|(?P<word>[^\W\d_]+(?:(?:\^|\*\*)-?\d+|\d+)?)|(?P<sign>\*\*|//|[-+*/^()=])"
+    r"(?P<number>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,4}\b)?)"
+    r"|(?P<word>[^\W\d_]+(?:(?:\^|\*\*)-?\d+|\d+)?)"
+    r"|(?P<sign>\*\*|//|[-+*/^()=])"
 )
 """A number, a word or unit with its power (m^2, cm**3), an operator, a bracket or an equals sign.
 Everything else means nothing here.

@@ -1,5 +1,5 @@
-"""The tab "Try it": a finished run writes text, beside the model that it tuned. Every session of the
-page has its own conversation.
+"""The tab "Try it": a finished run writes text, beside the model that it tuned. Every session of
+the page has its own conversation.
 """
 
 import threading

@@ -215,8 +215,8 @@ def _size_changes(request: FitRequest, recipe: Recipe, notes: list[str]) -> list
 
 
 def _method_changes(method: Method, recipe: Recipe) -> list[str]:
-    """Return the changes that make a recipe one of a method; the recipe's own rules refuse what does
-    not go together.
+    """Return the changes that make a recipe one of a method; the recipe's own rules refuse what
+    does not go together.
     """
     approach = APPROACHES.get(method)
     if approach is None:

@@ -1,5 +1,5 @@
-"""Whether a recipe fits, as a piece of the page: bars against the memory of each device, a table with
-the same numbers, and reasons.
+"""Whether a recipe fits, as a piece of the page: bars against the memory of each device, a table
+with the same numbers, and reasons.
 """
 
 from collections.abc import Sequence
@@ -164,7 +164,9 @@ def _bar(device: DeviceFit, scale: float, colours: dict[str, int]) -> dict[str, 
 
 
 def _largest(device: DeviceFit) -> str:
-    """Return how many sequences at a time fit; `largest_micro_batch` counts those that surely do."""
+    """Return how many sequences at a time fit; `largest_micro_batch` counts those that surely
+    do.
+    """
     is_uncertain = device.verdict == "uncertain"
     if device.peak_bytes is None:
         return ""

@@ -69,8 +69,8 @@ class _Stopped(Exception):
 
 
 class ModelHolder:
-    """Holds the model of one run in memory, and its base if that is another model, until another run
-    is asked for.
+    """Holds the model of one run in memory, and its base if that is another model, until another
+    run is asked for.
     """
 
     def __init__(self) -> None:

@@ -95,8 +95,8 @@ def number_of(what: str, text: str | None) -> int | None:
 
 
 class LatestControls:
-    """The latest values of the controls in each session: a request holds only the values at the time
-    it was made.
+    """The latest values of the controls in each session: a request holds only the values at the
+    time it was made.
     """
 
     def __init__(self) -> None:

@@ -328,7 +328,8 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
     reason = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
     if progress.rollbacks >= ROLLBACKS_BEFORE_STOP:
         raise TrainingStopped(
-            f"{reason}, also after {progress.rollbacks} rollbacks that left out the sequences before"
+            f"{reason}, also after {progress.rollbacks} rollbacks that left out the sequences"
+            " before"
             " them. The last good checkpoint is kept. Likely causes: learning rate"
             f" {parts.recipe.optimizer.learning_rate:g} too high for this model, precision"
             f" {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses"
@@ -338,7 +339,8 @@ def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch
     restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
     parts.meter.note_event(
         restored,
-        f"{reason}: rolled back to step {restored.step}, leaving out {progress.step - restored.step}"
+        f"{reason}: rolled back to step {restored.step}, leaving out"
+        f" {progress.step - restored.step}"
         " steps' sequences",
     )
     batches.restart(restored)

@@ -151,7 +151,8 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
     )
     if unmatched:
         raise CheckpointError(
-            f"the checkpoint of step {snapshot.step} is of another model: {', '.join(unmatched[:5])} do"
+            f"the checkpoint of step {snapshot.step} is of another model:"
+            f" {', '.join(unmatched[:5])} do"
             " not match"
         )
     with torch.no_grad():

@@ -18,7 +18,8 @@ _TIMES_TEN = r"\s?(?:[x×*·]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?(?P<power>[+-
 _NUMBER = re.compile(
     rf"[=≈]?\s*(?:(?P<sign>[+-]?)\s?[$€£¥]?\s?|[$€£¥]\s?(?P<inner>-)\s?)"
     r"(?:\\[dt]?frac\{(?P<upper>\d+)\}\{(?P<lower>\d+)\}"
-    rf"|(?P<digits>{_DIGITS})(?:[eE](?P<exponent>[+-]?\d{{1,9}})|{_TIMES_TEN}|\s?/\s?(?P<under>[1-9]\d*))?)"
+    rf"|(?P<digits>{_DIGITS})"
+    rf"(?:[eE](?P<exponent>[+-]?\d{{1,9}})|{_TIMES_TEN}|\s?/\s?(?P<under>[1-9]\d*))?)"
     r"(?P<rest>(?![\w.,/]\d).*)",
     re.ASCII | re.DOTALL,
 )
@@ -27,7 +28,9 @@ _UNIT = re.compile(
 )
 _MAX_UNIT_WORDS = 3
 _CHANGES_THE_NUMBER = re.compile(
-    r"[²³]|(?i:squared|cubed)\b|.*(?:\b(?:k|(?i:bn|pi|half|(?:hundred|thousand|million|billion|trillion)s?))\b|[π¼-¾⅐-ⅿ①-⓿])"
+    r"[²³]|(?i:squared|cubed)\b"
+    r"|.*(?:\b(?:k|(?i:bn|pi|half|(?:hundred|thousand|million|billion|trillion)s?))\b"
+    r"|[π¼-¾⅐-ⅿ①-⓿])"
 )
 """What changes the number before it, as in 5 million, 5 thousand dollars, 2π, 5² and 5 and a half;
 but m² and meters squared are units.

@@ -10,7 +10,10 @@ import unicodedata
 
 import regex  # type: ignore[import-untyped]
 
-_PICTURE = r"[\p{Extended_Pictographic}&&[\u2600-\U0010FFFF]--\p{Emoji_Modifier}][\p{Emoji_Modifier}\uFE0F\u200D]*"
+_PICTURE = (
+    r"[\p{Extended_Pictographic}&&[\u2600-\U0010FFFF]--\p{Emoji_Modifier}]"
+    r"[\p{Emoji_Modifier}\uFE0F\u200D]*"
+)
 _EMOJI = regex.compile(rf"\p{{Regional_Indicator}}{{2}}|{_PICTURE}", regex.V1)
 _RUN = regex.compile(rf" ?(?:(?:\p{{Regional_Indicator}}{{2}}|{_PICTURE}) ?)+", regex.V1)
 _FLAG_A = ord("\N{REGIONAL INDICATOR SYMBOL LETTER A}")

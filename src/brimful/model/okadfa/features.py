@@ -16,8 +16,8 @@ _STREAM = 1_000_003
 def draw_projection(
     heads: int, features: int, head_size: int, *, seed: int, layer: int, draw: int = 0
 ) -> Tensor:
-    """Return random directions w_1 .. w_M for each head: (H, M, D), fp32 on the CPU, a pure function
-    of the arguments.
+    """Return random directions w_1 .. w_M for each head: (H, M, D), fp32 on the CPU, a pure
+    function of the arguments.
 
     Each direction is distributed as N(0, I), and those of a block of D are orthogonal: rows of the
     orthogonal factor of a Gaussian matrix, each times the norm of another Gaussian vector (section
@@ -65,8 +65,8 @@ def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
 
 
 def _products(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
-    """Return w_i . x: (B, H, T, M). For few positions all rows go into one product per head, because
-    torch would copy the directions for every row.
+    """Return w_i . x: (B, H, T, M). For few positions all rows go into one product per head,
+    because torch would copy the directions for every row.
     """
     rows, _, length, size = scaled_BHTD.shape
     if rows == 1 or length >= size:
@@ -89,8 +89,8 @@ def key_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
     positions.
 
     Normalised keys need no scaling: w . x - |x|^2 / 2 is at most |w|^2 / 2 at any temperature, and
-    |w|^2 is about the head size, so that exp stays within fp32 up to head sizes of 128. For the same
-    reason no constant is added to features or normaliser, as the authors' code does: the largest
-    feature of a query is multiplied by one of a key that is never 0.
+    |w|^2 is about the head size, so that exp stays within fp32 up to head sizes of 128. For the
+    same reason no constant is added to features or normaliser, as the authors' code does: the
+    largest feature of a query is multiplied by one of a key that is never 0.
     """
     return log_features(scaled_BHTD, projection_HMD).exp()

@@ -97,7 +97,8 @@ def _in_chunks(each_BHTX: Tensor, chunk: int) -> Tensor:
     length = each_BHTX.shape[2]
     if length <= chunk:
         return each_BHTX.unsqueeze(2)
-    # F.pad copies even if nothing is missing. Compiled code does not, and has no guard on the length.
+    # F.pad copies even if nothing is missing. Compiled code does not, and has no guard on the
+    # length.
     if torch.compiler.is_compiling() or length % chunk:
         each_BHTX = F.pad(each_BHTX, (0, 0, 0, -length % chunk))
     chunks_BHNCX: Tensor = each_BHTX.unflatten(2, (-1, chunk))
@@ -131,8 +132,8 @@ def _running(sums_BHNME: Tensor, state_BHME: Tensor | None) -> tuple[Tensor, Ten
 def _within_segments(
     queries: Tensor, keys: Tensor, values: Tensor, scores_BHNCC: Tensor, segments_BNC: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return attended values (B, H, N, C, E) and the last sum. Only the sum of the document in which
-    the previous chunk ended is carried into a chunk.
+    """Return attended values (B, H, N, C, E) and the last sum. Only the sum of the document in
+    which the previous chunk ended is carried into a chunk.
     """
     last_BN = segments_BNC[..., -1]
     together_BNCC = segments_BNC[..., :, None] == segments_BNC[..., None, :]

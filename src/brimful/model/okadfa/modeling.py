@@ -1,5 +1,5 @@
-"""The OKADFA model, registered with transformers' Auto classes, so that every stage treats it as any
-other. Softmax and kernel attention have the same parameters.
+"""The OKADFA model, registered with transformers' Auto classes, so that every stage treats it as
+any other. Softmax and kernel attention have the same parameters.
 
 Shapes: B rows, T positions, H heads, M features, D hidden size (head size where a tensor has
 heads), E packed documents.
@@ -33,8 +33,8 @@ from brimful.model.okadfa.linear_attention import causal_attention, next_positio
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
 
 MOST_TEMPERATURE = 64.0
-"""Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5): features
-of keys stay far from overflow and underflow of fp32.
+"""Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
+features of keys stay far from overflow and underflow of fp32.
 """
 
 
@@ -136,8 +136,8 @@ class OkadfaAttention(nn.Module):
         return out_BTD
 
     def features(self, queries_BHTD: Tensor, keys_BHTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of queries and keys of norm 1, each with its share of the temperature:
-        (B, H, T, M).
+        """Return the features of queries and keys of norm 1, each with its share of the
+        temperature: (B, H, T, M).
         """
         projection = self.projection_HMD.to(queries_BHTD.dtype)
         share_H11 = self.temperature_H11().sqrt()
@@ -420,8 +420,8 @@ def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     """Return sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017,
     section 3.5, in halves instead of alternating).
 
-    The model scales them to the size of its initial embeddings; in the original they are 35 times as
-    large.
+    The model scales them to the size of its initial embeddings; in the original they are 35 times
+    as large.
     """
     frequencies = torch.exp(
         torch.arange(0, width, 2, device=positions_BT.device) * (-math.log(10_000.0) / width)

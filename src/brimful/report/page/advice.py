@@ -1,5 +1,5 @@
-"""What would make the next run faster or safer. Something is advised only where this run measured how
-much time or memory it cost.
+"""What would make the next run faster or safer. Something is advised only where this run measured
+how much time or memory it cost.
 """
 
 import math
@@ -51,7 +51,9 @@ class Advice:
 
 
 def advice(run: RunFolder) -> list[Advice]:
-    """Return what costs most first. Empty where nothing stands out, and where nothing was measured."""
+    """Return what costs most first. Empty where nothing stands out, and where nothing was
+    measured.
+    """
     others = (_throttling(run), _swap(run), _memory(run), _disk(run))
     return [*_on_time(run), *(each for each in others if each is not None)]
 
@@ -225,8 +227,8 @@ def _swap(run: RunFolder) -> Advice | None:
 
 
 def _memory(run: RunFolder) -> Advice | None:
-    """Advise a smaller margin, where the plan says that memory limited the micro-batch, and the peak
-    was below its interval.
+    """Advise a smaller margin, where the plan says that memory limited the micro-batch, and the
+    peak was below its interval.
     """
     if run.plan is None or not run.plan.micro_batches or run.recipe.plan.margin == "tight":
         return None

@@ -1,5 +1,5 @@
-"""`report.html`: one file that opens offline, reads on a phone, prints, and shows predictions beside
-measurements.
+"""`report.html`: one file that opens offline, reads on a phone, prints, and shows predictions
+beside measurements.
 
 `PARTS` lists the parts of the page. Each has a module that makes its view from the run, and a
 template `templates/run/KEY.html.j2` that shows the view.

@@ -1,5 +1,5 @@
-"""A classifier's part of report.html: metrics beside the floor's, figures, labels one by one and the
-most confident mistakes of the split that it is judged by.
+"""A classifier's part of report.html: metrics beside the floor's, figures, labels one by one and
+the most confident mistakes of the split that it is judged by.
 """
 
 from collections.abc import Mapping

@@ -31,7 +31,9 @@ SAMPLED = {
 """Readings of the monitor that are drawn on a GPU (the first two) and on a CPU (the last)."""
 SIZE, SIZE_ON_PHONES = (820, 320), (350, 290)
 NEAR = 1.7
-"""Capacity at most so many times what was used is drawn as a line; else only the sentence has it."""
+"""Capacity at most so many times what was used is drawn as a line; else only the sentence has
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ def _is_on_host(run: RunFolder) -> bool:
 
 
 def measured_memory(run: RunFolder) -> tuple[FloatArray, FloatArray] | None:
-    """Return minutes of the run and bytes used at them, as its timeline shows them first; None where
-    nothing was measured.
+    """Return minutes of the run and bytes used at them, as its timeline shows them first; None
+    where nothing was measured.
     """
     lines, _ = _lines(run)
     return (lines[0].minutes_N, lines[0].bytes_N) if lines else None

@@ -170,7 +170,9 @@ def _mark_best(axes: Axes, at: float, value: float, text: str) -> None:
 
 
 def _bits_per_byte(run: RunFolder) -> Drawing | None:
-    """Bits per byte of every evaluation; None where the loss makes none, and with fewer than two."""
+    """Bits per byte of every evaluation; None where the loss makes none, and with fewer than
+    two.
+    """
     steps, bits = _arrays(run.evaluations, "bits_per_byte")
     if not report_kind(run).has_bits_per_byte or len(steps) < 2:
         return None

@@ -1,5 +1,5 @@
-"""Predictions of the plan beside measurements, as a page shows them: a row for each quantity, with a
-gauge of where the measurement lies in the stated interval.
+"""Predictions of the plan beside measurements, as a page shows them: a row for each quantity, with
+a gauge of where the measurement lies in the stated interval.
 """
 
 import math

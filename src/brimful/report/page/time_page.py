@@ -1,4 +1,6 @@
-"""Where the time went, as a report shows it: the plan's prediction above the measurement, and advice."""
+"""Where the time went, as a report shows it: the plan's prediction above the measurement, and
+advice.
+"""
 
 from dataclasses import dataclass
 
@@ -84,7 +86,9 @@ def _row(name: str, terms: list[tuple[str, float, int]]) -> TimeRow | None:
 
 
 def _sentence(spent: TimeSpent | None) -> str:
-    """Say what the bar does not show: how long steps waited, and how long the device did nothing."""
+    """Say what the bar does not show: how long steps waited, and how long the device did
+    nothing.
+    """
     if spent is None:
         return ""
     computing = share_text(spent.share(spent.compute_s))

@@ -98,8 +98,8 @@ class Feedback:
 
     @contextmanager
     def _cutting(self) -> Iterator["_Relay"]:
-        """While entered, the network is cut behind its segments. It is also cut when a backward pass
-        of this method recomputes activations.
+        """While entered, the network is cut behind its segments. It is also cut when a backward
+        pass of this method recomputes activations.
         """
         self._relay = relay = _Relay(self._receive)
         try:
@@ -194,7 +194,9 @@ class _Top(torch.autograd.Function):
 
 
 class _FeedbackPoint(torch.autograd.Function):
-    """A feedback point: the gradient of its segment's output is the error times the fixed matrix."""
+    """A feedback point: the gradient of its segment's output is the error times the fixed
+    matrix.
+    """
 
     @staticmethod
     def forward(
