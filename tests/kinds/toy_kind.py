@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
 from brimful.data.tokens import Progress
-from brimful.kinds.examples import Examples
+from brimful.kinds.examples import ExampleRunData
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
@@ -59,16 +59,16 @@ class PairSequences:
         )
 
 
-class Pairs(Examples):
+class Pairs(ExampleRunData):
     """Pairs, of which the chosen answers are examples that the model is scored on."""
 
-    rejected: Examples
+    rejected: ExampleRunData
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         pairs = super().gather(_with_answers(recipe, "chosen"), source, progress)
         pairs.recipe = recipe
-        pairs.rejected = Examples.gather(_with_answers(recipe, "rejected"), source, progress)
+        pairs.rejected = ExampleRunData.gather(_with_answers(recipe, "rejected"), source, progress)
         pairs.fingerprints = {
             **pairs.fingerprints,
             "rejected": pairs.rejected.fingerprints["data"],

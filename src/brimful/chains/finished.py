@@ -20,7 +20,7 @@ from brimful.generation.load import load_run, recipe_of, trained_folder
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
-from brimful.kinds.run_data import FinishedRun, gather, run_data_class
+from brimful.kinds.run_data import TrainedRun, gather, run_data_class
 from brimful.report.live.progress import data_progress
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.verify.extract import python_verdict
@@ -29,7 +29,7 @@ _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 """What only answers in code are measured by."""
 
 
-def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> FinishedRun:
+def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> TrainedRun:
     """Return a finished run with the data it was trained and validated on.
 
     Raises:
@@ -42,7 +42,7 @@ def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -
     with data_progress(console) as progress:
         data = gather(recipe, source, progress)
     refuse_changed_data(run_folder, data)
-    return FinishedRun(run_folder, data, torch_device(probe("auto")), untuned)
+    return TrainedRun(run_folder, data, torch_device(probe("auto")), untuned)
 
 
 class Writer:

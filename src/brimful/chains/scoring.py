@@ -28,7 +28,7 @@ from brimful.evaluation.task_run import evaluate_tasks
 from brimful.generation.load import (
     recipe_of,
 )
-from brimful.kinds.run_data import AnyRunData, FinishedRun, run_data_class
+from brimful.kinds.run_data import AnyRunData, TrainedRun, run_data_class
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
@@ -166,7 +166,7 @@ def _splits(run_folder: Path, data: AnyRunData, split: str | None) -> list[str]:
 
 def _on_tasks(
     folder: Path,
-    run: FinishedRun,
+    run: TrainedRun,
     own: list[Task],
     foreign: list[str],
     request: EvaluationRequest,

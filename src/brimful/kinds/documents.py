@@ -15,14 +15,14 @@ from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
-from brimful.kinds.run_data import FinishedRun, RunData, ScoringOptions
+from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 
 
-class Documents(RunData[TokenSplit]):
+class DocumentRunData(RunData[TokenSplit]):
     """Documents that a fresh model learns to continue."""
 
     def __init__(self, recipe: Recipe, data: PreparedData) -> None:
@@ -85,7 +85,7 @@ class Documents(RunData[TokenSplit]):
         train, scored = self.splits["train"], self.splits[split]
         return {"baselines": ngram_baselines(train, scored, len(self.tokenizer)).to_json()}
 
-    def look_into_layers(self, run: FinishedRun) -> dict[str, Any]:
+    def look_into_layers(self, run: TrainedRun) -> dict[str, Any]:
         """Return what kernel attention and feedback alignment do, if the run has them."""
         if not has_layers_to_look_at(self.recipe):
             return {}
@@ -109,4 +109,4 @@ class Documents(RunData[TokenSplit]):
         return lines
 
 
-RUN_DATA = Documents
+RUN_DATA = DocumentRunData

@@ -23,7 +23,7 @@ from brimful.planning.rows import as_rows
 from brimful.recipe import Recipe
 
 
-class Examples(RunData[ExampleSplit]):
+class ExampleRunData(RunData[ExampleSplit]):
     """Examples whose answers a published model learns."""
 
     def __init__(
@@ -142,4 +142,4 @@ class Examples(RunData[ExampleSplit]):
         ]
 
 
-RUN_DATA = Examples
+RUN_DATA = ExampleRunData

@@ -41,7 +41,7 @@ from brimful.data.tokens import Progress
 from brimful.evaluation.label_scores import metric_name, objective, quick_metrics, score_labels
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
-from brimful.kinds.run_data import FinishedRun, RunData, ScoringOptions
+from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.model.published import load_tokenizer
 from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
 from brimful.planning.plan import Plan
@@ -297,7 +297,7 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     def score_finished(
         self,
-        run: FinishedRun,
+        run: TrainedRun,
         folder: Path,
         names: Sequence[str],
         stride: int | None,

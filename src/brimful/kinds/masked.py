@@ -16,7 +16,7 @@ from brimful.evaluation.masked import score_masked
 from brimful.generation.fill_mask import fill_masks
 from brimful.generation.load import load_run
 from brimful.generation.samples import write_samples
-from brimful.kinds.documents import Documents
+from brimful.kinds.documents import DocumentRunData
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.plan import Plan
 
@@ -24,7 +24,7 @@ FILLED_MASKS = 5
 """Snippets of held-out text in which an encoder guesses a masked word at the end of training."""
 
 
-class Masked(Documents):
+class MaskedRunData(DocumentRunData):
     """Documents whose hidden tokens a fresh encoder learns to predict."""
 
     @property
@@ -92,4 +92,4 @@ class Masked(Documents):
         write_samples(run_folder, samples)
 
 
-RUN_DATA = Masked
+RUN_DATA = MaskedRunData

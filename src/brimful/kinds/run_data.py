@@ -90,7 +90,7 @@ def plan_of(run_folder: Path) -> Plan:
 
 
 @dataclass(frozen=True)
-class FinishedRun:
+class TrainedRun:
     """A finished run: the data it was trained on, and its model, which is loaded when first used.
 
     Attributes:
@@ -303,7 +303,7 @@ class RunData(ABC, Generic[Split]):
 
     def score_finished(
         self,
-        run: FinishedRun,
+        run: TrainedRun,
         folder: Path,
         names: Sequence[str],
         stride: int | None,
@@ -341,7 +341,7 @@ class RunData(ABC, Generic[Split]):
             records[key] = likelihood.to_json() | self.baselines(name)
         return records
 
-    def look_into_layers(self, run: FinishedRun) -> dict[str, Any]:
+    def look_into_layers(self, run: TrainedRun) -> dict[str, Any]:
         """Return a record for scores.json of what goes on inside special layers; empty: none."""
         return {}
 
