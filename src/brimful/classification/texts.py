@@ -124,6 +124,15 @@ class Source:
         return TextRow(text_of(row.columns, self.column, row.where), row.columns, row.where)
 
 
+def _refuse_unreadable(name: str, changed_keys: Sequence[str]) -> None:
+    if name != STANDARD_INPUT and (not Path(name).exists() or Path(name).is_dir()):
+        raise DataError(f"{name} is no file. Give a file of texts, or - for standard input.")
+    if other := [key for key in changed_keys if key not in READING_KEYS]:
+        raise RequestError(
+            f"{other[0]}: only how the file is read can be changed here: {', '.join(READING_KEYS)}."
+        )
+
+
 def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
     """Return how to read a file to classify: like the recipe's own data, as far as that fits, with
     these changes.
@@ -141,13 +150,8 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
         RequestError: a change of something else, or a format that is not known.
         RecipeError: a value that its key does not take; DataError: no such file.
     """
-    if name != STANDARD_INPUT and (not Path(name).exists() or Path(name).is_dir()):
-        raise DataError(f"{name} is no file. Give a file of texts, or - for standard input.")
     keys = [change.partition("=")[0] for change in changes]
-    if odd := [key for key in keys if key not in READING_KEYS]:
-        raise RequestError(
-            f"{odd[0]}: only how the file is read can be changed here: {', '.join(READING_KEYS)}."
-        )
+    _refuse_unreadable(name, keys)
     data = with_changes(recipe, changes, "predict").data
     kind = _kind(name, data, is_said="data.file_type" in keys)
     column, is_table = data.text_column, kind in {".csv", ".tsv"}

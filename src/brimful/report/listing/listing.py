@@ -209,11 +209,10 @@ def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
     recipe, facts = read_recipe(folder / STUDY_RECIPE), json_or_none(folder / STUDY_FILE)
     comparison, left_out = (mapping((facts or {}).get(name)) for name in ("comparison", "left_out"))
     command = continue_command(folder) or ""
-    problems: tuple[str, ...] = ()
-    if facts is None or not recipe.values:
-        problems = (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
-    elif not comparison and not command:
-        problems = (MOVED,)
+    problems = _study_problems(
+        is_readable=facts is not None and bool(recipe.values),
+        goes_on=bool(comparison or command),
+    )
     done = sum(entry.state == "finished" and entry.kind == "run" for entry in members)
     planned, state = planned_runs(recipe), "unfinished"
     description = finished_count(done, planned)
@@ -240,6 +239,12 @@ def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
         problems=problems,
         command=command,
     )
+
+
+def _study_problems(*, is_readable: bool, goes_on: bool) -> tuple[str, ...]:
+    if not is_readable:
+        return (f"{' or '.join(STUDY_FILES)} is missing or cannot be read",)
+    return () if goes_on else (MOVED,)
 
 
 def read_recipe(path: Path) -> RecipeFacts:
