@@ -120,7 +120,7 @@ def test_balanced_weights_are_taken_off_where_a_threshold_decides() -> None:
     """A word that says nothing: probabilities are the base rate, whatever the weights."""
     rows = [("word", int(number % 10 == 0)) for number in range(200)]
     floor = bag_of_words(_split(rows), _split(rows), BINARY, "0.5")
-    known = module._Fitting(
+    known = module._ClassifierFit(
         floor.vectorizer.transform(["word"] * 200),
         np.eye(2, dtype=bool)[[row[1] for row in rows]],
         None,

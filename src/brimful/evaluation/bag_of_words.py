@@ -134,7 +134,7 @@ def bag_of_words(
     validation_EF = None
     if texts:
         validation_EF = vectorizer.transform(texts)
-    fitting = _Fitting(
+    fitting = _ClassifierFit(
         features_EF, as_indicators(train.targets[chosen], labels), validation_EF, targets, labels
     )
     grid, chosen_by = [(INVERSE_PENALTY_UNTUNED, False)], "nothing"
@@ -178,7 +178,7 @@ class _Fit:
 
 
 @dataclass(frozen=True)
-class _Fitting:
+class _ClassifierFit:
     """The data that the candidates are fitted to and chosen by. The features are sparse matrices of
     SciPy; those of validation are None without validation texts.
     """

@@ -50,7 +50,7 @@ _COLUMNS = (
 """Columns of the rows that WorkLog collects."""
 
 
-class _Access(NamedTuple):
+class _StorageAccess(NamedTuple):
     """Bytes of a storage that an operator reads or writes; the number of an unknown storage is
     -1.
     """
@@ -84,8 +84,8 @@ class WorkLog:
         self._number_of = number_of
         self.part: int | None = None
         self._rows: list[list[int]] = []
-        self._reads: list[list[_Access]] = []
-        self._writes: list[list[_Access]] = []
+        self._reads: list[list[_StorageAccess]] = []
+        self._writes: list[list[_StorageAccess]] = []
         self._lists: list[tuple[int, int, int]] = []
         self._known: dict[Any, _Operator] = {}
         self._operators: dict[str, int] = {}
@@ -134,7 +134,7 @@ class WorkLog:
 
     def _accesses_of(
         self, name: str, given: Sequence[Tensor], made: Sequence[Tensor], written: set[int]
-    ) -> tuple[list[_Access], list[_Access]]:
+    ) -> tuple[list[_StorageAccess], list[_StorageAccess]]:
         """Return what an operator reads and what it writes."""
         changed = [tensor for tensor in given if id(tensor) in written]
         kept = [tensor for tensor in given if id(tensor) not in written]
@@ -180,7 +180,7 @@ class WorkLog:
         reading = [self._access(tensor) for tensor in reads]
         writing = [self._access(tensor) for tensor in writes]
         if extra_bytes:
-            writing.append(_Access(-1, 0, extra_bytes, extra_bytes))
+            writing.append(_StorageAccess(-1, 0, extra_bytes, extra_bytes))
         self._append(
             name,
             CLASSES.index(class_name),
@@ -247,8 +247,8 @@ class WorkLog:
         dtype: int,
         phase: str,
         layer: int,
-        reads: list[_Access],
-        writes: list[_Access],
+        reads: list[_StorageAccess],
+        writes: list[_StorageAccess],
     ) -> None:
         if phase == "optimizer" and class_index in _FUSIBLE:
             class_index = CLASSES.index("optimizer")
@@ -270,11 +270,11 @@ class WorkLog:
         self._reads.append(reads)
         self._writes.append(writes)
 
-    def _access(self, tensor: Tensor, num_bytes: int | None = None) -> _Access:
+    def _access(self, tensor: Tensor, num_bytes: int | None = None) -> _StorageAccess:
         number = self._number_of(tensor)
         offset = int(tensor.storage_offset()) * tensor.element_size()
         size = _bytes(tensor) if num_bytes is None else num_bytes
-        return _Access(
+        return _StorageAccess(
             -1 if number is None else number, offset, size, tensor.untyped_storage().nbytes()
         )
 
@@ -348,7 +348,7 @@ class WorkLog:
         return end
 
 
-def _unseen(access: _Access, seen: dict[int, dict[int, int]]) -> int:
+def _unseen(access: _StorageAccess, seen: dict[int, dict[int, int]]) -> int:
     """Bytes of a storage that a chain meets for the first time; from now on it has met them. `seen`
     is by storage, then by offset.
     """

@@ -29,7 +29,7 @@ class RecoveryView:
 
 
 @dataclass(frozen=True)
-class RecoveryPoint:
+class ListedRecoveryPoint:
     """A checkpoint in the run folder."""
 
     step: int
@@ -86,7 +86,7 @@ def _sentence(is_finished: bool, newest: int | None, mirror: MirrorFacts | None)
     return f"{local} In the mirror it is step {step}{behind}, read back and found whole{rest}."
 
 
-def recovery_points(run_folder: Path) -> list[RecoveryPoint]:
+def recovery_points(run_folder: Path) -> list[ListedRecoveryPoint]:
     """Return the checkpoints in a run folder, the newest first."""
     points = []
     for folder in sorted((run_folder / CHECKPOINTS_FOLDER).glob("step-*"), reverse=True):
@@ -99,7 +99,7 @@ def recovery_points(run_folder: Path) -> list[RecoveryPoint]:
         if match and files:
             size_bytes = sum(each.st_size for each in files)
             written = _date(max(each.st_mtime for each in files))
-            points.append(RecoveryPoint(int(match[1]), size_bytes, written))
+            points.append(ListedRecoveryPoint(int(match[1]), size_bytes, written))
     return points
 
 
