@@ -117,5 +117,9 @@ def _summary(path: Path) -> TaskSummary | None:
     values = read_json(path)
     if not isinstance(values, dict) or not isinstance(values.get("metrics"), dict):
         return None
-    summary = parse(TaskSummary, {"task": path.stem} | values)
+    # A metric is written as a mapping; of anything else only the name is known.
+    metrics = {
+        name: value if isinstance(value, dict) else {} for name, value in values["metrics"].items()
+    }
+    summary = parse(TaskSummary, {"task": path.stem} | values | {"metrics": metrics})
     return summary if summary.metrics else None
