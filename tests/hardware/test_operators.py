@@ -29,6 +29,12 @@ def test_every_class_is_measured_in_fp32_or_16_bit() -> None:
     assert {case.class_name for case in CASES if case.flop} == set(MATRIX_CLASSES)
 
 
+def test_where_16_bit_does_not_pay_4_bit_weights_are_unpacked_into_fp32() -> None:
+    only_fp32 = cases(CPU, ("fp32",))
+
+    assert {case.class_name for case in only_fp32} == set(CLASSES)
+
+
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: f"{case.name} {case.dtype}")
 def test_an_operator_runs_and_is_the_one_it_says(case: Case) -> None:
     names = _Names()

@@ -110,8 +110,9 @@ def cases(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
         all_cases += [*_products(dtype, rows), *_batched(dtype, rows), *_attention(dtype, rows)]
         if dtype != "tf32":
             all_cases += _elementwise(dtype, rows)
-        if dtype in ("bf16", "fp16"):
-            all_cases += _dequantise(dtype, rows)
+    # 4-bit weights are unpacked into the 16-bit types; where none of these pays, into fp32.
+    for dtype in [each for each in dtypes if each in ("bf16", "fp16")] or ["fp32"]:
+        all_cases += _dequantise(dtype, rows)
     return [*all_cases, *(case for size in OPTIMIZER_SIZES for case in _optimizer(size))]
 
 
