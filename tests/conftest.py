@@ -12,7 +12,7 @@ import random
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,15 +90,20 @@ def snapshot(snapshot: SnapshotAssertion, stable_text: Callable[[str], str]) -> 
 def refuses(
     snapshot: SnapshotAssertion,
 ) -> Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]:
-    """`with refuses(RequestError):` passes if the block raises that error, with the stored message."""
+    """`with refuses(RequestError):` passes if the block raises that error, with the stored message.
+
+    `refuses(RequestError, names=["row 2"])` asks in addition that the message names these values,
+    so that storing the message anew cannot lose them.
+    """
 
     @contextmanager
     def expect(
-        *errors: type[BaseException],
+        *errors: type[BaseException], names: Sequence[str] = ()
     ) -> Iterator[pytest.ExceptionInfo[BaseException]]:
         with pytest.raises(errors) as caught:
             yield caught
         message = str(caught.value)
+        assert [name for name in names if name not in message] == []
         assert message == snapshot
 
     return expect

@@ -1,5 +1,6 @@
 """What is learned of an example, how it becomes ids, and where generation starts and stops."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -213,7 +214,9 @@ def test_a_template_that_ends_no_turn_gets_end_of_text_behind_the_last_answer(
     )
 
 
-def test_a_template_that_rewrites_earlier_messages_is_refused(tokenizer: Fast) -> None:
+def test_a_template_that_rewrites_earlier_messages_is_refused(
+    tokenizer: Fast, refuses: Callable[..., Any]
+) -> None:
     """Answers are found by what is rendered before them, so that must not change."""
     tokenizer.chat_template = FORGETFUL
     template = Template.of(tokenizer)
@@ -221,27 +224,22 @@ def test_a_template_that_rewrites_earlier_messages_is_refused(tokenizer: Fast) -
         shown(tokenizer, template.encode([example((USER,), "one")])[0])[1]
         == "thinks, one\n<|endoftext|>"
     )
-    with pytest.raises(
-        DataError, match=r"row 1: .* differently once the answer follows.*data\.template=plain"
-    ):
+    with refuses(DataError, names=["row 1", "data.template=plain"]):
         template.encode([example((USER, Message("assistant", "one"), USER), "two")])
 
 
-def test_messages_that_a_chat_template_refuses_are_named(chat_tokenizer: Fast) -> None:
+def test_messages_that_a_chat_template_refuses_are_named(
+    chat_tokenizer: Fast, refuses: Callable[..., Any]
+) -> None:
     """With its own words."""
     chat_tokenizer.chat_template = GEMMA
-    with pytest.raises(
-        DataError,
-        match=(
-            r"row 1: .* refuses the messages \(system, user\): System role not supported\. Correct"
-        ),
-    ):
+    with refuses(DataError, names=["row 1"]):
         Template.of(chat_tokenizer).encode([example((SYSTEM, USER), "one")])
     with pytest.raises(DataError, match=r"row 1: .* refuses the messages \(none\)"):
         Template.of(chat_tokenizer).encode([example((), "one")])
 
 
-def test_the_recipe_chooses_the_template(chat_tokenizer: Fast) -> None:
+def test_the_recipe_chooses_the_template(chat_tokenizer: Fast, refuses: Callable[..., Any]) -> None:
     """auto: chat where there is one; plain also then."""
     assert [Template.of(chat_tokenizer, choice).style for choice in ("auto", "chat", "plain")] == [
         "chat",
@@ -250,25 +248,26 @@ def test_the_recipe_chooses_the_template(chat_tokenizer: Fast) -> None:
     ]
     assert Template.of(chat_tokenizer, "plain").identity != Template.of(chat_tokenizer).identity
     chat_tokenizer.chat_template = None
-    with pytest.raises(DataError, match=r"data\.template=chat, but .* no chat template"):
+    with refuses(DataError, names=["data.template=chat"]):
         Template.of(chat_tokenizer, "chat")
 
 
 def test_further_stop_tokens_come_from_the_recipe_and_the_generation_config(
     chat_tokenizer: Fast,
+    refuses: Callable[..., Any],
 ) -> None:
     """A stop token may be special or any single token, such as a line break."""
     line_break = chat_tokenizer.encode("\n")
     template = Template.of(chat_tokenizer, "plain", stop=["<|im_end|>", "\n"], end_ids=[5])
     assert template.stop_ids == {0, 5, 263, *line_break}
-    with pytest.raises(
-        DataError, match=r"sample\.stop: '<\|imend\|>' is not a token.*did you mean '<\|im_end\|>'"
-    ):
+    with refuses(DataError, names=["sample.stop", "'<|imend|>'", "'<|im_end|>'"]):
         Template.of(chat_tokenizer, stop=["<|imend|>"])
 
 
-def test_a_tokenizer_without_end_of_text_is_refused(tokenizer: Fast) -> None:
+def test_a_tokenizer_without_end_of_text_is_refused(
+    tokenizer: Fast, refuses: Callable[..., Any]
+) -> None:
     """With the place to set it."""
     tokenizer.eos_token = None
-    with pytest.raises(DataError, match=r"no end-of-text token.*tokenizer_config\.json"):
+    with refuses(DataError, names=["tokenizer_config.json"]):
         Template.of(tokenizer)

@@ -4,9 +4,12 @@ named by its place.
 
 import gzip
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.encodings import check_encoding, decoded_lines, detect, lines_of_bytes
@@ -31,13 +34,15 @@ def test_a_file_is_read_alike_whether_its_encoding_is_named_or_found(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_a_mark_is_found_by_its_nul_bytes(tmp_path: Path, encoding: str) -> None:
+def test_utf_16_without_a_mark_is_found_by_its_nul_bytes(
+    tmp_path: Path, encoding: str, snapshot: SnapshotAssertion
+) -> None:
     """And said."""
     path = written(tmp_path / "a.txt", TEXT.encode(encoding))
     found = detect(path)
     assert (found.encoding, list(decoded_lines(path, "auto"))) == (encoding, LINES)
     assert found.note is not None
-    assert "every other byte" in found.note
+    assert found.note == snapshot
 
 
 def test_utf_8_is_nothing_to_speak_of(tmp_path: Path) -> None:
@@ -49,56 +54,59 @@ def test_utf_8_is_nothing_to_speak_of(tmp_path: Path) -> None:
         )
 
 
-def test_what_is_not_utf_8_is_read_as_cp1252_and_the_first_byte_is_named(tmp_path: Path) -> None:
+def test_what_is_not_utf_8_is_read_as_cp1252_and_the_first_byte_is_named(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """The whole file, with a note."""
     found = detect(written(tmp_path / "a", "fine\nété".encode("cp1252")))
     assert found.encoding == "cp1252"
     assert found.note is not None
-    assert "byte 1 of line 2 is 0xe9" in found.note
+    assert found.note == snapshot
     assert "mixed" not in found.note
 
 
 def test_mixed_encodings_are_one_decision_for_the_whole_file_and_that_is_said(
     tmp_path: Path,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """UTF-8 lines in a file that is read otherwise come out garbled."""
     path = written(tmp_path / "a", "grün\nblau\n".encode() + "rosé\n".encode("latin-1") + b"gelb\n")
     note = detect(path).note
     assert note is not None
-    assert "1 of its 2 lines beyond ASCII are UTF-8: the file is mixed" in note
+    assert note == snapshot
     assert list(decoded_lines(path, "auto")) == ["grÃ¼n\n", "blau\n", "rosé\n", "gelb\n"]
 
 
-def test_mixed_encodings_in_a_file_of_a_named_encoding_are_an_error(tmp_path: Path) -> None:
+def test_mixed_encodings_in_a_file_of_a_named_encoding_are_an_error(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     """With file, line, byte, and both ways out."""
     path = written(tmp_path / "a.csv", "grün\n".encode() + "rosé\n".encode("latin-1"))
-    with pytest.raises(
-        DataError,
-        match=(
-            r"a\.csv:2: byte 4 of the line is 0xe9, which is not UTF-8.*data\.encoding=auto.*iconv"
-            r" -f latin1"
-        ),
+    with refuses(
+        DataError, names=["a.csv:2", "byte 4", "0xe9", "data.encoding=auto", "iconv -f latin1"]
     ):
         list(decoded_lines(path))
 
 
-def test_a_byte_that_even_cp1252_lacks_is_an_error(tmp_path: Path) -> None:
+def test_a_byte_that_even_cp1252_lacks_is_an_error(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     """It has five holes."""
-    with pytest.raises(DataError, match=r"a:1: byte 2 of the line is 0x81, which is not cp1252"):
+    with refuses(DataError, names=["byte 2", "0x81"]):
         list(decoded_lines(written(tmp_path / "a", b"x\x81"), "auto"))
 
 
-def test_utf_16_read_as_utf_8_says_what_it_looks_like(tmp_path: Path) -> None:
+def test_utf_16_read_as_utf_8_says_what_it_looks_like(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     """By its mark."""
-    with pytest.raises(
-        DataError, match=r"a:1: byte 1 .* The file begins as UTF-16 does: data\.encoding=utf-16\."
-    ):
+    with refuses(DataError, names=["byte 1", "data.encoding=utf-16"]):
         list(decoded_lines(written(tmp_path / "a", TEXT.encode("utf-16"))))
 
 
-def test_a_torn_utf_16_file_names_the_line(tmp_path: Path) -> None:
+def test_a_torn_utf_16_file_names_the_line(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     """Half a character at its end."""
-    with pytest.raises(DataError, match=r"a:2: byte \d+ of the file is not utf-16"):
+    with refuses(DataError):
         list(decoded_lines(written(tmp_path / "a", "one\ntwo".encode("utf-16")[:-1]), "utf-16"))
 
 
@@ -116,10 +124,10 @@ def test_an_encoding_that_python_does_not_have_is_refused(name: str, said: str) 
         check_encoding(name)
 
 
-def test_what_is_read_once_needs_a_named_encoding() -> None:
+def test_what_is_read_once_needs_a_named_encoding(refuses: Callable[..., Any]) -> None:
     """Standard input cannot be looked at twice."""
     assert (
         list(lines_of_bytes(io.BytesIO(TEXT.encode("cp1252")), "cp1252", "standard input")) == LINES
     )
-    with pytest.raises(DataError, match="standard input: an encoding is only found in a file"):
+    with refuses(DataError):
         list(lines_of_bytes(io.BytesIO(b""), "auto", "standard input"))

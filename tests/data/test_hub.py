@@ -5,6 +5,7 @@ from typing import Any
 
 import datasets
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.labelled import read_labelled
@@ -34,7 +35,9 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     return start
 
 
-def test_splits_are_mapped_and_the_rest_is_noted(serve: Serve, data_recipe: Make) -> None:
+def test_splits_are_mapped_and_the_rest_is_noted(
+    serve: Serve, data_recipe: Make, snapshot: SnapshotAssertion
+) -> None:
     """Configuration and revision are passed on."""
     calls = serve({"train": {"text": ["a", "b"]}, "dev": {"text": ["c"]}, "extra": {"text": ["d"]}})
     source = open_source(data_recipe("owner/name", config_name="small", revision="abc"))
@@ -44,7 +47,7 @@ def test_splits_are_mapped_and_the_rest_is_noted(serve: Serve, data_recipe: Make
         "validation": ["c"],
     }
     assert calls == [("owner/name", "small", {"revision": "abc"})]
-    assert source.notes == ("owner/name: splits not used: extra",)
+    assert source.notes == snapshot
 
 
 def test_rows_that_are_lines_become_documents(serve: Serve, data_recipe: Make) -> None:
@@ -65,28 +68,30 @@ def test_rows_are_read_with_all_their_columns(serve: Serve, data_recipe: Make) -
 
 
 def test_the_only_split_trains_and_several_without_train_are_refused(
-    serve: Serve, data_recipe: Make
+    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """brimful does not guess which of several it is."""
     serve({"all": {"text": ["a"]}})
     assert list(open_source(data_recipe("owner/name")).parts[0].splits["train"]) == ["a"]
     serve({"one": {"text": ["a"]}, "two": {"text": ["a"]}})
-    with pytest.raises(DataError, match="no training split; its splits are one, two"):
+    with refuses(DataError):
         open_source(data_recipe("owner/name"))
 
 
-def test_a_missing_column_and_an_empty_cell_are_named(serve: Serve, data_recipe: Make) -> None:
+def test_a_missing_column_and_an_empty_cell_are_named(
+    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """Columns at once, cells when they are read."""
     serve({"train": {"body": ["a"]}})
-    with pytest.raises(DataError, match=r"split train: no column 'text'\. Columns: body"):
+    with refuses(DataError, names=["'text'"]):
         open_source(data_recipe("owner/name"))
     serve({"train": {"text": ["a", None]}})
-    with pytest.raises(DataError, match=r"split train, row 2: field 'text' holds None"):
+    with refuses(DataError, names=["row 2", "'text'"]):
         list(open_source(data_recipe("owner/name")).parts[0].splits["train"])
 
 
 def test_a_failure_to_load_says_that_a_local_path_works(
-    monkeypatch: pytest.MonkeyPatch, data_recipe: Make
+    monkeypatch: pytest.MonkeyPatch, data_recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """Whatever the library raises, in one sentence."""
 
@@ -95,18 +100,17 @@ def test_a_failure_to_load_says_that_a_local_path_works(
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        DataError,
-        match=r"Couldn't reach 'owner/name' on the Hub\. HF_HUB_OFFLINE is set.*data\.path=FILE",
-    ) as caught:
+    with refuses(DataError, names=["'owner/name'", "HF_HUB_OFFLINE", "data.path=FILE"]) as caught:
         open_source(data_recipe("owner/name"))
     assert "long trace" not in str(caught.value)
 
 
-def test_what_cannot_be_a_hub_id_is_not_asked_for(serve: Serve, data_recipe: Make) -> None:
+def test_what_cannot_be_a_hub_id_is_not_asked_for(
+    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """Such as a path three folders deep."""
     calls = serve({"train": {"text": ["a"]}})
-    with pytest.raises(DataError, match="neither an existing file or folder, nor a hub id"):
+    with refuses(DataError):
         open_source(data_recipe("some/deep/path"))
     assert calls == []
 
@@ -120,14 +124,16 @@ def test_the_fingerprint_follows_the_rows(serve: Serve, data_recipe: Make) -> No
     assert first == again != open_source(data_recipe("owner/name")).fingerprint
 
 
-def test_a_column_by_number_is_the_data_sets(serve: Serve, data_recipe: Make) -> None:
+def test_a_column_by_number_is_the_data_sets(
+    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """In the order of its columns."""
     serve({"train": {"id": [1, 2], "body": ["a", "b"]}})
     assert list(open_source(data_recipe("owner/name", text_column=1)).parts[0].splits["train"]) == [
         "a",
         "b",
     ]
-    with pytest.raises(DataError, match="split train: no column number 2: there are 2"):
+    with refuses(DataError):
         open_source(data_recipe("owner/name", text_column=2))
 
 

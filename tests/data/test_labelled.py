@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.labelled import LabelledTexts, read_labelled
@@ -349,12 +350,12 @@ def test_labels_are_mapped_and_that_is_said(tmp_path: Path) -> None:
     )
 
 
-def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_empty_texts_are_left_out_and_counted(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     """Blank or null, whatever their label; most of them empty is an error."""
     blanks = [{"text": " \n", "label": 1}, {"text": None, "label": None}, {"text": "", "label": 7}]
     path = jsonl(tmp_path / "a.jsonl", *some(20), *blanks)
     found = read(path)
-    assert f"3 of 23 rows have no text and are left out, the first is {path}:21" in found.notes
+    assert found.notes == snapshot
     assert sum(len(split.texts) for split in found.splits.values()) == 20
     refused(
         r"6 of 10 rows have no text in column 'text'",
@@ -362,13 +363,15 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
     )
 
 
-def test_labels_that_a_benchmark_does_not_publish_leave_their_split_out(tmp_path: Path) -> None:
+def test_labels_that_a_benchmark_does_not_publish_leave_their_split_out(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """Minus one throughout; one among others is a label."""
     jsonl(tmp_path / "train.jsonl", *some(20))
     jsonl(tmp_path / "test.jsonl", {"text": "x", "label": -1}, {"text": "y", "label": -1})
     found = read(tmp_path)
     assert list(found.splits) == ["train", "validation"]
-    assert "test: all labels are -1, that is, not published; the split is left out" in found.notes
+    assert found.notes == snapshot
     jsonl(tmp_path / "test.jsonl", {"text": "x", "label": -1}, {"text": "y", "label": 1})
     refused(r"test\.jsonl:1: unknown label '-1' in test", tmp_path)
 
@@ -486,18 +489,19 @@ def test_a_test_split_that_only_repeats_training_is_an_error(tmp_path: Path) -> 
     assert any(note.startswith("test: no text has the label 0") for note in read(tmp_path).notes)
 
 
-def test_many_labels_may_be_missing_where_few_are_held_out(tmp_path: Path) -> None:
+def test_many_labels_may_be_missing_where_few_are_held_out(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """Training has them first; the note says which."""
     path = jsonl(tmp_path / "a.jsonl", *some(40), {"text": "only one", "label": 2})
     found = read(path)
     assert found.labels.names == ("0", "1", "2")
-    assert (
-        "validation: no text has the label 2 (1 of 3 labels), so nothing is said about it there"
-        in found.notes
-    )
+    assert found.notes == snapshot
 
 
-def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(tmp_path: Path) -> None:
+def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """Where the recipe leaves it open."""
     body = "".join(f"{row['text']},{row['label']}\n" for row in some(30))
     (tmp_path / "a.csv").write_text(f"sentence,class\n{body}")
@@ -517,8 +521,9 @@ def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(tmp_path: Pa
         "class",
     )
     (tmp_path / "b.csv").write_text(f"something,1\n{body}")
-    assert "the label column is named '1', and 15 rows have that label" in " ".join(
-        read(tmp_path / "b.csv", text_column="something", label_column="1").notes
+    assert (
+        " ".join(read(tmp_path / "b.csv", text_column="something", label_column="1").notes)
+        == snapshot
     )
 
 
@@ -570,7 +575,9 @@ def test_the_fingerprint_follows_what_is_read_and_how(
     assert first.fingerprint == again.fingerprint != other.fingerprint
 
 
-def test_the_report_is_json_and_progress_is_told(tmp_path: Path) -> None:
+def test_the_report_is_json_and_progress_is_told(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     """With counts, lengths, labels, duplicates and notes."""
     told: list[tuple[str, int, int | None]] = []
     path = jsonl(tmp_path / "a.jsonl", *some(1000))
@@ -580,6 +587,6 @@ def test_the_report_is_json_and_progress_is_told(tmp_path: Path) -> None:
     report = json.loads(json.dumps(found.report))
     assert report["splits"]["train"]["labels"] == {"0": 400, "1": 400}
     assert report["splits"]["validation"]["words"] == {"median": 7.0, "p99": 7.0, "most": 7}
-    assert report["sources"] == [f"{path} (1 file; UTF-8, line ends normalised to LF)"]
+    assert report["sources"] == snapshot
     assert list(found.notes) == report["notes"]
     assert told == [("reading", 1000, None)]

@@ -123,7 +123,7 @@ def test_the_divisor_is_the_sum_of_the_steps_weights_whatever_the_passes() -> No
     assert batch.num_target_tokens == 58
 
 
-def test_balanced_weights_follow_scikit_learns_convention() -> None:
+def test_balanced_weights_follow_scikit_learns_convention(refuses: Callable[..., Any]) -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
     targets = np.array([0] * 30 + [1] * 10)
@@ -134,7 +134,7 @@ def test_balanced_weights_follow_scikit_learns_convention() -> None:
     )
     assert class_weights(targets, HAM_SPAM, "none") is None
     assert class_weights(targets, HAM_SPAM, {"spam": 4.0}).tolist() == [1.0, 4.0]
-    with pytest.raises(RecipeError, match="there is no label 'span' - did you mean 'spam'"):
+    with refuses(RecipeError, names=["'span'", "'spam'"]):
         class_weights(targets, HAM_SPAM, {"span": 4.0})
 
 
@@ -205,17 +205,11 @@ def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
 
 
 def test_a_long_text_is_told_with_its_place(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe]
+    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], refuses: Callable[..., Any]
 ) -> None:
     split = LabelledSplit(
         ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)
     )
 
-    with pytest.raises(
-        DataError,
-        match=(
-            r"1 of 2 train texts are longer than sequence_length 4: the first is x.csv:3 with 6"
-            r" tokens"
-        ),
-    ):
+    with refuses(DataError, names=["1 of 2", "x.csv:3", "6 tokens"]):
         encode_split("train", split, words, tiny("sequence_length=4"))

@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.labels import (
@@ -51,9 +53,11 @@ def test_whole_numbers_truth_values_and_trimmed_texts_are_labels(value: Any, nam
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", float("nan")])
-def test_a_missing_label_is_an_error_with_its_place(value: Any) -> None:
+def test_a_missing_label_is_an_error_with_its_place(
+    value: Any, refuses: Callable[..., Any]
+) -> None:
     """Empty, null or not a number."""
-    with pytest.raises(DataError, match=r"^a\.csv:7: the label is missing"):
+    with refuses(DataError, names=["a.csv:7"]):
         names(value)
 
 
@@ -85,10 +89,12 @@ def test_a_cell_of_several_labels_is_a_list_or_a_text_cut_at_the_separator(
     assert names(value, multiple=True) == found
 
 
-def test_another_separator_and_a_missing_cell_of_several_labels() -> None:
+def test_another_separator_and_a_missing_cell_of_several_labels(
+    refuses: Callable[..., Any],
+) -> None:
     """Null is not an empty list."""
     assert names("a,b|c", multiple=True, separator="|") == ("a,b", "c")
-    with pytest.raises(DataError, match="the label is missing"):
+    with refuses(DataError):
         names(None, multiple=True)
 
 
@@ -125,27 +131,22 @@ def test_labels_are_those_of_training_in_order() -> None:
     ) == ("b", "a", "c")
 
 
-def test_one_class_only_is_an_error() -> None:
+def test_one_class_only_is_an_error(refuses: Callable[..., Any]) -> None:
     """With its name and number of texts; one label that some texts have is two classes."""
-    with pytest.raises(
-        DataError,
-        match=r"all 5 training texts have the label 'ham': there is nothing to tell apart",
-    ):
+    with refuses(DataError, names=["5 training", "'ham'"]):
         choose_names([("ham",)] * 5, rules(), COLUMNS, multiple=False)
     assert choose_names([("toxic",), ()], rules(), COLUMNS, multiple=True) == ("toxic",)
-    with pytest.raises(DataError, match="none of the 2 training texts has a label"):
+    with refuses(DataError, names=["2 training"]):
         choose_names([(), ()], rules(), COLUMNS, multiple=True)
 
 
-def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way_round() -> None:
+def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way_round(
+    refuses: Callable[..., Any],
+) -> None:
     """Many labels are fine where they come back."""
     texts = [(f"some text {number}",) for number in range(150)]
-    with pytest.raises(
-        DataError,
-        match=(
-            r"the label column 'label' has 150 different values in 150 rows.*wrong way round\? Now"
-            r" data\.text_column=text"
-        ),
+    with refuses(
+        DataError, names=["'label'", "150 different", "150 rows", "data.text_column=text"]
     ):
         choose_names(texts, rules(), COLUMNS, multiple=False)
     assert len(choose_names(texts * 2, rules(), COLUMNS, multiple=False)) == 150
@@ -175,12 +176,11 @@ def test_an_unknown_label_of_ten_megabytes_gives_a_short_error_at_once() -> None
     assert time.process_time() - started < 1
 
 
-def test_a_label_that_the_recipe_does_not_list_is_unknown_in_training_too() -> None:
+def test_a_label_that_the_recipe_does_not_list_is_unknown_in_training_too(
+    refuses: Callable[..., Any],
+) -> None:
     """The list is the recipe's."""
-    with pytest.raises(
-        DataError,
-        match=r"in train\. The labels that labels\.names lists: a, b\..*add it to labels\.names",
-    ):
+    with refuses(DataError, names=["labels.names"]):
         check_known([("zzz",)], ["t:1"], ("a", "b"), "train", rules(names=["a", "b"]))
 
 
@@ -194,11 +194,11 @@ def test_the_positive_label_is_the_recipes_else_the_rarer() -> None:
     assert positive_of(("a", "b"), counts, rules(), multiple=True) is None
 
 
-def test_a_positive_label_that_makes_no_sense_is_an_error() -> None:
+def test_a_positive_label_that_makes_no_sense_is_an_error(refuses: Callable[..., Any]) -> None:
     """Not there, or one of three."""
-    with pytest.raises(DataError, match="no label 'spma' - did you mean 'spam'"):
+    with refuses(DataError, names=["'spma'", "'spam'"]):
         positive_of(("ham", "spam"), {}, rules(positive="spma"), multiple=False)
-    with pytest.raises(DataError, match="there are 3"):
+    with refuses(DataError):
         positive_of(("a", "b", "c"), {}, rules(positive="a"), multiple=False)
 
 
@@ -218,18 +218,18 @@ def test_texts_are_counted_by_label() -> None:
     assert label_counts(targets_of([("b", "a"), (), ("b",)], several), several) == [1, 2, 0]
 
 
-def test_notes_say_which_number_is_which_label_and_what_had_no_effect() -> None:
+def test_notes_say_which_number_is_which_label_and_what_had_no_effect(
+    snapshot: SnapshotAssertion,
+) -> None:
     """Mapping, the positive label, what training lacks."""
     cells = [LabelCell("0", "x"), LabelCell("2", "x")]
     chosen = rules(mapping={"2": "1", "3": "1"}, names=["0", "1", "9"])
-    assert naming_notes(cells, Labels(("0", "1", "9")), chosen, Counter({"0": 3, "1": 1})) == [
-        "labels: 0 = 0, 1 = 1, 2 = 9; 2 -> 1; 3 -> 1",
-        "labels.mapping: no row has the label '3'",
-        "no training text has the label 9: it cannot be learned",
-    ]
+    assert (
+        naming_notes(cells, Labels(("0", "1", "9")), chosen, Counter({"0": 3, "1": 1})) == snapshot
+    )
     assert (
         naming_notes(
             cells, Labels(("ham", "spam"), positive=1), rules(), Counter({"ham": 3, "spam": 1})
         )[1]
-        == "positive label: spam, the rarer one in training (25.0% of the texts)"
+        == snapshot
     )

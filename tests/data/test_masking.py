@@ -3,6 +3,7 @@ has.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -215,16 +216,19 @@ def test_windows_spread_over_the_split_are_scored_where_not_all_are(
     assert _plain(batch)[-1].max() > 280
 
 
-def test_sequences_of_empty_documents_alone_are_told(split: Callable[..., TokenSplit]) -> None:
+def test_sequences_of_empty_documents_alone_are_told(
+    split: Callable[..., TokenSplit], refuses: Callable[..., Any]
+) -> None:
     sequences = MaskedSequences(split(0, 0), LENGTH, "document", "error", RULES)
 
-    with pytest.raises(DataError, match="sequences 1 to 2 are empty documents"):
+    with refuses(DataError):
         sequences.batch(0, 2)
 
 
 def test_a_document_without_room_for_cls_and_sep_is_too_long(
     split: Callable[..., TokenSplit],
+    refuses: Callable[..., Any],
 ) -> None:
     assert len(MaskedSequences(split(LENGTH - 2), LENGTH, "document", "error", RULES)) == 1
-    with pytest.raises(DataError, match="longer than sequence_length 15"):
+    with refuses(DataError, names=["15"]):
         MaskedSequences(split(LENGTH - 1), LENGTH, "document", "error", RULES)

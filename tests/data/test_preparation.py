@@ -5,6 +5,7 @@ stand on.
 import importlib.metadata
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -89,6 +90,7 @@ def test_equal_versions_are_no_news_and_others_are_told_with_the_remedy(
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
+    refuses: Callable[..., Any],
 ) -> None:
     monkeypatch.setattr(
         module,
@@ -96,7 +98,7 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it(
         lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("no-such-library",), EXTRA="vietnamese"),
     )
 
-    with pytest.raises(RequestError, match=r"pip install 'brimful\[vietnamese\]'"):
+    with refuses(RequestError, names=["pip install 'brimful[vietnamese]'"]):
         preparation(["any"])
-    with pytest.raises(RequestError, match="no-such-library"):
+    with refuses(RequestError):
         preparation_identity(["any"])

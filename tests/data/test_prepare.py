@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data import prepare as prepare_module
@@ -184,7 +185,9 @@ def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, re
     assert json.loads(json.dumps(prepared.report)) == prepared.report
 
 
-def test_leaked_documents_are_reported_and_dropped_on_request(tmp_path: Path, recipe: Make) -> None:
+def test_leaked_documents_are_reported_and_dropped_on_request(
+    tmp_path: Path, recipe: Make, refuses: Callable[..., Any], snapshot: SnapshotAssertion
+) -> None:
     """And where nothing would be left, that is the error."""
     rows = [
         f"the story of {number}, the story of {number}, the end of the story" for number in range(9)
@@ -199,27 +202,21 @@ def test_leaked_documents_are_reported_and_dropped_on_request(tmp_path: Path, re
     small = {"kind": "character"}
     reported = prepare(recipe({"path": tmp_path}, small), tmp_path / "cache")
     assert reported.report["splits"]["validation"]["documents"] == 2
-    assert reported.report["notes"] == [
-        "validation: 1 of 2 documents also stand in training (0 of them exactly)"
-    ]
+    assert reported.report["notes"] == snapshot
     dropped = prepare(recipe({"path": tmp_path, "duplicates": "drop"}, small), tmp_path / "cache")
     assert texts_back(dropped, "validation") == ["the other story of the end"]
     assert dropped.report["leakage"]["dropped"] == 1
     (tmp_path / "valid.jsonl").write_text(json.dumps({"text": rows[0].upper()}) + "\n")
-    with pytest.raises(
-        DataError, match=r"validation split would be empty: .*\(1 were dropped as duplicates"
-    ):
+    with refuses(DataError):
         prepare(recipe({"path": tmp_path, "duplicates": "drop"}, small), tmp_path / "cache")
 
 
 def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
-    tmp_path: Path, recipe: Make
+    tmp_path: Path, recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """One document, held out by hash, leaves one side empty; by position it works."""
     (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 50)
-    with pytest.raises(
-        DataError, match=r"split would be empty: 1 document .*data\.split_by=position"
-    ):
+    with refuses(DataError, names=["1 document", "data.split_by=position"]):
         prepare(recipe({"path": tmp_path / "a.txt"}), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     assert set(
@@ -234,14 +231,14 @@ def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
 
 
 def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
-    tmp_path: Path, recipe: Make
+    tmp_path: Path, recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """Also when it comes from the cache."""
     draw = np.random.default_rng(1)
     (tmp_path / "a.txt").write_text("".join(map(chr, draw.integers(33, 127, 4000))))
     wanted = recipe({"path": tmp_path / "a.txt", "split_by": "position"}, {"vocabulary": 258})
     for _ in range(2):
-        with pytest.raises(DataError, match="characters into a token"):
+        with refuses(DataError):
             prepare(wanted, tmp_path / "cache")
 
 

@@ -1,6 +1,7 @@
 """Batches are pure functions of seed and number; nothing is lost, doubled or mixed."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,10 +86,10 @@ def test_the_seed_decides_the_order() -> None:
     )
 
 
-def test_one_window_is_enough_and_less_is_an_error() -> None:
+def test_one_window_is_enough_and_less_is_an_error(refuses: Callable[..., Any]) -> None:
     """9 tokens make one sequence of 8."""
     assert rows(TokenSequences(counting(9), 8), 0, 2) == [(list(range(8)), list(range(1, 9)))] * 2
-    with pytest.raises(DataError, match=r"has 8 tokens, one sequence needs 9"):
+    with refuses(DataError, names=["8 tokens"]):
         TokenSequences(counting(8), 8)
 
 
@@ -110,16 +111,12 @@ def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_le
     assert TokenSequences(token_split(2, 6), 12, "document").batch(0, 2).inputs_BT.shape == (2, 8)
 
 
-def test_long_documents_are_an_error_unless_declared(token_split: Split) -> None:
+def test_long_documents_are_an_error_unless_declared(
+    token_split: Split, refuses: Callable[..., Any]
+) -> None:
     """The error has the numbers; a document whose tokens and end-of-text just fit is not long."""
     assert len(TokenSequences(token_split(3, 2), 4, "document")) == 2
-    with pytest.raises(
-        DataError,
-        match=(
-            r"1 of 2 documents are longer than sequence_length 4: the first is number 2 with 5"
-            r" tokens"
-        ),
-    ):
+    with refuses(DataError, names=["1 of 2", "5 tokens"]):
         TokenSequences(token_split(3, 4), 4, "document")
 
 
@@ -202,11 +199,11 @@ def test_a_limit_spreads_the_windows_evenly() -> None:
     )
 
 
-def test_wrong_windows_are_refused_at_once() -> None:
+def test_wrong_windows_are_refused_at_once(refuses: Callable[..., Any]) -> None:
     """Not at the first batch."""
-    with pytest.raises(ValueError, match="stride 9 <= context 8"):
+    with refuses(ValueError):
         evaluation_batches(counting(100), 8, 9, 1)
-    with pytest.raises(DataError, match="nothing to predict"):
+    with refuses(DataError):
         evaluation_batches(counting(1), 8, 8, 1)
-    with pytest.raises(ValueError, match="first_sample -1"):
+    with refuses(ValueError):
         TokenSequences(counting(100), 8).batch(-1, 2)

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.sources import Source, open_rows, open_source
@@ -113,11 +115,11 @@ def test_max_documents_stops_before_later_faults(tmp_path: Path, data_recipe: Ma
     ],
 )
 def test_sources_without_text_are_an_error(
-    tmp_path: Path, data_recipe: Make, name: str, content: str
+    tmp_path: Path, data_recipe: Make, name: str, content: str, refuses: Callable[..., Any]
 ) -> None:
     """Empty files, empty tables and white space alike."""
     (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match="holds no text"):
+    with refuses(DataError):
         texts_of(open_source(data_recipe(tmp_path / name)))
 
 
@@ -142,31 +144,34 @@ def test_the_fingerprint_follows_content_and_options(tmp_path: Path, data_recipe
     assert len({base, *others}) == 5
 
 
-def test_a_missing_file_names_the_nearest(tmp_path: Path, data_recipe: Make) -> None:
+def test_a_missing_file_names_the_nearest(
+    tmp_path: Path, data_recipe: Make, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+) -> None:
     """And what else is in the folder."""
     (tmp_path / "corpus.txt").write_text("x")
-    with pytest.raises(
-        DataError, match=r"no such file .*corpsu\.txt - did you mean 'corpus\.txt'\?"
-    ):
+    with refuses(DataError, names=["corpsu.txt", "'corpus.txt'"]):
         open_source(data_recipe(tmp_path / "corpsu.txt"))
-    with pytest.raises(DataError, match="does not exist either"):
+    monkeypatch.chdir(tmp_path)
+    with refuses(DataError):
         open_source(data_recipe("./nowhere/at-all/file"))
 
 
 def test_a_relative_name_with_a_known_suffix_is_never_sought_on_the_hub(
-    data_recipe: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    data_recipe: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
     """`data/train.csv` looks like owner/name, but it is a file that is not there."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match="no such file"):
+    with refuses(DataError):
         open_source(data_recipe("data/train.csv"))
 
 
-def test_unreadable_kinds_are_refused_with_the_list(tmp_path: Path, data_recipe: Make) -> None:
+def test_unreadable_kinds_are_refused_with_the_list(
+    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """A single file and a folder without any readable file."""
     (tmp_path / "a.docx").write_text("x")
     for path in (tmp_path / "a.docx", tmp_path):
-        with pytest.raises(DataError, match=r"Readable: \.txt, \.jsonl"):
+        with refuses(DataError):
             open_source(data_recipe(path))
 
 
@@ -215,18 +220,22 @@ def test_rows_and_texts_of_one_file_have_fingerprints_of_their_own(
     assert open_source(data_recipe(tmp_path / "a.jsonl")).fingerprint not in rows
 
 
-def test_a_source_without_rows_is_an_error(tmp_path: Path, data_recipe: Make) -> None:
+def test_a_source_without_rows_is_an_error(
+    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """When it is read."""
     (tmp_path / "a.csv").write_text("prompt,completion\n")
-    with pytest.raises(DataError, match=r"a\.csv holds no rows"):
+    with refuses(DataError, names=["a.csv"]):
         list(open_rows(data_recipe(tmp_path / "a.csv")).parts[0].splits["train"])
 
 
-def test_with_a_file_type_every_file_of_a_folder_is_read(tmp_path: Path, data_recipe: Make) -> None:
+def test_with_a_file_type_every_file_of_a_folder_is_read(
+    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
     """Those without a known suffix, too; hidden ones are left alone."""
     for name in ("train.data", "dev.data", ".hidden"):
         (tmp_path / name).write_text(f"1\t{name}\n")
-    with pytest.raises(DataError, match="holds no readable file"):
+    with refuses(DataError):
         open_source(data_recipe(tmp_path))
     source = open_source(data_recipe(tmp_path, file_type="tsv", text_column=1))
     assert texts_of(source) == {"train": ["train.data"], "validation": ["dev.data"], "test": []}
@@ -235,26 +244,26 @@ def test_with_a_file_type_every_file_of_a_folder_is_read(tmp_path: Path, data_re
     )["train"] == ["dev.data"]
 
 
-def test_encodings_are_found_file_by_file_and_said(tmp_path: Path, data_recipe: Make) -> None:
+def test_encodings_are_found_file_by_file_and_said(
+    tmp_path: Path, data_recipe: Make, snapshot: SnapshotAssertion
+) -> None:
     """In the description and in a note."""
     (tmp_path / "a.txt").write_bytes("été".encode("cp1252"))
     (tmp_path / "b.txt").write_bytes("été".encode())
     source = open_source(data_recipe(tmp_path, encoding="auto"))
     assert texts_of(source)["train"] == ["été", "été"]
-    assert source.description == f"{tmp_path} (2 files; UTF-8, cp1252, line ends normalised to LF)"
+    assert source.description == snapshot
     assert [note.split(",")[0] for note in source.notes] == [
         f"{tmp_path / 'a.txt'} is read as cp1252"
     ]
 
 
 def test_an_unknown_encoding_is_refused_before_anything_is_read(
-    tmp_path: Path, data_recipe: Make
+    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """With the nearest."""
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(
-        DataError, match=r"data\.encoding: unknown encoding 'latin1x' - did you mean 'latin-1'"
-    ):
+    with refuses(DataError, names=["data.encoding", "'latin1x'", "'latin-1'"]):
         open_source(data_recipe(tmp_path / "a.txt", encoding="latin1x"))
 
 

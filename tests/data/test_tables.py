@@ -2,6 +2,8 @@
 
 import io
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -76,9 +78,11 @@ def test_a_broken_row_is_named_by_its_line(text: str, said: str) -> None:
     assert str(caught.value).startswith(said)
 
 
-def test_without_a_header_the_first_row_says_how_many_fields_there_are() -> None:
+def test_without_a_header_the_first_row_says_how_many_fields_there_are(
+    refuses: Callable[..., Any],
+) -> None:
     """A tab in a text, for example, makes one more."""
-    with pytest.raises(DataError, match=r"a\.tsv:2: 3 fields, but the first row has 2"):
+    with refuses(DataError, names=["a.tsv:2", "3 fields"]):
         tsv("ham\tx\nspam\ty\tz\n", has_header=False)
 
 
@@ -102,12 +106,11 @@ def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_that_opens_it(
         list(rows)
 
 
-def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over_lines() -> None:
+def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over_lines(
+    refuses: Callable[..., Any],
+) -> None:
     """Its fields do not add up."""
-    with pytest.raises(
-        DataError,
-        match=r"a\.csv:2: 1 fields.*The row runs over 4 lines: is a quotation mark not closed\?",
-    ):
+    with refuses(DataError, names=["a.csv:2", "1 fields", "4 lines"]):
         csv('text,label\n"open,1\ny,0\nz,1\n"\n')
 
 
@@ -126,12 +129,12 @@ def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, said: 
 
 
 @pytest.mark.parametrize("read", [csv_rows, tsv_rows])
-def test_one_line_of_ten_megabytes_is_read_quickly(read) -> None:  # type: ignore[no-untyped-def]  # one of two functions
+def test_one_line_of_ten_megabytes_is_read_quickly(read, refuses: Callable[..., Any]) -> None:  # type: ignore[no-untyped-def]  # one of two functions
     """As a field, and as an endless row of fields."""
     separator = "," if read is csv_rows else "\t"
     started = time.process_time()
     (row,) = read(lines(f"label{separator}text\n1{separator}{'word ' * 2_000_000}\n"), "a")
     assert len(row.columns["text"]) == 10_000_000
-    with pytest.raises(DataError, match="no column 'text'"):
+    with refuses(DataError, names=["'text'"]):
         list(read(lines(separator * 200_000), "a", "text"))
     assert time.process_time() - started < 2

@@ -1,8 +1,9 @@
 """Tokenizers are trained here, lose nothing, and load as transformers' own."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from transformers import AutoTokenizer, LlamaConfig
@@ -97,9 +98,11 @@ def test_text_that_spells_end_of_text_is_text(kind: str) -> None:
     assert tokenizer.eos_token_id not in ids
 
 
-def test_a_vocabulary_the_text_does_not_support_says_which_it_does() -> None:
+def test_a_vocabulary_the_text_does_not_support_says_which_it_does(
+    refuses: Callable[..., Any],
+) -> None:
     """With that number it works."""
-    with pytest.raises(DataError, match=r"tokenizer\.vocabulary=5000 is more than") as caught:
+    with refuses(DataError, names=["tokenizer.vocabulary=5000"]) as caught:
         train_tokenizer("bpe", 5000, 2, TEXTS)
     supported = int(str(caught.value).split("it gives ")[1].split(" ")[0])
     assert len(train_tokenizer("bpe", supported, 2, TEXTS)) == supported
@@ -136,11 +139,9 @@ def report(kind: str, characters: float, num_bytes: float) -> TokenizerReport:
     )
 
 
-def test_a_tokenizer_that_hardly_compresses_is_refused() -> None:
+def test_a_tokenizer_that_hardly_compresses_is_refused(refuses: Callable[..., Any]) -> None:
     """Not so characters, nor scripts of several bytes a character."""
-    with pytest.raises(
-        DataError, match=r"only 1\.20 characters .* below 1\.5 .*tokenizer\.vocabulary \(now 300\)"
-    ):
+    with refuses(DataError, names=["1.20 characters", "1.5", "tokenizer.vocabulary", "300"]):
         check_compression(report("bpe", 1.2, 1.3))
     check_compression(report("bpe", 1.2, 3.6))
     check_compression(report("character", 1.0, 1.0))

@@ -3,8 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,12 +147,12 @@ def test_leftovers_of_killed_writers_are_removed_when_old(tmp_path: Path) -> Non
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_no_documents_and_no_room_are_errors(tmp_path: Path) -> None:
+def test_no_documents_and_no_room_are_errors(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     """The second says which variable moves the cache."""
-    with pytest.raises(DataError, match="no document to tokenise"):
+    with refuses(DataError):
         write(tmp_path / "key", [])
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="BRIMFUL_CACHE"):
+    with refuses(DataError, names=["BRIMFUL_CACHE"]):
         write(tmp_path / "file" / "key")
 
 
