@@ -5,10 +5,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
 from brimful.classification.answers import (
@@ -117,27 +119,31 @@ def test_a_text_that_was_not_judged_has_null_everywhere() -> None:
     )
 
 
-def test_a_column_of_the_same_name_is_kept_and_the_predictions_is_named_otherwise_and_told() -> (
-    None
-):
+def test_a_column_of_the_same_name_is_kept_and_the_predictions_is_named_otherwise_and_told(
+    snapshot: SnapshotAssertion,
+) -> None:
     added = AnswerColumns.beside(["text", "label", "p_ham", "p_ham_predicted"], TWO)
 
     assert added.names == ("label_predicted", "probability", "p_ham_predicted_predicted", "p_spam")
-    assert added.notes[0] == "the input has a column label; the prediction is in label_predicted"
+    assert added.notes[0] == snapshot
 
 
-def test_a_field_of_the_predictions_name_in_a_later_row_is_an_error_not_overwritten() -> None:
+def test_a_field_of_the_predictions_name_in_a_later_row_is_an_error_not_overwritten(
+    refuses: Callable[..., Any],
+) -> None:
     form = JsonLines(AnswerColumns.beside(["text"], TWO))
 
-    with pytest.raises(DataError, match=r"t\.jsonl:9: a field label"):
+    with refuses(DataError, names=["t.jsonl:9"]):
         form.line({"text": "a", "label": "ham"}, SPAM, "t.jsonl:9")
 
 
-def test_a_table_has_no_place_for_a_field_that_comes_late_and_leaves_a_missing_one_empty() -> None:
+def test_a_table_has_no_place_for_a_field_that_comes_late_and_leaves_a_missing_one_empty(
+    refuses: Callable[..., Any],
+) -> None:
     form = _table(["text", "id"])
 
     assert form.line({"text": "a"}, SPAM, "here") == "a,,spam,0.75,0.25,0.75\n"
-    with pytest.raises(DataError, match=r"t\.jsonl:9: a field extra.*--as jsonl"):
+    with refuses(DataError, names=["t.jsonl:9", "--as jsonl"]):
         form.line({"text": "a", "extra": 1}, SPAM, "t.jsonl:9")
 
 
@@ -151,8 +157,8 @@ def test_a_table_without_a_header_stays_without() -> None:
     assert _table(["0", "1"], has_header=False).head() == ""
 
 
-def test_a_tsv_refuses_what_it_cannot_hold() -> None:
-    with pytest.raises(DataError, match=r"here: .*--as csv"):
+def test_a_tsv_refuses_what_it_cannot_hold(refuses: Callable[..., Any]) -> None:
+    with refuses(DataError, names=["--as csv"]):
         _table(["text"], "\t").line({"text": "a\tb"}, SPAM, "here")
 
 
@@ -186,8 +192,8 @@ def test_the_kind_is_what_is_asked_for_then_the_outputs_then_the_inputs(
     assert output_format(asked, None if output is None else Path(output), source) == kind
 
 
-def test_another_kind_is_refused() -> None:
-    with pytest.raises(RequestError, match="csv, tsv, jsonl"):
+def test_another_kind_is_refused(refuses: Callable[..., Any]) -> None:
+    with refuses(RequestError):
         output_format("xml", None, ".csv")
 
 
@@ -226,9 +232,11 @@ def test_a_name_that_ends_in_gz_is_zipped(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"a\n"
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     with (
-        pytest.raises(RunFolderError, match=r"cannot be written.*--output"),
+        refuses(RunFolderError, names=["--output"]),
         writing(tmp_path / "nowhere" / "out.csv"),
     ):
         pass

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.classification.calibration import (
@@ -105,15 +106,15 @@ def test_decisions_follow_the_thresholds() -> None:
     assert choose_thresholds("precision>=0.95", given_EC, targets, BINARY) == chosen.thresholds
 
 
-def test_what_was_not_reached_is_told_by_label() -> None:
+def test_what_was_not_reached_is_told_by_label(snapshot: SnapshotAssertion) -> None:
     targets = np.array([[1, 0, 0], [0, 1, 0]], np.float32)
     chosen = choose_calibration(np.zeros((2, 3)), targets, SEVERAL, "precision>=0.9")
 
     notes = chosen.notes(SEVERAL)
 
     assert [note.partition(":")[0] for note in notes] == ["a", "b", "c"]
-    assert "highest precision there is 0.500" in notes[0]
-    assert "no validation example" in notes[2]
+    assert notes[0] == snapshot
+    assert notes[2] == snapshot
 
 
 def test_no_validation_examples_leave_everything_as_the_model_says() -> None:

@@ -3,7 +3,9 @@ it.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,14 +137,14 @@ def test_other_versions_of_a_steps_library_are_told(make_run) -> None:
     assert "pip install 'unicode-library==1.0'" in note
 
 
-def test_a_run_of_another_method_gives_no_labels(make_run) -> None:
+def test_a_run_of_another_method_gives_no_labels(make_run, refuses: Callable[..., Any]) -> None:
     pretrain = (
         "method: pretrain\nmodel: {architecture: llama, layers: 1, heads: 1, width: 8}\ntokenizer:"
         " {vocabulary: 300}"
     )
     run = make_run(recipe=(RECIPE_START + pretrain))
 
-    with pytest.raises(RequestError, match="method pretrain, so it gives no labels"):
+    with refuses(RequestError):
         load_classifier(run, CPU)
 
 
@@ -156,26 +158,28 @@ optimizer: {learning_rate: 1e-4}
 """
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"no recipe\.yaml"):
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+    with refuses(RunFolderError, names=["recipe.yaml"]):
         load_classifier(tmp_path, CPU)
 
 
-def test_training_that_is_not_finished_is_told(make_run) -> None:
+def test_training_that_is_not_finished_is_told(make_run, refuses: Callable[..., Any]) -> None:
     run = make_run()
     (run / "model").rename(run / "checkpoint")
 
-    with pytest.raises(RunFolderError, match="has no model yet"):
+    with refuses(RunFolderError):
         load_classifier(run, CPU)
 
 
-def test_weights_of_another_number_of_labels_are_refused(make_run) -> None:
+def test_weights_of_another_number_of_labels_are_refused(
+    make_run, refuses: Callable[..., Any]
+) -> None:
     run = make_run(names=("a", "b", "c"))
     other = make_run(names=("ham", "spam"))
     for name in ("classifier.json", "classifier.safetensors"):
         (run / name).write_bytes((other / name).read_bytes())
 
-    with pytest.raises(RunFolderError, match=r"3 labels, classifier\.json 2"):
+    with refuses(RunFolderError, names=["3 labels", "classifier.json"]):
         load_classifier(run, CPU)
 
 
@@ -189,14 +193,14 @@ def test_damaged_weights_are_named_with_what_to_do(damage: str, make_run) -> Non
         load_classifier(run, CPU)
 
 
-def test_a_model_without_its_trained_head_is_refused(make_run) -> None:
+def test_a_model_without_its_trained_head_is_refused(make_run, refuses: Callable[..., Any]) -> None:
     from transformers import BertConfig, BertModel
 
     run = make_run()
     config = BertConfig.from_pretrained(run / "model")
     BertModel(config).save_pretrained(run / "model")
 
-    with pytest.raises(RunFolderError, match=r"missing: .*classifier"):
+    with refuses(RunFolderError):
         load_classifier(run, CPU)
 
 

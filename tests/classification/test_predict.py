@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import partial_of
@@ -118,7 +119,9 @@ def test_a_csv_keeps_its_columns_and_quoting_and_its_own_label_column(
     assert "1 without a word got no label" in summary.lines()
 
 
-def test_a_table_without_a_header_comes_back_without(make_run, tmp_path: Path) -> None:
+def test_a_table_without_a_header_comes_back_without(
+    make_run, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "in").write_bytes(b"ham\tok\r\nspam\twin a prize\r\n")
 
     _, (told,) = _run_predict(
@@ -130,7 +133,7 @@ def test_a_table_without_a_header_comes_back_without(make_run, tmp_path: Path) -
 
     lines = [line.split("\t") for line in (tmp_path / "out").read_text().splitlines()]
     assert [line[:2] for line in lines] == [["ham", "ok"], ["spam", "win a prize"]]
-    assert told == "no header, as in the input; columns: 0, 1, label, probability, p_ham, p_spam"
+    assert told == snapshot
 
 
 def test_an_empty_file_gives_an_empty_one(make_run, tmp_path: Path) -> None:
@@ -194,17 +197,14 @@ def test_a_threshold_of_the_command_is_chosen_on_validation_and_told(
 
 
 def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(
-    make_run, tmp_path: Path
+    make_run, tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
     (tmp_path / "in.jsonl").write_text(
         '{"text": "a"}\n{"text": "b"}\n{"text": "c"\n{"text": "d"}\n'
     )
     output = tmp_path / "out.jsonl"
 
-    with pytest.raises(
-        DataError,
-        match=r"in\.jsonl:3: not valid JSON.*The 2 rows before are in .*out\.jsonl\.partial",
-    ) as raised:
+    with refuses(DataError, names=["in.jsonl:3", "2 rows", "out.jsonl"]) as raised:
         _run_predict(make_run(), tmp_path / "in.jsonl", output=output)
 
     assert raised.value.exit_code == 2
@@ -213,31 +213,35 @@ def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(
 
 
 def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(
-    make_run, tmp_path: Path
+    make_run, tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b\\tb"}\n')
 
-    with pytest.raises(DataError, match=r"in\.jsonl:2: .*The row before is"):
+    with refuses(DataError, names=["in.jsonl:2"]):
         _run_predict(make_run(), tmp_path / "in.jsonl", output=tmp_path / "out.tsv")
 
     assert partial_of(tmp_path / "out.tsv").read_text().splitlines()[1].startswith("a\t")
 
 
-def test_nothing_stays_of_a_file_that_breaks_at_once(make_run, tmp_path: Path) -> None:
+def test_nothing_stays_of_a_file_that_breaks_at_once(
+    make_run, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     (tmp_path / "in.csv").write_text("comment\nhello\n")
 
-    with pytest.raises(DataError, match=r"no column 'text'.*Columns: comment"):
+    with refuses(DataError, names=["'text'"]):
         _run_predict(make_run(), tmp_path / "in.csv", output=tmp_path / "out.csv")
 
     assert not list(tmp_path.glob("out*"))
 
 
-def test_ctrl_c_tells_what_is_written(make_run, tmp_path: Path) -> None:
+def test_ctrl_c_tells_what_is_written(
+    make_run, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     def interrupt(what: str, done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
     (tmp_path / "in.txt").write_text("a\nb\nc\n")
-    with pytest.raises(Interrupted, match=r"The 2 rows before are in .*partial") as raised:
+    with refuses(Interrupted, names=["2 rows"]) as raised:
         _run_predict(
             make_run(),
             tmp_path / "in.txt",
@@ -249,11 +253,13 @@ def test_ctrl_c_tells_what_is_written(make_run, tmp_path: Path) -> None:
     assert raised.value.exit_code == 130
 
 
-def test_the_input_is_not_overwritten(make_run, tmp_path: Path) -> None:
+def test_the_input_is_not_overwritten(
+    make_run, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     path = tmp_path / "in.csv"
     path.write_text("text\nhello\n")
 
-    with pytest.raises(RequestError, match="is the file that is read"):
+    with refuses(RequestError):
         _run_predict(make_run(), path, output=path)
     assert path.read_text() == "text\nhello\n"
 
@@ -350,7 +356,9 @@ def test_cut_texts_are_counted_and_told(make_run, tmp_path: Path) -> None:
     assert "1 were cut to 48 tokens, as in training" in summary.lines()
 
 
-def test_a_policy_that_validation_does_not_reach_is_told(make_run, tmp_path: Path) -> None:
+def test_a_policy_that_validation_does_not_reach_is_told(
+    make_run, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     run = make_run(names=("rude", "threat"), multiple=True)
     path = run / "classifier.json"
     stored = json.loads(path.read_text())
@@ -363,4 +371,4 @@ def test_a_policy_that_validation_does_not_reach_is_told(make_run, tmp_path: Pat
 
     _, told = _run_predict(run, tmp_path / "in.txt", output=tmp_path / "out.jsonl")
 
-    assert told == ["rude: precision>=1 is not reached on validation."]
+    assert told == snapshot

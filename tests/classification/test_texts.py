@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -57,9 +58,11 @@ def test_a_row_keeps_its_columns_and_its_place(recipe, write) -> None:
     assert row.where.endswith("t.csv:2")
 
 
-def test_null_is_an_empty_text_and_another_kind_of_value_an_error(recipe, write) -> None:
+def test_null_is_an_empty_text_and_another_kind_of_value_an_error(
+    recipe, write, refuses: Callable[..., Any]
+) -> None:
     assert _texts(source_of(write("t.jsonl", '{"text": null}\n'), recipe())) == [""]
-    with pytest.raises(DataError, match=r"t\.jsonl:1: field 'text' holds 5 \(int\)"):
+    with refuses(DataError, names=["t.jsonl:1", "'text'"]):
         _texts(source_of(write("t.jsonl", '{"text": 5}\n'), recipe()))
 
 
@@ -74,10 +77,10 @@ def test_the_column_is_the_recipes_unless_it_is_changed(recipe, write) -> None:
     ]
 
 
-def test_a_missing_column_is_told_with_those_there_are(recipe, write) -> None:
-    with pytest.raises(
-        DataError, match=r"no column 'text' - did you mean 'texts'\? Columns: id, texts"
-    ):
+def test_a_missing_column_is_told_with_those_there_are(
+    recipe, write, refuses: Callable[..., Any]
+) -> None:
+    with refuses(DataError, names=["'text'", "'texts'"]):
         _texts(source_of(write("t.csv", "id,texts\n1,a\n"), recipe()))
 
 
@@ -91,14 +94,12 @@ def test_a_number_of_a_column_is_for_tables_without_a_header(recipe, write) -> N
 
 
 def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(
-    recipe, write
+    recipe, write, refuses: Callable[..., Any]
 ) -> None:
     by_number = recipe("data.text_column=1", "data.label_column=0")
     name = write("t.csv", "id,Text\n7,ok\n")
 
-    with pytest.raises(
-        DataError, match=r"t.csv:1: the first row reads like names of columns \(id, Text\)"
-    ):
+    with refuses(DataError, names=["t.csv:1"]):
         _texts(source_of(name, by_number))
     assert _texts(source_of(name, by_number, ["data.header=false"])) == ["Text", "ok"]
 
@@ -121,22 +122,28 @@ def test_the_end_of_a_name_says_more_than_the_recipes_format_and_a_change_more_t
     assert source_of(write("t.csv", "text\n"), tabs, ["data.file_type=jsonl"]).kind == ".jsonl"
 
 
-def test_a_file_that_does_not_say_what_it_holds_is_an_error(recipe, write) -> None:
-    with pytest.raises(RequestError, match=r"data\.file_type=txt"):
+def test_a_file_that_does_not_say_what_it_holds_is_an_error(
+    recipe, write, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RequestError, names=["data.file_type=txt"]):
         source_of(write("texts", "a\n"), recipe())
 
 
-def test_no_such_file_is_an_error_before_anything_is_read(recipe) -> None:
-    with pytest.raises(DataError, match="is no file"):
+def test_no_such_file_is_an_error_before_anything_is_read(
+    recipe, refuses: Callable[..., Any]
+) -> None:
+    with refuses(DataError):
         source_of("nowhere.csv", recipe())
 
 
-def test_only_how_the_file_is_read_can_be_changed(recipe, write) -> None:
+def test_only_how_the_file_is_read_can_be_changed(
+    recipe, write, refuses: Callable[..., Any]
+) -> None:
     name = write("t.txt", "a\n")
 
-    with pytest.raises(RequestError, match=r"labels\.threshold: only how the file is read"):
+    with refuses(RequestError, names=["labels.threshold"]):
         source_of(name, recipe(), ["labels.threshold=0.3"])
-    with pytest.raises(RecipeError, match=r"data\.header"):
+    with refuses(RecipeError, names=["data.header"]):
         source_of(name, recipe(), ["data.header=perhaps"])
 
 
@@ -175,11 +182,13 @@ def test_rows_are_read_only_as_far_as_a_window_goes() -> None:
     assert taken == [0, 1]
 
 
-def test_what_stands_before_a_broken_row_comes_before_its_error(recipe, write) -> None:
+def test_what_stands_before_a_broken_row_comes_before_its_error(
+    recipe, write, refuses: Callable[..., Any]
+) -> None:
     found = windows(
         source_of(write("t.jsonl", '{"text": "a"}\n{"text": "b"}\n{"te'), recipe()).rows()
     )
 
     assert [row.text for row in next(found)] == ["a", "b"]
-    with pytest.raises(DataError, match=r"t\.jsonl:3"):
+    with refuses(DataError, names=["t.jsonl:3"]):
         next(found)

@@ -2,10 +2,14 @@
 it.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score, precision_score, recall_score
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.classification.thresholds import Policy, choose_threshold, decide, parse_policy
@@ -72,10 +76,10 @@ def test_policies_are_read_and_written_in_one_spelling(text: str, policy: Policy
         "٠.٥",
     ],
 )
-def test_an_unknown_policy_is_an_error_that_says_what_is_accepted(text: str) -> None:
-    with pytest.raises(
-        RequestError, match=r"threshold .*: unknown\. Accepted: best_f1, precision>=P"
-    ):
+def test_an_unknown_policy_is_an_error_that_says_what_is_accepted(
+    text: str, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RequestError):
         parse_policy(text)
 
 
@@ -129,16 +133,13 @@ def test_between_neighbouring_floats_the_higher_one_is_the_threshold() -> None:
     assert choose_threshold("best_f1", [low, high], [False, True]).value == high
 
 
-def test_examples_of_equal_probability_are_never_told_apart() -> None:
+def test_examples_of_equal_probability_are_never_told_apart(snapshot: SnapshotAssertion) -> None:
     found = choose_threshold("precision>=1", [0.8, 0.8, 0.8, 0.3], [True, False, True, False])
 
     assert not found.reached
     assert found.precision == pytest.approx(2 / 3)
     assert found.recall == 1.0
-    assert (
-        found.note
-        == "precision>=1 is not reached on validation; the highest precision there is 0.667."
-    )
+    assert found.note == snapshot
 
 
 def test_among_equal_choices_the_one_nearest_to_a_half_is_taken() -> None:
@@ -157,11 +158,12 @@ def test_all_probabilities_equal_give_the_label_to_all() -> None:
 @pytest.mark.parametrize("scores", [[], [0.2, 0.9]])
 def test_without_an_example_of_the_label_the_threshold_is_a_half_and_says_so(
     scores: list[float],
+    snapshot: SnapshotAssertion,
 ) -> None:
     found = choose_threshold("recall>=0.9", scores, np.zeros(len(scores), bool))
 
     assert (found.value, found.reached, found.recall) == (0.5, False, None)
-    assert "no validation example has the label; 0.5 is used" in found.note
+    assert found.note == snapshot
 
 
 def test_a_fixed_threshold_may_give_the_label_to_nobody() -> None:
@@ -192,7 +194,7 @@ def test_of_more_labels_the_likeliest_and_of_several_each_by_its_own_threshold()
     [([], 1, False), ([0.5], None, False), ([0.5], None, True)],
 )
 def test_a_wrong_number_of_thresholds_is_an_error(
-    thresholds: list[float], positive: int | None, multiple: bool
+    thresholds: list[float], positive: int | None, multiple: bool, refuses: Callable[..., Any]
 ) -> None:
-    with pytest.raises(ValueError, match="thresholds where"):
+    with refuses(ValueError):
         decide([[0.5, 0.5]], thresholds, positive=positive, multiple=multiple)

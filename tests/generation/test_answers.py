@@ -4,10 +4,12 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.data.chat import Template
@@ -98,9 +100,11 @@ def test_an_empty_answer_shows_no_code(loaded: LoadedRun) -> None:
     ) == ["--- is no program: empty"]
 
 
-def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(loaded: LoadedRun) -> None:
+def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(
+    loaded: LoadedRun, snapshot: SnapshotAssertion
+) -> None:
     cut = replace(SAMPLE, finish="length", tokens=200)
-    assert GREEDILY.remarks(loaded, cut) == ["--- stopped after 200 tokens, without its end"]
+    assert GREEDILY.remarks(loaded, cut) == snapshot
     assert len(judging().remarks(loaded, cut)) == 2
     assert GREEDILY.remarks(loaded, SAMPLE) == []
 
@@ -181,28 +185,23 @@ def test_the_model_from_before_is_asked_with_the_same_tokens(
     assert out.count(f"--- given the prompt under headings of plain text, {number} tokens") == 2
 
 
-def test_a_run_that_tuned_nothing_has_no_before(make_run: MakeRun) -> None:
+def test_a_run_that_tuned_nothing_has_no_before(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     run = make_run()
     (run / "data.json").write_text("{}")
-    with pytest.raises(RunFolderError, match="nothing from before"):
+    with refuses(RunFolderError):
         show_before_and_after(Console(file=io.StringIO()), run, CPU, "the cat", GREEDILY)
 
 
 def test_it_is_said_how_a_model_is_asked(
-    loaded: LoadedRun, on_text: LoadedRun, fresh: LoadedRun
+    loaded: LoadedRun, on_text: LoadedRun, fresh: LoadedRun, snapshot: SnapshotAssertion
 ) -> None:
-    assert [manner_of_asking(run) for run in (loaded, on_text, fresh)] == [
-        "the prompt under headings of plain text",
-        "the prompt as it stands",
-        "the prompt as it stands",
-    ]
+    assert [manner_of_asking(run) for run in (loaded, on_text, fresh)] == snapshot
     loaded.tokenizer.chat_template = (
         "{% for message in messages %}{{ message.content }}{% endfor %}"
     )
-    assert (
-        manner_of_asking(replace(loaded, template=Template.of(loaded.tokenizer)))
-        == "the prompt in the tokenizer's chat template"
-    )
+    assert manner_of_asking(replace(loaded, template=Template.of(loaded.tokenizer))) == snapshot
 
 
 def test_two_answers_stand_side_by_side_in_a_wide_terminal() -> None:
@@ -294,6 +293,8 @@ def test_a_question_that_does_not_fit_is_told_and_ends_nothing(
     assert said.out.count("without its end") == 1
 
 
-def test_a_conversation_has_one_answer_at_a_time(loaded: LoadedRun) -> None:
-    with pytest.raises(RequestError, match="--samples belongs to --prompt"):
+def test_a_conversation_has_one_answer_at_a_time(
+    loaded: LoadedRun, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RequestError, names=["--samples", "--prompt"]):
         converse(loaded, replace(GREEDILY, count=2), asking())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -156,13 +157,14 @@ def test_tokens_are_told_as_they_are_drawn_without_the_stop_token(model: PreTrai
 
 def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(
     model: PreTrainedModel,
+    refuses: Callable[..., Any],
 ) -> None:
     model.train()
     generate(model, [[1]], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])
     assert model.training
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
-    with pytest.raises(RequestError, match="not finite"):
+    with refuses(RequestError):
         generate(model, [[1]], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])
     assert model.training
 
@@ -232,14 +234,11 @@ def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(
     } == dict(enumerate(row.token_ids for row in usual))
 
 
-def test_when_not_even_one_row_fits_the_error_says_so(model: PreTrainedModel) -> None:
+def test_when_not_even_one_row_fits_the_error_says_so(
+    model: PreTrainedModel, refuses: Callable[..., Any]
+) -> None:
     small_device(model, lambda number, rows: number > 3)
-    with pytest.raises(
-        RequestError,
-        match=(
-            r"out of memory \(tried to allocate 20.00 MiB\) with one text of 6 tokens.*shorter text"
-        ),
-    ):
+    with refuses(RequestError, names=["20.00", "6 tokens"]):
         generate(model, PROMPTS[:2], GREEDY, max_new_tokens=9, stop_ids=NOTHING, seeds=[0, 0])
 
 
@@ -404,12 +403,10 @@ def test_a_stop_text_ends_at_the_token_that_completes_it(
 
 
 def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, refuses: Callable[..., Any]
 ) -> None:
     for engine, texts in ((Engine(model), ("a",)), (Engine(model, tokenizer), ("a", ""))):
-        with pytest.raises(
-            RequestError, match="need the model's tokenizer, and none of them can be empty"
-        ):
+        with refuses(RequestError):
             streamed(engine, uneven(1), stop=StopRules(NOTHING, texts))
 
 

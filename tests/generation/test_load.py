@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,9 @@ def test_prompts_start_with_end_of_text_where_training_sequences_did(make_run: M
     assert loaded.prompt_ids("the") == [loaded.end_of_text_id, *loaded.encode("the")]
 
 
-def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(make_run: MakeRun) -> None:
+def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     folder = make_run()
     (folder / "model").rename(folder / "elsewhere")
     records = [
@@ -98,22 +101,21 @@ def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(make_run: MakeRun
         {"kind": "step", "step": 120, "loss": 3.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    with pytest.raises(
-        RunFolderError,
-        match=r"no model yet \(training reached step 120 of 500\).*same `brimful train` command",
-    ):
+    with refuses(RunFolderError, names=["120 of 500", "brimful train"]):
         load_run(folder, CPU, torch.float32)
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"not a run folder.*recipe\.yaml"):
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+    with refuses(RunFolderError, names=["recipe.yaml"]):
         load_run(tmp_path, CPU, torch.float32)
 
 
-def test_missing_weights_are_never_replaced_by_random_ones(make_run: MakeRun) -> None:
+def test_missing_weights_are_never_replaced_by_random_ones(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     folder = make_run()
     edit_weights(folder, lambda tensors: tensors.pop("model.norm.weight"))
-    with pytest.raises(RunFolderError, match=r"missing: model\.norm\.weight"):
+    with refuses(RunFolderError, names=["model.norm.weight"]):
         load_run(folder, CPU, torch.float32)
 
 
@@ -154,13 +156,13 @@ def test_code_in_the_model_folder_is_never_run(make_run: MakeRun, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["make_run", "make_tuned"])
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
-    request: pytest.FixtureRequest, kind: str
+    request: pytest.FixtureRequest, kind: str, refuses: Callable[..., Any]
 ) -> None:
     folder = request.getfixturevalue(kind)()
     more = AutoTokenizer.from_pretrained(folder / "model")
     more.add_tokens([f"<|extra{number}|>" for number in range(301 - len(more))])
     more.save_pretrained(folder / "model")
-    with pytest.raises(RunFolderError, match="301 tokens, the model only 300"):
+    with refuses(RunFolderError, names=["301 tokens", "300"]):
         load_run(folder, CPU, torch.float32)
 
 
@@ -170,23 +172,27 @@ def test_a_run_is_found_by_its_name_or_its_path(make_run: MakeRun) -> None:
     assert resolve_run(str(folder), folder.parent / "elsewhere") == folder
 
 
-def test_a_mistyped_name_is_answered_with_the_nearest_run(make_run: MakeRun) -> None:
+def test_a_mistyped_name_is_answered_with_the_nearest_run(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     make_run("quickstart")
     runs = make_run("shakespeare").parent
-    with pytest.raises(
-        RunFolderError, match=r"did you mean 'quickstart'.*Runs there: quickstart, shakespeare"
-    ):
+    with refuses(RunFolderError, names=["'quickstart'"]):
         resolve_run("quikstart", runs)
 
 
-def test_a_missing_runs_folder_says_how_to_make_a_run(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="no runs there yet"):
+def test_a_missing_runs_folder_says_how_to_make_a_run(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
+    with refuses(RunFolderError):
         resolve_run("quickstart", tmp_path / "runs")
 
 
-def test_a_folder_without_a_recipe_is_not_taken_for_a_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_recipe_is_not_taken_for_a_run(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
     (tmp_path / "runs" / "notes").mkdir(parents=True)
-    with pytest.raises(RunFolderError, match="is not a run folder"):
+    with refuses(RunFolderError):
         resolve_run("notes", tmp_path / "runs")
 
 
@@ -297,26 +303,27 @@ def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(
     assert loaded.stop_ids == {loaded.end_of_text_id, end}
 
 
-def test_a_stop_token_that_is_none_is_told(make_tuned: MakeRun) -> None:
-    with pytest.raises(
-        DataError,
-        match=r"sample\.stop: '<\|end\|>' is not a token.*Its special tokens: <\|endoftext\|>",
-    ):
+def test_a_stop_token_that_is_none_is_told(
+    make_tuned: MakeRun, refuses: Callable[..., Any]
+) -> None:
+    with refuses(DataError, names=["sample.stop", "'<|end|>'"]):
         tuned(make_tuned, more='sample: {stop: ["<|end|>"]}\n')
 
 
-def test_messages_for_a_run_that_continues_text_are_refused(make_run: MakeRun) -> None:
+def test_messages_for_a_run_that_continues_text_are_refused(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     loaded = load_run(make_run(), CPU, torch.float32)
-    with pytest.raises(RequestError, match="continues text; it was not trained on messages"):
+    with refuses(RequestError):
         loaded.prompt_ids((Message("user", "the cat"),))
 
 
-def test_a_base_that_is_gone_is_told(make_tuned: MakeRun, base_folder: Path) -> None:
+def test_a_base_that_is_gone_is_told(
+    make_tuned: MakeRun, base_folder: Path, refuses: Callable[..., Any]
+) -> None:
     folder = make_tuned()
     base_folder.rename(base_folder.with_name("moved"))
-    with pytest.raises(
-        RunFolderError, match=r"base that tuned was tuned from is gone\. Put it back there"
-    ):
+    with refuses(RunFolderError):
         load_run(folder, CPU, torch.float32)
 
 
@@ -359,11 +366,11 @@ def test_a_damaged_adapter_file_is_told(make_tuned: MakeRun) -> None:
         load_run(path.parent.parent, CPU, torch.float32)
 
 
-def test_a_run_that_tuned_nothing_has_no_model_from_before(make_run: MakeRun) -> None:
+def test_a_run_that_tuned_nothing_has_no_model_from_before(
+    make_run: MakeRun, refuses: Callable[..., Any]
+) -> None:
     folder = make_run()
     (folder / "data.json").write_text("{}")
     for load in (load_untuned, load_unquantised, load_base):
-        with pytest.raises(
-            RunFolderError, match="trained a fresh model; there is nothing from before"
-        ):
+        with refuses(RunFolderError):
             load(folder, CPU)

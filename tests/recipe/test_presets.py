@@ -3,10 +3,13 @@ told by name where they are wrong.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
@@ -163,13 +166,12 @@ def test_a_change_of_a_loaded_recipe_applies_its_preset_no_second_time(file: Pat
     assert with_changes(recipe, ["model.layers=3"], "variant deep").seed == 9
 
 
-def test_a_variant_of_a_study_comes_after_the_preset_and_chooses_none(file: Path) -> None:
+def test_a_variant_of_a_study_comes_after_the_preset_and_chooses_none(
+    file: Path, refuses: Callable[..., Any]
+) -> None:
     fast = load(str(file), ["preset=fast"])
 
-    with pytest.raises(
-        RecipeError,
-        match=r"^variant deep has no presets, so none can be chosen: leave out preset=big-2\.",
-    ):
+    with refuses(RecipeError, names=["preset=big-2"]):
         with_changes(fast, ["preset=big-2"], "variant deep")
 
 
@@ -184,67 +186,56 @@ def test_a_file_with_presets_agrees_with_the_schema() -> None:
 # --- what is wrong is told
 
 
-def test_an_unknown_preset_is_told_with_the_nearest_and_all(file: Path) -> None:
-    assert (
-        _refused(file, "preset=fats")
-        == f"{file} has no preset 'fats' - did you mean 'fast'? Its presets: fast, big-2, plain."
-    )
-    assert (
-        _refused(file, "preset=gpu")
-        == f"{file} has no preset 'gpu'. Its presets: fast, big-2, plain."
-    )
+def test_an_unknown_preset_is_told_with_the_nearest_and_all(
+    file: Path, snapshot: SnapshotAssertion
+) -> None:
+    assert _refused(file, "preset=fats") == snapshot
+    assert _refused(file, "preset=gpu") == snapshot
 
 
-def test_an_unknown_preset_that_the_file_chooses_is_told(file: Path) -> None:
+def test_an_unknown_preset_that_the_file_chooses_is_told(
+    file: Path, snapshot: SnapshotAssertion
+) -> None:
     file.write_text(f"{WITH_PRESETS}preset: fats\n")
 
-    assert "has no preset 'fats' - did you mean 'fast'?" in _refused(file)
+    assert _refused(file) == snapshot
     assert load(str(file), ["preset=fast"]).seed == 7
 
 
-def test_a_choice_where_there_are_no_presets_is_refused() -> None:
-    with pytest.raises(
-        RecipeError,
-        match=r"^recipe quickstart has no presets, so none can be chosen: leave out preset=fast\.",
-    ):
+def test_a_choice_where_there_are_no_presets_is_refused(refuses: Callable[..., Any]) -> None:
+    with refuses(RecipeError, names=["preset=fast"]):
         load("quickstart", ["preset=fast"])
 
 
-def test_what_a_preset_breaks_is_told_under_its_name_and_the_rest_without_it(file: Path) -> None:
+def test_what_a_preset_breaks_is_told_under_its_name_and_the_rest_without_it(
+    file: Path, snapshot: SnapshotAssertion
+) -> None:
     changes = (
         "presets.fast.changes=[model.layers=none, optimizer.learning_rat=1, oops,"
         " sequence_length=8]"
     )
 
-    assert _problems(
-        file, "preset=fast", changes, "seed=x", "model.depth=3", "sequence_length=none"
-    ) == [
-        (
-            "preset fast: 'oops': write overrides as dotted.key=value, for example"
-            " optimizer.learning_rate=1e-3"
-        ),
-        "seed: must be a valid integer, got 'x'",
-        "sequence_length: must be a valid integer, got 'none'",
-        "preset fast: model.layers: must be a valid integer, got 'none'",
-        "model.depth: unknown key - did you mean 'width'?",
-        "preset fast: optimizer.learning_rat: unknown key - did you mean 'learning_rate'?",
-    ]
+    assert (
+        _problems(file, "preset=fast", changes, "seed=x", "model.depth=3", "sequence_length=none")
+        == snapshot
+    )
 
 
-def test_what_the_file_breaks_is_not_blamed_on_the_preset(file: Path) -> None:
+def test_what_the_file_breaks_is_not_blamed_on_the_preset(
+    file: Path, snapshot: SnapshotAssertion
+) -> None:
     file.write_text(WITH_PRESETS.replace("heads: 2", "heads: two"))
 
-    assert _problems(file, "preset=fast") == ["model.heads: must be a valid integer, got 'two'"]
+    assert _problems(file, "preset=fast") == snapshot
 
 
-def test_a_recipe_that_only_a_preset_makes_whole_says_which_there_are(file: Path) -> None:
+def test_a_recipe_that_only_a_preset_makes_whole_says_which_there_are(
+    file: Path, snapshot: SnapshotAssertion
+) -> None:
     file.write_text(WITH_PRESETS.replace("training: {steps: 3}\n", ""))
 
     assert load(str(file), ["preset=big-2"]).training.epochs == 2
-    assert (
-        "  - training: required, but missing\nIt has presets, and none is chosen:"
-        " preset=fast|big-2|plain.\n" in _refused(file)
-    )
+    assert _refused(file) == snapshot
     assert "none is chosen" not in _refused(file, "preset=plain")
 
 
@@ -280,20 +271,14 @@ def test_presets_that_are_none_are_told_with_path_and_rule(
     assert _problems(file, override) == [problem]
 
 
-def test_all_that_is_wrong_is_told_at_once(file: Path) -> None:
-    assert _problems(file, "presets.fast.steps=3", "seed=x") == [
-        "presets.fast.steps: unknown key.",
-        "seed: must be a valid integer, got 'x'",
-    ]
+def test_all_that_is_wrong_is_told_at_once(file: Path, snapshot: SnapshotAssertion) -> None:
+    assert _problems(file, "presets.fast.steps=3", "seed=x") == snapshot
 
 
-def test_presets_that_cannot_be_read_are_refused(file: Path) -> None:
+def test_presets_that_cannot_be_read_are_refused(file: Path, refuses: Callable[..., Any]) -> None:
     file.write_text(WITH_PRESETS.replace("changes: []", "changes: none"))
 
-    with pytest.raises(
-        RecipeError,
-        match=r"several\.yaml has 1 problem:\n  - presets\.plain\.changes: must be a valid list",
-    ):
+    with refuses(RecipeError, names=["several.yaml", "presets.plain"]):
         presets_of(str(file))
 
 
