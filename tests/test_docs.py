@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brimful.cli import verbs as cli
+from brimful import cli
 from brimful.recipe import load
 
 ROOT = Path(__file__).parents[1]

@@ -51,7 +51,13 @@ LONG_BY_NATURE = {
 
 TESTED_ELSEWHERE = {
     "__main__.py": "tests/cli/test_verbs.py runs it as a process",
-    "cli/parts.py": "tests/cli/test_verbs.py runs the verbs that share it",
+    "cli/app.py": "tests/cli/test_verbs.py holds its help and calls every verb through it",
+    "cli/inputs.py": "tests/cli/test_verbs.py runs the verbs that share it",
+    "cli/models.py": "tests/cli/test_verbs.py runs the verbs",
+    "cli/options.py": "tests/cli/test_verbs.py holds the help of every option",
+    "cli/output.py": "tests/cli/test_verbs.py reads what verbs print",
+    "cli/planning.py": "tests/cli/test_verbs.py runs the verbs",
+    "cli/training.py": "tests/cli/test_verbs.py runs the verbs",
     "cli/recipes.py": "tests/cli/test_verbs.py runs the verb",
     "chains/pipeline.py": "every public function of it is a verb, and tests/cli/test_verbs.py runs the verbs",
     "notebook/child.py": "tests/notebook/test_job.py runs it as a process",

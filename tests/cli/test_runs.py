@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from brimful import cli
 from brimful.chains import pipeline
 from brimful.chains.study import run_study
-from brimful.cli import verbs as cli
 from brimful.recipe import Recipe
 from brimful.report.listing.listing import find_runs
 from brimful.report.live.watch import watch

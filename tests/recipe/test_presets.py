@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from brimful import cli
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
-from brimful.cli import verbs as cli
 from brimful.recipe import Recipe, differences, load, with_changes
 from brimful.recipe.loading import presets_of
 from brimful.recipe.presets import choosing

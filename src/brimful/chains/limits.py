@@ -9,7 +9,18 @@ from brimful.base.errors import RequestError
 from brimful.chains.devices import conditions
 from brimful.chains.plans import cost_surveyed, survey_each
 from brimful.hardware import catalog
-from brimful.planning.budget import Budget, BudgetCheck, Offer, Sessions, answer, ranked, sessions
+from brimful.planning.budget import (
+    Budget,
+    BudgetCheck,
+    Offer,
+    Sessions,
+    answer,
+    parse_budget,
+    parse_prices,
+    ranked,
+    session_seconds,
+    sessions,
+)
 from brimful.planning.cost import checkpoint_seconds, conditions_of, whole_run
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -29,6 +40,19 @@ class Limits:
     budget: Budget | None = None
     session_s: float | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
+
+
+def limits_of(budget: str | None, session: str | None, prices: Sequence[str]) -> Limits:
+    """Return the limits that a user writes: "3h" or "$5", "12h", and prices of an hour.
+
+    Raises:
+        RequestError: one of them cannot be read.
+    """
+    return Limits(
+        budget=None if budget is None else parse_budget(budget),
+        session_s=None if session is None else session_seconds(session),
+        prices=parse_prices(prices),
+    )
 
 
 @dataclass(frozen=True)

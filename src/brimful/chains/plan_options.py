@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from brimful.rehearsal.verify import Verification
 
 
+def refuse_options(recipe: Recipe, on: str, *, saves: bool, verifies: bool) -> None:
+    """Say before anything is planned what cannot be saved or verified.
+
+    Raises:
+        RequestError: as `refuse_to_save` and `refuse_to_verify`.
+    """
+    if saves:
+        refuse_to_save(recipe, on)
+    if verifies:
+        refuse_to_verify(recipe, on)
+
+
 def refuse_to_save(recipe: Recipe, on: str) -> None:
     """Say before anything is planned that several devices, or variants of a study, have several
     plans.

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from brimful.cli.parts import Json, RunName, open_console, print_json, run_folder
+from brimful.cli.inputs import run_folder
+from brimful.cli.options import Json, RunName
+from brimful.cli.output import open_console, print_json
 
 
 def report(
@@ -89,13 +91,13 @@ def runs(
     from brimful.report.listing.listing import find_runs
     from brimful.report.listing.text import render
 
-    found = find_runs(folder or runs_folder(), check=check)
+    entries = find_runs(folder or runs_folder(), check=check)
     if json_output:
-        print_json([entry.to_json() for entry in found])
+        print_json([entry.to_json() for entry in entries])
     else:
         console = open_console(least_width=120)
-        console.print(render(found, console.width), soft_wrap=True)
-    if any(each.is_sound is False for entry in found for each in entry.checked or ()):
+        console.print(render(entries, console.width), soft_wrap=True)
+    if any(each.is_sound is False for entry in entries for each in entry.checked or ()):
         raise typer.Exit(1)
 
 
@@ -118,9 +120,13 @@ def watch(
     from brimful.report.live.watch import watch as watch_folder
 
     named = runs_folder() / run
-    places = [place for place in (named, Path(run)) if place.is_dir()]
-    awaited = named if not once and is_awaited(run, runs_folder()) else None
-    watch_folder(places[0] if places else awaited or run_folder(run), open_console(), once=once)
+    console = open_console()
+    for folder in (named, Path(run)):
+        if folder.is_dir():
+            watch_folder(folder, console, once=once)
+            return
+    is_expected = not once and is_awaited(run, runs_folder())
+    watch_folder(named if is_expected else run_folder(run), console, once=once)
 
 
 def studio(
@@ -141,6 +147,3 @@ def studio(
     from brimful.studio.page import serve
 
     serve(host, port, None if only_fit else runs_folder())
-
-
-VERBS = (report, compare, runs, watch, studio)

@@ -1,0 +1,51 @@
+"""Turn what several verbs are given into values: a recipe with its changes, the folder of a run."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brimful.base.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from brimful.recipe import Recipe
+
+
+def load_recipe(name: str, overrides: list[str] | None, *, session: str | None = None) -> "Recipe":
+    """Return the recipe with its changes. Print to standard error which other values would suit a
+    changed effective batch; they are not changed.
+
+    Args:
+        name: A shipped recipe or a file.
+        overrides: Changes, as dotted.key=value.
+        session: Value of `--session`, a change of run.session.
+
+    Raises:
+        BrimfulError: there is no such recipe, or it is not valid with these changes.
+    """
+    from brimful.planning.scaling import notes
+    from brimful.recipe import load
+    from brimful.recipe.presets import choosing
+
+    changes = list(overrides or [])
+    if session:
+        changes.append(f"run.session={session}")
+    recipe = load(name, changes)
+    try:
+        original = load(name, choosing(changes))
+    except BrimfulError:  # the recipe is valid only with the changes
+        return recipe
+    for line in notes(original, recipe):
+        print(line, file=sys.stderr)
+    return recipe
+
+
+def run_folder(run: str) -> Path:
+    """Return the folder of a run that is named or whose path is given.
+
+    Raises:
+        RunFolderError: there is none.
+    """
+    from brimful.base.env import runs_folder
+    from brimful.generation.load import resolve_run
+
+    return resolve_run(run, runs_folder())

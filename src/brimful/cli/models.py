@@ -1,0 +1,270 @@
+"""The verbs that use a finished run's model: generate, predict, export, evaluate, diagnose. Nothing
+heavy is imported before one runs.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from brimful.base.errors import RequestError
+from brimful.cli.inputs import run_folder
+from brimful.cli.options import DeviceName, Json, RunName
+from brimful.cli.output import open_console, print_json
+
+Dtype = Literal["bf16", "fp16", "fp32"]
+
+
+def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
+    run: RunName,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Text to continue or to answer; without it, an interactive session."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="New tokens at most.")] = 200,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.")] = None,
+    top_p: Annotated[
+        float, typer.Option(help="Sample among the likeliest tokens that hold this probability.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Same seed, same text.")] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="How many texts.")] = 1,
+    beside_base: Annotated[
+        bool,
+        typer.Option(
+            "--beside-base", help="Beside the answer of the model from before it was tuned."
+        ),
+    ] = False,
+    code: Annotated[
+        bool | None,
+        typer.Option(
+            "--code/--no-code",
+            help=(
+                "Say whether answers are Python; by default where a task of the recipe is about"
+                " code."
+            ),
+        ),
+    ] = None,
+) -> None:
+    """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
+    without a prompt, talk to it.
+    """
+    from brimful.chains.finished import write
+    from brimful.generation.answers import GenerationRequest
+    from brimful.generation.sampler import SamplingSettings
+
+    request = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
+    write(run_folder(run), prompt, request, open_console(), beside_base=beside_base, code=code)
+
+
+def predict(
+    run: RunName,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help=(
+                "csv, tsv, jsonl, json, parquet or txt, also .gz; - is standard input, a text a"
+                " line."
+            ),
+        ),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="How FILE is read: data.text_column, data.header, data.encoding, data.file_type.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Default: standard output."),
+    ] = None,
+    written_as: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="KIND",
+            help="csv, tsv or jsonl. Default: by the output's name, else as FILE.",
+        ),
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="best_f1, precision>=P, recall>=R or a number. Default: the recipe's.",
+        ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Texts read, sorted and written at once. Default: 8192; 1 from a terminal."
+        ),
+    ] = None,
+    device: DeviceName = "auto",
+) -> None:
+    """Labels and calibrated probabilities for texts, by a finished run's classifier, beside the
+    columns they came with.
+    """
+    from contextlib import nullcontext
+
+    from brimful.classification.predict import PredictionRequest
+    from brimful.classification.predict import predict as predict_texts
+    from brimful.report.live.progress import data_progress
+
+    console = open_console(stderr=True)
+    # A bar on the same terminal as the predictions would garble both.
+    shares_terminal = output is None and sys.stdout.isatty()
+    shows_progress = console.is_terminal and not shares_terminal
+    request = PredictionRequest(
+        source, tuple(changes or ()), output, written_as, threshold, window, device
+    )
+    with data_progress(console) if shows_progress else nullcontext() as progress:
+        summary = predict_texts(run_folder(run), request, tell=_print_note, progress=progress)
+    if not summary.is_read_to_the_end:
+        return
+    lines = summary.lines()
+    if output is not None:
+        lines.append(f"written: {output}")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _print_note(note: str) -> None:
+    print(f"note: {note}", file=sys.stderr)
+
+
+def export(
+    run: RunName,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="A new folder. Default: export or merged in the run's."
+        ),
+    ] = None,
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge", help="Merge adapters into their unquantised base, and compare the two."
+        ),
+    ] = False,
+    dtype: Annotated[
+        Dtype | None, typer.Option(help="Type of the merged weights. Default: bf16.")
+    ] = None,
+) -> None:
+    """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
+    both merged into one.
+    """
+    from brimful.generation.export import export as export_model
+
+    print("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
+
+
+def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
+    run: RunName,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TASK]...",
+            help="humaneval, mbpp, code-syntax, bleu, ... or lm-eval:NAME, and nothing else.",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="validation, test or train. Default: validation, and test where there is one."
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            help="New tokens per window; below the context every token is scored with more context."
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK=PATH", help="Where a task's data lie: a file, or a folder of its splits."
+        ),
+    ] = None,
+    max_examples: Annotated[
+        int | None, typer.Option(min=1, help="Examples per task at most, evenly spread.")
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Answers per example, for pass@k and majority@k; needs a temperature."
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help="Of sampled answers. Default: the task's, mostly 0 (greedy)."),
+    ] = None,
+    untuned: Annotated[
+        bool,
+        typer.Option("--untuned", help="Score the model that the run tuned, as it was before."),
+    ] = False,
+    accept_unsandboxed: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unsandboxed",
+            help="Run generated programs where nothing isolates them: they can do what you can.",
+        ),
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
+    intervals. Named tasks alone where there are some.
+    """
+    from brimful.chains import scoring
+    from brimful.report.text import evaluation_lines
+
+    request = scoring.EvaluationRequest(
+        tuple(tasks or ()),
+        _data_paths(data or []),
+        max_examples,
+        accept_unsandboxed,
+        samples,
+        temperature,
+    )
+    console = open_console(stderr=json_output)
+    scores = scoring.evaluate(
+        run_folder(run), console, split=split, stride=stride, request=request, untuned=untuned
+    )
+    if json_output:
+        print_json(scores)
+    else:
+        print("\n".join(evaluation_lines(scores)))
+
+
+def diagnose(run: RunName, json_output: Json = False) -> None:
+    """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
+    from dataclasses import asdict
+
+    from brimful.chains.finished import diagnose as examine_run
+    from brimful.report.text import finding_lines
+
+    findings = examine_run(run_folder(run), open_console(stderr=json_output))
+    if json_output:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print("\n".join(finding_lines(findings)))
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _data_paths(assignments: list[str]) -> dict[str, str]:
+    """Return the paths of tasks' data by task.
+
+    Raises:
+        RequestError: an assignment is not TASK=PATH.
+    """
+    paths = {}
+    for assignment in assignments:
+        task, _, path = assignment.partition("=")
+        if not path:
+            raise RequestError(
+                f"--data {task}: write TASK=PATH, for example --data humaneval=HumanEval.jsonl.gz"
+            )
+        paths[task] = path
+    return paths

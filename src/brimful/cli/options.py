@@ -1,0 +1,45 @@
+"""The arguments and options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, as dotted.key=value."),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Start over; unfinished work is moved aside, a finished run is never replaced.",
+    ),
+]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-change", metavar="KEY", help="Continue with a changed value of this key."
+    ),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="Use this plan as it is; `brimful plan ... --save FILE` wrote it.",
+    ),
+]
+Session = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.",
+    ),
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,0 +1,213 @@
+"""The verbs about the machine and what fits it: plan, calibrate, doctor. Nothing heavy is imported
+before one runs.
+"""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from brimful.cli.inputs import load_recipe
+from brimful.cli.options import DeviceName, Json, Overrides, RecipeName
+from brimful.cli.output import open_console, print_json
+
+if TYPE_CHECKING:
+    from brimful.chains.limits import Answers
+    from brimful.rehearsal.verify import Verification
+    from brimful.report.plan.table import Entries
+
+Sort = Literal["time", "cost", "name"]
+
+
+def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICES",
+            help="here, all, or exact names separated by commas; `--on all` lists them.",
+        ),
+    ] = "here",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")
+    ] = False,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the memory of a step over time (.png or .svg), and .json beside it.",
+        ),
+    ] = None,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(help="Several devices by time, cost or name; what fits comes first."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMIT", help="May it take no more than 90m, 3h, 1.5d, or '$5' or 5usd?"
+        ),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Sessions are killed after, say, 12h: how many, and how often to save.",
+        ),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="USD",
+            help=(
+                'An hour in US dollars, 2.5 or "NVIDIA L4=0.8"; in place of the catalog\'s dated'
+                " price."
+            ),
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the plan of the one device, for `train --plan FILE`."
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help=(
+                "Run one step as planned and one in the plainest manner, and compare them; 1 where"
+                " they disagree."
+            ),
+        ),
+    ] = False,
+    trust_custom_code: Annotated[
+        bool,
+        typer.Option("--trust-custom-code", help="Run code that comes with a published model."),
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
+    0 fits, 1 does not or may not.
+    """
+    from brimful.chains.limits import answers, limits_of
+    from brimful.chains.plan_options import refuse_options, save_surveyed, verified
+    from brimful.chains.plans import survey
+    from brimful.report.plan.plans import exit_code, write_timeline
+
+    limits = limits_of(budget, session, price or [])
+    resolved = load_recipe(recipe, overrides)
+    refuse_options(resolved, on, saves=save is not None, verifies=verify)
+    surveyed = survey(resolved, on, trust_custom_code=trust_custom_code, prices=limits.prices)
+    answered = answers(resolved, surveyed, limits)
+    if timeline is not None:
+        write_timeline(surveyed, timeline)
+    verification = verified(resolved, surveyed) if verify else None
+    if json_output:
+        print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
+    else:
+        _print_plans(surveyed, answered, verification, sort, explain=explain)
+    if save is not None:
+        save_surveyed(save, resolved, surveyed)
+        command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
+        print(f"saved: {save}; `{command}` uses it", file=sys.stderr)
+    code = exit_code(surveyed, answered.budget if limits.budget else None)
+    if verification is not None and not verification.passed:
+        code = max(code, 1)
+    raise typer.Exit(code)
+
+
+def _plans_json(
+    name: str,
+    surveyed: "Entries",
+    answered: "Answers",
+    verification: "Verification | None",
+    sort: Sort | None,
+) -> dict[str, Any]:
+    from brimful.report.plan.table import ordered
+
+    devices = [entry.to_json() for entry in ordered(surveyed, sort)]
+    plans = {"recipe": name, "devices": devices, **answered.to_json()}
+    if verification is not None:
+        plans["verification"] = verification.to_json()
+    return plans
+
+
+def _print_plans(
+    surveyed: "Entries",
+    answered: "Answers",
+    verification: "Verification | None",
+    sort: Sort | None,
+    *,
+    explain: bool,
+) -> None:
+    from brimful.report.plan.plans import render, tensor_lines
+
+    console = open_console(least_width=120)
+    limits = (answered.budget, answered.sessions)
+    console.print(render(surveyed, console.width, limits, sort), soft_wrap=True)
+    if explain:
+        print("\n".join(tensor_lines(surveyed)))
+    if verification is not None:
+        from brimful.report.plan.verification import verification_lines
+
+        print("\n" + "\n".join(verification_lines(verification)))
+
+
+def calibrate(
+    show: Annotated[
+        bool,
+        typer.Option("--show", help="Show what is remembered of this machine; measure nothing."),
+    ] = False,
+    reset: Annotated[
+        bool,
+        typer.Option("--reset", help="Forget its rates and how runs compared with predictions."),
+    ] = False,
+    device: DeviceName = "auto",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="CPU threads that runs will use (plan.threads); by default all usable cores.",
+        ),
+    ] = None,
+    json_output: Json = False,
+) -> None:
+    """Measure how fast this machine really is, in under a minute; plans for it then use what was
+    measured.
+    """
+    from brimful.base.env import runs_folder
+    from brimful.hardware import calibration
+    from brimful.hardware.calibrate import calibrate as measure
+    from brimful.hardware.probe import probe
+    from brimful.report.plan.calibration import measuring, render, to_json
+
+    here = probe(device)
+    if reset:
+        if calibration.reset(here.name):
+            print(f"forgot all about {here.name}")
+        else:
+            print(f"nothing was remembered of {here.name}")
+        return
+    if not show:
+        with measuring(open_console(stderr=True)) as progress:
+            calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
+    if json_output:
+        print_json(to_json(here, threads))
+    else:
+        open_console(least_width=120).print(render(here, threads), highlight=False)
+
+
+def doctor(json_output: Json = False) -> None:
+    """What this machine is and can do, and what to watch out for."""
+    from brimful.base.env import runs_folder
+    from brimful.hardware.doctor import examine, render
+
+    diagnosis = examine(runs_folder())
+    if json_output:
+        print_json(diagnosis.to_json())
+    else:
+        open_console().print(render(diagnosis))

@@ -1,0 +1,107 @@
+"""The verbs that train: train, run, sample. Nothing heavy is imported before one runs."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brimful.base.errors import RequestError
+from brimful.cli.inputs import load_recipe
+from brimful.cli.options import Accept, Fresh, Overrides, PlanFile, RecipeName, Session
+from brimful.cli.output import open_console
+
+if TYPE_CHECKING:
+    from brimful.recipe import Recipe
+
+
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+    plan_file: PlanFile = None,
+    session: Session = None,
+) -> None:
+    """Train a recipe; of a study every variant, of rft every round, and compare them. The same
+    command again continues what is unfinished.
+    """
+    from brimful.chains import pipeline
+    from brimful.mirror.opening import catch_up
+
+    resolved = load_recipe(recipe, overrides, session=session)
+    if _makes_several_runs(resolved):
+        _run_several(resolved, fresh, accept_change, plan_file)
+        return
+    finished = pipeline.train(
+        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+    )
+    name = finished.folder.name
+    if not finished.trained_now:
+        catch_up(resolved, finished.folder, print)
+        print(f"for another run of this recipe: run.name={name}-2")
+    use = ""
+    if resolved.kind.gives_labels:
+        use = f"brimful predict {name} FILE | "
+    elif resolved.kind.writes_text:
+        use = f"brimful generate {name} --prompt TEXT | "
+    print(f"next: brimful evaluate {name} | {use}brimful report {name}")
+
+
+def run(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+    plan_file: PlanFile = None,
+    session: Session = None,
+) -> None:
+    """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
+    variant, of rft for every round, and one table.
+    """
+    from brimful.chains import pipeline
+
+    resolved = load_recipe(recipe, overrides, session=session)
+    if _makes_several_runs(resolved):
+        _run_several(resolved, fresh, accept_change, plan_file)
+        return
+    path = pipeline.run(
+        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+    )
+    print(f"report: {path}")
+
+
+def sample(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    accept_change: Accept = None,
+) -> None:
+    """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on.
+    The same command again goes on where it stopped.
+    """
+    from brimful.chains import rounds
+
+    folder = rounds.sample(
+        load_recipe(recipe, overrides), open_console(), fresh=fresh, accept=accept_change or []
+    )
+    print(f"samples: {folder / 'samples.jsonl'}")
+    print(f"training set: {folder / 'train.jsonl'}")
+    print(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
+
+
+def _makes_several_runs(recipe: "Recipe") -> bool:
+    """Return whether the recipe is a study, or rounds of sampling and training."""
+    return recipe.study is not None or recipe.rft is not None
+
+
+def _run_several(
+    recipe: "Recipe", fresh: bool, accept: list[str] | None, plan_file: Path | None
+) -> None:
+    from brimful.chains import rounds, study
+
+    if plan_file is not None:
+        raise RequestError(
+            f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out."
+        )
+    run_all = study.run_study if recipe.rft is None else rounds.run_rounds
+    path = run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])
+    print(f"report: {path}")
