@@ -74,6 +74,8 @@ TESTED_ELSEWHERE = {
     "chains/plan_options.py": "tests/cli/test_verbs.py saves and verifies plans",
     "chains/run_plan.py": "tests/training/test_session.py continues runs by old and by other plans",
     "chains/score_files.py": "tests/chains/test_study.py scores what is missing only",
+    "chains/surveyed_devices.py": "tests/chains/test_plans.py plans for one device and for many",
+    "chains/task_scores.py": "tests/chains/test_study.py and tests/test_tuning.py score on tasks",
     "chains/training_session.py": "tests/training/test_session.py trains, kills and continues runs",
     "rehearsal/kept_traces.py": "tests/chains/test_plans.py plans twice and traces once",
     "chains/scoring.py": "tests/cli/test_verbs.py and tests/test_tuning.py score runs of both kinds",

@@ -24,6 +24,7 @@ from brimful.base.errors import (
 )
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans, scoring, training_session
+from brimful.chains.task_scores import EvaluationRequest
 from brimful.generation.load import load_run, load_untuned
 from brimful.kinds import run_data
 from brimful.kinds.run_data import gather
@@ -375,9 +376,9 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
         scoring.evaluate(
             report.parent,
             Console(file=StringIO()),
-            request=scoring.EvaluationRequest(paths={"code_syntax": "examples.jsonl"}),
+            request=EvaluationRequest(paths={"code_syntax": "examples.jsonl"}),
         )
-    asked = scoring.EvaluationRequest(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
+    asked = EvaluationRequest(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
     sampled = scoring.evaluate(report.parent, Console(file=StringIO()), request=asked)["tasks"][
         "code-syntax"
     ]
@@ -395,5 +396,5 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
             scoring.evaluate(
                 report.parent,
                 Console(file=StringIO()),
-                request=scoring.EvaluationRequest(wrong, samples=3),
+                request=EvaluationRequest(wrong, samples=3),
             )

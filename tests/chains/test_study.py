@@ -12,7 +12,7 @@ from rich.console import Console
 
 from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json
-from brimful.chains import pipeline, scoring, study, training_session
+from brimful.chains import pipeline, study, task_scores, training_session
 from brimful.recipe import Recipe, load
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
@@ -84,7 +84,7 @@ def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
         "evaluation.max_examples=2",
         "study.variants={lora-2: []}",
     )
-    real, calls = scoring.evaluate_tasks, []
+    real, calls = task_scores.evaluate_tasks, []
 
     def evaluate_tasks(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -92,7 +92,7 @@ def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(scoring, "evaluate_tasks", evaluate_tasks)
+    monkeypatch.setattr(task_scores, "evaluate_tasks", evaluate_tasks)
     with pytest.raises(KeyboardInterrupt):
         _run(recipe)
     folder = _run(recipe).parent

@@ -16,6 +16,7 @@ from rich.console import Console
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import finished, pipeline, scoring
+from brimful.chains.task_scores import EvaluationRequest
 from brimful.classification.classifier import load_classifier
 from brimful.generation.export import export
 from brimful.generation.load import load_run
@@ -278,7 +279,7 @@ def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
 ) -> None:
     folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
 
-    for asked in (scoring.EvaluationRequest(("humaneval",)), scoring.EvaluationRequest(samples=2)):
+    for asked in (EvaluationRequest(("humaneval",)), EvaluationRequest(samples=2)):
         with pytest.raises(RequestError, match="is a classifier"):
             scoring.evaluate(folder, _console(), request=asked)
     with pytest.raises(RequestError, match="before it was tuned its head knew no labels"):

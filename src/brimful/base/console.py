@@ -11,11 +11,11 @@ Say = Callable[[str], None]
 
 
 def console_printer(console: "Console") -> Say:
-    """Return a function that prints a text as it is: brackets are no markup, numbers are not
-    highlighted, and long lines are not broken.
+    """Return a function that prints a text as it is: brackets are no markup, `:name:` is no emoji,
+    numbers are not highlighted, and long lines are not broken.
     """
 
     def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     return say

@@ -7,7 +7,7 @@ from typing import Any
 
 from brimful.base.errors import RequestError
 from brimful.chains.devices import conditions
-from brimful.chains.plans import cost_surveyed, survey_each
+from brimful.chains.surveyed_devices import cost_surveyed, survey_each
 from brimful.hardware import catalog
 from brimful.planning.budget import (
     Budget,

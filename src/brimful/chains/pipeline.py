@@ -3,7 +3,6 @@ report. Start reading here.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,23 +10,17 @@ from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.env import runs_folder
-from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
-from brimful.chains.checks import (
-    refuse_changed_data,
-    refuse_unreadable_tasks,
-    refuse_unsupported,
-)
+from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
 from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, remember_run
-from brimful.chains.run_plan import refuse_what_never_fits, session_notes, settle_plan
+from brimful.chains.run_plan import pinned_plan, session_notes, settle_plan
 from brimful.chains.score_files import discard_scores, is_scored
 from brimful.chains.scoring import evaluate, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
-from brimful.planning.pinned import load_plan
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.page.html import write_report
@@ -92,8 +85,7 @@ def train(
     device = here(recipe)
     refuse_unsupported(recipe, device)
     source = source_of(recipe, console)
-    pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
-    refuse_what_never_fits(recipe, device, pinned)
+    pinned = pinned_plan(recipe, device, plan_file)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         say(greeting(recipe, device, admission))
         with data_progress(console) as progress:
@@ -103,12 +95,7 @@ def train(
         say("\n".join(data.lines()))
         plan, notes = settle_plan(data, device, admission, pinned)
         say("\n".join([*notes, plan.explain(), *session_notes(recipe, plan, device)]))
-        try:
-            step = train_session(data, plan, device, admission, lease, console, mirror)
-        except (CheckpointError, Interrupted, TrainingStopped):
-            with suppress(RunFolderError):  # the disk may be full
-                write_status(folder, "stopped", recipe)
-            raise
+        step = train_session(data, plan, device, admission, lease, console, mirror)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         discard_scores(folder)
         # What follows loads the model again, perhaps where training filled the memory.

@@ -14,7 +14,7 @@ from brimful.kinds.run_data import AnyRunData, plan_of
 from brimful.planning.budget import sessions
 from brimful.planning.cost import checkpoint_seconds, costed
 from brimful.planning.derive import derive
-from brimful.planning.pinned import with_choices_of
+from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
@@ -29,11 +29,18 @@ may.
 """
 
 
-def refuse_what_never_fits(recipe: Recipe, device: Device, pinned: Plan | None) -> None:
-    """Raise PlanError if not even one sequence fits on the device; before any data are read."""
+def pinned_plan(recipe: Recipe, device: Device, plan_file: Path | None) -> Plan | None:
+    """Return the plan of a file, if one is given; before any data are read.
+
+    Raises:
+        PlanError: not even one sequence fits on the device.
+        RequestError: the file is no plan of this recipe for this device.
+    """
+    pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces() as traces:
         derive(chosen, device, traces, facts_of(device))
+    return pinned
 
 
 def settle_plan(

@@ -2,67 +2,20 @@
 sees every stage.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from brimful.base.errors import RequestError
-from brimful.base.rundir import write_json_atomically
-from brimful.chains.checks import checked_tasks
 from brimful.chains.finished import finished_run
-from brimful.chains.score_files import (
-    SCORES_FILE,
-    add_scores,
-    describe_untuned,
-    missing_tasks,
-    summary_file,
-)
-from brimful.evaluation.lm_eval import evaluate_with_lm_eval
-from brimful.evaluation.nats import FOLDER
-from brimful.evaluation.task import Task
-from brimful.evaluation.task_run import evaluate_tasks
-from brimful.generation.load import (
-    recipe_of,
-)
-from brimful.kinds.run_data import AnyRunData, TrainedRun, run_data_class
+from brimful.chains.score_files import SCORES_FILE, add_scores, describe_untuned, missing_tasks
+from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest, score_tasks
+from brimful.generation.load import recipe_of
+from brimful.kinds.run_data import AnyRunData, run_data_class
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
-from brimful.verify.sandbox import Sandbox
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """What to score beside or in place of the likelihood.
-
-    Attributes:
-        tasks: Names, `lm-eval:NAME` for the harness's; empty: the recipe's own, after the
-            likelihood.
-        paths: Where tasks' data lie, over the recipe's.
-        max_examples: Per task, in place of the recipe's.
-        accept_unsandboxed: Run generated programs where nothing isolates them.
-        samples: Answers per example, in place of the task's number.
-        temperature: They are drawn at, in place of the task's.
-    """
-
-    tasks: tuple[str, ...] = ()
-    paths: Mapping[str, str] = field(default_factory=dict)
-    max_examples: int | None = None
-    accept_unsandboxed: bool = False
-    samples: int | None = None
-    temperature: float | None = None
-
-    @property
-    def sampling(self) -> tuple[str, ...]:
-        """As overrides of a task."""
-        chosen = {"samples": self.samples, "temperature": self.temperature}
-        return tuple(
-            f"sampling.{name}={value}" for name, value in chosen.items() if value is not None
-        )
 
 
 def evaluate(
@@ -71,7 +24,7 @@ def evaluate(
     *,
     split: str | None = None,
     stride: int | None = None,
-    request: EvaluationRequest = EvaluationRequest(),
+    request: EvaluationRequest = DEFAULT_REQUEST,
     untuned: bool = False,
 ) -> dict[str, Any]:
     """Score a finished run on its whole validation and test splits (or the one named) and on tasks;
@@ -108,11 +61,11 @@ def evaluate_into(
     *,
     split: str | None = None,
     stride: int | None = None,
-    request: EvaluationRequest = EvaluationRequest(),
+    request: EvaluationRequest = DEFAULT_REQUEST,
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
     recipe, untuned = recipe_of(run_folder), folder != run_folder
-    only_splits = stride is None and request == EvaluationRequest()
+    only_splits = stride is None and request == DEFAULT_REQUEST
     kind = run_data_class(recipe.kind)
     kind.refuse_evaluation(run_folder, untuned=untuned, only_splits=only_splits)
     run = finished_run(run_folder, console, untuned=untuned)
@@ -122,13 +75,7 @@ def evaluate_into(
     tasks = request.tasks
     if not (tasks or split or stride or recipe.kind.gives_labels):
         tasks = tuple(recipe.evaluation.tasks)
-    own, foreign = checked_tasks(tasks, request.sampling)
-    if foreign and request.sampling:
-        raise RequestError(
-            f"{', '.join(foreign)}: lm-eval draws answers as its own tasks say. Leave out"
-            " --samples and --temperature."
-        )
-    checked_tasks(tuple(request.paths))
+    own, foreign = request.tasks_to_run(tasks)
     scores: dict[str, Any] = {}
     if not request.tasks:
         with data_progress(console) as progress:
@@ -138,7 +85,7 @@ def evaluate_into(
         add_scores(folder, layers)
         scores |= layers
     if tasks:
-        scores["tasks"] = _on_tasks(folder, run, own, foreign, request, console)
+        scores["tasks"] = score_tasks(folder, run, own, foreign, request, console)
     return scores
 
 
@@ -162,39 +109,3 @@ def _splits(run_folder: Path, data: AnyRunData, split: str | None) -> list[str]:
             f"{run_folder} has no split {unknown[0]!r}; it has {', '.join(data.splits)}."
         )
     return names
-
-
-def _on_tasks(
-    folder: Path,
-    run: TrainedRun,
-    own: list[Task],
-    foreign: list[str],
-    request: EvaluationRequest,
-    console: Console,
-) -> dict[str, Any]:
-    subject, recipe = run.data.subject(run.loaded), run.data.recipe
-    most = request.max_examples or recipe.evaluation.max_examples
-    with ExitStack() as stack:
-        progress = stack.enter_context(data_progress(console))
-        sandbox = None
-        if any(task.needs_sandbox for task in own):
-            isolated = Sandbox(accept_unsandboxed=request.accept_unsandboxed)
-            sandbox = stack.enter_context(isolated)
-        results = evaluate_tasks(
-            subject,
-            own,
-            own=run.data.examples,
-            paths={**recipe.evaluation.data, **request.paths},
-            max_examples=most,
-            seed=recipe.seed,
-            sandbox=sandbox,
-            keep=lambda result: result.write(folder / FOLDER),
-            progress=progress,
-        )
-    made = {result.task.name: result.to_json() for result in results}
-    if foreign:
-        summaries = evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed)
-        for summary in summaries:
-            made[summary["task"]] = summary
-            write_json_atomically(summary_file(folder, summary["task"]), summary)
-    return made

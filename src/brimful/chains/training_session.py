@@ -1,7 +1,7 @@
 """One session of training: the model is built, facts are written, listeners are attached."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from rich.console import Console
 from transformers import PreTrainedModel
 
 from brimful.base.console import Say, console_printer
+from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -22,9 +23,10 @@ from brimful.mirror.opening import Mirroring
 from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
+from brimful.recipe import Recipe
 from brimful.report.live.progress import progress_listener
 from brimful.report.live.tensorboard import tensorboard_listener
-from brimful.training.admission import Admission, describe
+from brimful.training.admission import Admission, describe, write_status
 from brimful.training.deadline import Deadline
 from brimful.training.session import Setup, run_session
 
@@ -45,13 +47,25 @@ def train_session(
     mistake in the recipe can be corrected under the same name.
     """
     folder, say = admission.folder, console_printer(console)
-    setup = _setup(data, plan, device, folder, lease)
-    describe(admission, data.recipe)
-    _write_facts(folder, plan, device, data, setup.identity)
-    with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):
-        listeners = [*shown, *mirror.listeners()]
-        setup = replace(setup, listeners=listeners, copy_s=mirror.seconds_to_durable)
-        return run_session(setup).exported_step
+    with _stop_recorded(folder, data.recipe):
+        setup = _setup(data, plan, device, folder, lease)
+        describe(admission, data.recipe)
+        _write_facts(folder, plan, device, data, setup.identity)
+        with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):
+            listeners = [*shown, *mirror.listeners()]
+            setup = replace(setup, listeners=listeners, copy_s=mirror.seconds_to_durable)
+            return run_session(setup).exported_step
+
+
+@contextmanager
+def _stop_recorded(folder: Path, recipe: Recipe) -> Iterator[None]:
+    """Write the status "stopped" if the training is stopped or interrupted."""
+    try:
+        yield
+    except (CheckpointError, Interrupted, TrainingStopped):
+        with suppress(RunFolderError):  # the disk may be full
+            write_status(folder, "stopped", recipe)
+        raise
 
 
 def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:

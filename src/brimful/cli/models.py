@@ -216,10 +216,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
     intervals. Named tasks alone where there are some.
     """
-    from brimful.chains import scoring
+    from brimful.chains.scoring import evaluate as evaluate_run
+    from brimful.chains.task_scores import EvaluationRequest
     from brimful.report.text import evaluation_lines
 
-    request = scoring.EvaluationRequest(
+    request = EvaluationRequest(
         tuple(tasks or ()),
         _data_paths(data or []),
         max_examples,
@@ -228,7 +229,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         temperature,
     )
     console = open_console(stderr=json_output)
-    scores = scoring.evaluate(
+    scores = evaluate_run(
         run_folder(run), console, split=split, stride=stride, request=request, untuned=untuned
     )
     if json_output:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.data.formats import Message, Prompt
 from brimful.generation.load import LoadedRun, load_run, load_untuned, trained_folder
@@ -244,10 +245,9 @@ def manner_of_asking(loaded: LoadedRun) -> str:
 def show_beside(console: Console, columns: Sequence[tuple[str, str]]) -> None:
     """Titled texts side by side where the terminal is wide, else one above the other."""
     if console.width < SIDE_BY_SIDE_COLUMNS:
+        say = console_printer(console)
         for title, text in columns:
-            console.print(
-                f"=== {title} ===\n{text}\n", highlight=False, markup=False, soft_wrap=True
-            )
+            say(f"=== {title} ===\n{text}\n")
         return
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
     for title, _ in columns:

@@ -15,6 +15,7 @@ import xxhash
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.console import console_printer
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
@@ -259,7 +260,7 @@ class LabelledRunData(RunData[EncodedLabels]):
             f" {calibration.temperature:.2f}"
         )
         lines = [fitted, *calibration.lines(self.labels), *calibration.notes(self.labels)]
-        console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+        console_printer(console)("\n".join(lines))
 
     def calibrate(self, run_folder: Path, device: torch.device) -> ClassifierRecord:
         """Fit the temperature and choose the thresholds of the trained model on the validation

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel
 
+from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.data.masking import MaskedSequences, MaskingRules
 from brimful.evaluation.likelihood import Likelihood
@@ -82,13 +83,9 @@ class MaskedRunData(DocumentRunData):
         loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
         validation = self.splits["validation"]
         samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=self.recipe.seed)
+        say = console_printer(console)
         for sample in samples:
-            console.print(
-                f"{sample.prompt.strip()}\n  {sample.completion}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
+            say(f"{sample.prompt.strip()}\n  {sample.completion}")
         write_samples(run_folder, samples)
 
 

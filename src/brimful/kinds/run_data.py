@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import PlanError
 from brimful.base.rundir import read_json
@@ -358,7 +359,7 @@ class RunData(ABC, Generic[Split]):
         """Use the trained model for what it is for, once; by default it writes a sample."""
         recipe = self.recipe
         loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
-        console.print(f"sample after {recipe.sample.prompt!r}:", highlight=False, soft_wrap=True)
+        console_printer(console)(f"sample after {recipe.sample.prompt!r}:")
         settings = SamplingSettings.from_recipe(recipe.sample)
         writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
         samples = write_text(loaded, recipe.sample.prompt, writing, console.file)

@@ -15,6 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from brimful.base.console import console_printer
 from brimful.base.units import format_bytes, format_count
 from brimful.report.comparison.study_folder import SampleExample
 from brimful.report.live.panel import BAR_FROM_WIDTH
@@ -239,8 +240,7 @@ class _Lines:
             for label, value, _ in self._pace.fields()
         ]
         header, _, left = self._pace.header().partition("  ")
-        line = Text("  ".join(filter(None, (header, *parts, left))))
-        self._console.print(line, soft_wrap=True, highlight=False)
+        console_printer(self._console)("  ".join(filter(None, (header, *parts, left))))
 
 
 _VALUE_FIRST = {"samples/s", "tokens/s", "rows"}

@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from brimful.base.console import console_printer
 from brimful.report.live.run_state import Field, RunState, coarse_duration, percent
 
 BAR_FROM_WIDTH = 60
@@ -96,7 +97,7 @@ def sparkline(values: Sequence[float], width: int, console: Console) -> str:
 
 def print_line(console: Console, line: str) -> None:
     """One line as it is, however wide."""
-    console.print(Text(printable(line, console)), soft_wrap=True, highlight=False)
+    console_printer(console)(printable(line, console))
 
 
 def printable(text: str, console: Console) -> str:

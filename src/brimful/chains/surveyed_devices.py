@@ -1,0 +1,70 @@
+"""A recipe on one surveyed device: its plan, its cost, and what would help if it does not fit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from brimful.base.errors import DeviceError, PlanError
+from brimful.chains.devices import conditions, facts_of
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+from brimful.planning.cost import costed
+from brimful.planning.derive import Derived, Facts, derive_with_memory
+from brimful.planning.specs import ModelFacts
+from brimful.planning.survey import Tracer, prepare, remedies, table_sizes
+from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.recipe import Recipe
+
+
+def cost_surveyed(entry: Surveyed, prices: Mapping[str, float]) -> Surveyed:
+    """Return the entry with time, energy and cost of the whole run."""
+    derived = entry.derived
+    plan = costed(derived.prepared.recipe, derived.plan, conditions(entry.device, prices))
+    return replace(entry, derived=replace(derived, plan=plan))
+
+
+def survey_each(
+    recipe: Recipe, devices: Sequence[Device], traces: Tracer, model: ModelFacts
+) -> list[Surveyed | Unplanned]:
+    """Derive a plan for every device; a device that cannot be planned for has the reason."""
+    surveyed: list[Surveyed | Unplanned] = []
+    for device in devices:
+        try:
+            surveyed.append(
+                Surveyed(derive_with_memory(recipe, device, traces, facts_of(device, model=model)))
+            )
+        except (PlanError, DeviceError) as error:
+            surveyed.append(Unplanned(device, str(error)))
+    return surveyed
+
+
+def survey_closely(recipe: Recipe, device: Device, traces: Tracer, facts: Facts) -> Surveyed:
+    """Derive a plan for one device, with the memory at several micro-batches, and with remedies and
+    the smallest sufficient device if it does not fit.
+
+    Raises:
+        PlanError: it cannot be traced.
+    """
+    derived = derive_with_memory(recipe, device, traces, facts)
+    sizes = table_sizes(
+        derived.footprint.micro_batch,
+        derived.memory.largest(recipe.effective_batch),
+        recipe.effective_batch,
+    )
+    table = tuple(derived.memory.at(size) for size in sizes)
+    if derived.footprint.verdict == "fits":
+        return Surveyed(derived, table)
+    proposed = remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
+    return Surveyed(derived, table, proposed, _smallest_device(derived, traces))
+
+
+def _smallest_device(derived: Derived, traces: Tracer) -> str | None:
+    """Return the smallest device of the catalog that holds one sequence with its own kernels."""
+    recipe, failed_on = derived.prepared.recipe, derived.prepared.device
+    least_bytes = min(derived.footprint.allocated.low, failed_on.memory_bytes)
+    rows = (catalog.get(name) for name in catalog.names())
+    larger = (row for row in rows if row.kind == "cuda" and row.memory_bytes > least_bytes)
+    for device in sorted(larger, key=lambda row: row.memory_bytes):
+        prepared = prepare(recipe, device, model=derived.prepared.model)
+        if prepared.memory(traces, recompute=derived.plan.recompute).verdict(1) == "fits":
+            return device.name
+    return None

@@ -1,0 +1,120 @@
+"""Scores of a finished run on tasks: what is asked for, and the tasks themselves."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brimful.base.errors import RequestError
+from brimful.base.rundir import write_json_atomically
+from brimful.chains.checks import checked_tasks
+from brimful.chains.score_files import summary_file
+from brimful.evaluation.lm_eval import evaluate_with_lm_eval
+from brimful.evaluation.nats import FOLDER
+from brimful.evaluation.task import Task
+from brimful.evaluation.task_run import evaluate_tasks
+from brimful.kinds.run_data import TrainedRun
+from brimful.report.live.progress import data_progress
+from brimful.verify.sandbox import Sandbox
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to score beside or in place of the likelihood.
+
+    Attributes:
+        tasks: Names, `lm-eval:NAME` for the harness's; empty: the recipe's own, after the
+            likelihood.
+        paths: Where tasks' data lie, over the recipe's.
+        max_examples: Per task, in place of the recipe's.
+        accept_unsandboxed: Run generated programs where nothing isolates them.
+        samples: Answers per example, in place of the task's number.
+        temperature: They are drawn at, in place of the task's.
+    """
+
+    tasks: tuple[str, ...] = ()
+    paths: Mapping[str, str] = field(default_factory=dict)
+    max_examples: int | None = None
+    accept_unsandboxed: bool = False
+    samples: int | None = None
+    temperature: float | None = None
+
+    @property
+    def sampling(self) -> tuple[str, ...]:
+        """Return the settings of sampling as overrides of a task."""
+        chosen = {"samples": self.samples, "temperature": self.temperature}
+        return tuple(
+            f"sampling.{name}={value}" for name, value in chosen.items() if value is not None
+        )
+
+    def tasks_to_run(self, tasks: Sequence[str]) -> tuple[list[Task], list[str]]:
+        """Return our own tasks, with the settings of sampling, and the harness's by name.
+
+        Raises:
+            RequestError: no such task; or settings of sampling for the harness's tasks.
+        """
+        own, foreign = checked_tasks(tasks, self.sampling)
+        if foreign and self.sampling:
+            raise RequestError(
+                f"{', '.join(foreign)}: lm-eval draws answers as its own tasks say. Leave out"
+                " --samples and --temperature."
+            )
+        checked_tasks(tuple(self.paths))
+        return own, foreign
+
+
+DEFAULT_REQUEST = EvaluationRequest()
+"""The likelihood, then the recipe's own tasks."""
+
+
+def score_tasks(
+    folder: Path,
+    run: TrainedRun,
+    own: list[Task],
+    foreign: list[str],
+    request: EvaluationRequest,
+    console: Console,
+) -> dict[str, Any]:
+    """Score a finished run on tasks and write every result into `folder`; return the summaries by
+    task.
+
+    Args:
+        folder: Gets the results, in its folder of evaluations.
+        run: The run, loaded with its data.
+        own: Tasks that brimful runs itself.
+        foreign: Names of the harness's tasks.
+        request: Limits and settings of the user.
+        console: Shows the progress.
+
+    Raises:
+        DataError: a task's data cannot be read.
+    """
+    subject, recipe = run.data.subject(run.loaded), run.data.recipe
+    most = request.max_examples or recipe.evaluation.max_examples
+    with ExitStack() as stack:
+        progress = stack.enter_context(data_progress(console))
+        sandbox = None
+        if any(task.needs_sandbox for task in own):
+            isolated = Sandbox(accept_unsandboxed=request.accept_unsandboxed)
+            sandbox = stack.enter_context(isolated)
+        results = evaluate_tasks(
+            subject,
+            own,
+            own=run.data.examples,
+            paths={**recipe.evaluation.data, **request.paths},
+            max_examples=most,
+            seed=recipe.seed,
+            sandbox=sandbox,
+            keep=lambda result: result.write(folder / FOLDER),
+            progress=progress,
+        )
+    made = {result.task.name: result.to_json() for result in results}
+    if foreign:
+        summaries = evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed)
+        for summary in summaries:
+            made[summary["task"]] = summary
+            write_json_atomically(summary_file(folder, summary["task"]), summary)
+    return made
