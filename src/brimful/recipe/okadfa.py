@@ -31,7 +31,7 @@ class FeedbackRecipe(Section):
 
 
 class OrthogonalityRecipe(Section):
-    """Penalty weight * sum of |W W^T - I|_F^2 over each head's query and key projections W."""
+    """Penalty on W W^T - I of each head's query and key projections W (squared Frobenius norm)."""
 
     weight: Annotated[float, Field(gt=0)] = Field(
         1e-4, description="Largest factor on the penalty."
