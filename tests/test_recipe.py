@@ -821,7 +821,7 @@ def test_labels_and_thresholds_may_be_written_as_numbers(
             "label_smoothing belongs to loss cross_entropy",
         ),
         (["labels.preprocess=[nfx]"], "unknown step 'nfx' - did you mean 'nfc'?"),
-        (["model=roberta-base"], "labels.pretrain is about an encoder that is trained here"),
+        (["model=roberta-base"], "labels.pretrain needs an encoder that is trained here first"),
         (["adapter.rank=8"], "method classify trains the whole model"),
         (["method=sft"], "labels belongs to method classify, not to sft"),
     ],

@@ -124,7 +124,7 @@ def test_reading_twice_gives_the_same_pairs(tmp_path: Path, data_recipe: Make) -
             {"train": 1},
             [
                 "validation split would be empty",
-                "1 document and a share of 0.05",
+                "of 1 document its share of 0.05 holds none",
                 "data.validation=larger",
                 "data.split_by=position",
             ],

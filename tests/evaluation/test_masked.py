@@ -155,7 +155,7 @@ def test_a_last_window_with_nothing_but_the_end_of_a_document_is_no_window(
 
 
 @pytest.mark.parametrize(
-    ("tokens", "told"), [([5], "at least 2"), ([2, 2, 2], "empty documents only")]
+    ("tokens", "told"), [([5], "at least 2"), ([2, 2, 2], "only empty documents")]
 )
 def test_a_split_without_text_is_refused(
     model: PreTrainedModel, tokens: list[int], told: str

@@ -171,10 +171,10 @@ def test_fp16_halves_the_scale_on_overflow_without_calling_it_divergence_and_dou
 ):
     fp16 = Precision("fp16")
     guard = StepGuard.fresh(fp16, CPU)
-    guard.note(torch.tensor(True), torch.tensor(math.inf), fp16)
+    guard.update(torch.tensor(True), torch.tensor(math.inf), fp16)
     assert (guard.loss_scale, guard.bad_in_a_row, guard.skipped) == (FP16_INITIAL_SCALE / 2, 0, 1)
     for _ in range(2000):
-        guard.note(torch.tensor(False), torch.tensor(1.0), fp16)
+        guard.update(torch.tensor(False), torch.tensor(1.0), fp16)
     assert guard.loss_scale == FP16_INITIAL_SCALE
 
 

@@ -18,7 +18,9 @@ from brimful.training import eight_bit
 
 
 def refuse_unknown_tasks(recipe: Recipe) -> None:
-    """Raise RequestError if the recipe names an unknown task, or a file for one."""
+    """Raise RequestError for an unknown task in evaluation.tasks, or among the keys of
+    evaluation.data.
+    """
     checked_tasks([*recipe.evaluation.tasks, *recipe.evaluation.data])
 
 

@@ -237,7 +237,9 @@ class SamplingSession:
                 self.journal.append(sample)
 
     def _with_contamination(self, sample: JudgedSample) -> JudgedSample:
-        """The sample, with the question of the evaluation that it repeats where it is right."""
+        """Return the sample with `contaminated_by` set: the id of the evaluation question that a
+        correct sample repeats, else None.
+        """
         question = self._question_of.get(sample.question)
         if question is None or not sample.is_correct:
             return replace(sample, contaminated_by=None)

@@ -127,18 +127,18 @@ def choose_threshold(
         RequestError: the policy is unknown.
     """
     policy = policy_of(policy)
-    scores_E, has_E = np.asarray(probabilities_E, np.float64), np.asarray(targets_E) > 0.5
+    scores_E, has_label_E = np.asarray(probabilities_E, np.float64), np.asarray(targets_E) > 0.5
     if policy.kind == "fixed":
-        return _judged(policy, float(policy.goal or 0.5), scores_E, has_E, "")
-    if not has_E.any():
-        return _judged(
+        return _threshold_at(policy, float(policy.goal or 0.5), scores_E, has_label_E, "")
+    if not has_label_E.any():
+        return _threshold_at(
             policy,
             0.5,
             scores_E,
-            has_E,
+            has_label_E,
             f"{policy} cannot be chosen: no validation example has the label; 0.5 is used.",
         )
-    values_K, precision_K, recall_K = _candidates(scores_E, has_E)
+    values_K, precision_K, recall_K = _candidates(scores_E, has_label_E)
     f1_K = 2 * precision_K * recall_K / np.maximum(precision_K + recall_K, ROUNDING)
     nearness_K = -abs(values_K - 0.5)
     note, goal = "", (policy.goal or 0) - ROUNDING
@@ -154,7 +154,7 @@ def choose_threshold(
             f" {precision_K.max():.3f}."
         )
     order_K = np.lexsort((nearness_K, second_K.round(12), first_K.round(12), allowed_K))
-    return _judged(policy, float(values_K[order_K[-1]]), scores_E, has_E, note)
+    return _threshold_at(policy, float(values_K[order_K[-1]]), scores_E, has_label_E, note)
 
 
 def decide(
@@ -192,7 +192,7 @@ def decide(
     return np.where(given_EC[:, positive] >= thresholds[0], positive, 1 - positive).astype(np.int64)
 
 
-def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _candidates(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
     """Thresholds [K], K distinct probabilities from the highest down, with the precision and recall
     of each. (scikit-learn's curve has the probabilities themselves as thresholds; training calls
     this at every evaluation, and importing scikit-learn takes a second.)
@@ -205,21 +205,30 @@ def _candidates(scores_E: Floats, has_E: NDArray[np.bool_]) -> tuple[Floats, Flo
     middle_K = (distinct_K + below_K) / 2
     # Where no float lies between two neighbours, the threshold is the higher one.
     values_K = np.where(middle_K > below_K, middle_K, distinct_K)
-    hits_K = np.cumsum(has_E[order_E])[last_K]
-    return values_K, hits_K / (last_K + 1), hits_K / has_E.sum()
+    hits_K = np.cumsum(has_label_E[order_E])[last_K]
+    return values_K, hits_K / (last_K + 1), hits_K / has_label_E.sum()
 
 
-def _judged(
-    policy: Policy, value: float, scores_E: Floats, has_E: NDArray[np.bool_], note: str
+def _threshold_at(
+    policy: Policy, value: float, scores_E: Floats, has_label_E: NDArray[np.bool_], note: str
 ) -> Threshold:
+    """Measure precision, recall and F1 of the label at a threshold.
+
+    Args:
+        value: The threshold.
+        scores_E: Probabilities of the label.
+        has_label_E: Whether an example has the label.
+        note: Why the policy's goal is not reached; "" where it is.
+    """
     given_E = scores_E >= value
-    hits, given, have = int((given_E & has_E).sum()), int(given_E.sum()), int(has_E.sum())
+    hits = int((given_E & has_label_E).sum())
+    num_given, num_with_label = int(given_E.sum()), int(has_label_E.sum())
     return Threshold(
         policy=str(policy),
         value=value,
-        precision=_share(hits, given),
-        recall=_share(hits, have),
-        f1=_share(2 * hits, given + have),
+        precision=_share(hits, num_given),
+        recall=_share(hits, num_with_label),
+        f1=_share(2 * hits, num_given + num_with_label),
         reached=not note,
         note=note,
     )

@@ -204,8 +204,8 @@ def _check_not_empty(
     for split, share in split_shares(data).items():
         if not counts[split] and share > 0:
             raise DataError(
-                f"the {split} split would be empty: {len(labelled)} examples and a share of"
-                f" {share:g} leave it none{clause(num_dropped, dropped)}. Use more examples, or"
+                f"the {split} split would be empty: of {len(labelled)} examples its share of"
+                f" {share:g} holds none{clause(num_dropped, dropped)}. Use more examples, or"
                 " other shares (data.validation, data.test)."
             )
 

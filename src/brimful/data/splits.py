@@ -113,8 +113,8 @@ def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped
             " data.duplicates=report keeps them)"
         )
         raise DataError(
-            f"the {split} split would be empty: {total} document{'s' * (total != 1)} and a share of"
-            f" {share:g} leave it no document{clause(num_dropped, dropped)}. Use more documents,"
+            f"the {split} split would be empty: of {total} document{'s' * (total != 1)} its share"
+            f" of {share:g} holds none{clause(num_dropped, dropped)}. Use more documents,"
             f" another share (data.{changes[split]}), data.document_start to cut one long text into"
             " documents, or data.split_by=position to hold out the end of the text."
         )

@@ -104,13 +104,15 @@ def measure_attention(model: PreTrainedModel, batches: Sequence[Batch]) -> Atten
     finally:
         for hook in hooks:
             hook.remove()
-    layers = map(_layer, itertools.count(1), attentions, sums)
+    layers = map(_layer_of, itertools.count(1), attentions, sums)
     return AttentionFidelity(tuple(layers))
 
 
 @dataclass
 class _Sums:
-    """Over everything that a layer read."""
+    """Sums over all positions and heads that a layer read: of squared outputs and values, and of
+    cosines.
+    """
 
     count: int = 0
     cosine: float = 0.0
@@ -142,11 +144,12 @@ def _squares(each: Tensor) -> float:
     return float(each.double().square().sum())
 
 
-def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLayer:
-    own, cosine, norm_ratio = sums.softmax, None, None
+def _layer_of(number: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLayer:
+    """Return the measurements of one layer from its sums; `number` counts from 1."""
+    output, cosine, norm_ratio = sums.softmax, None, None
     if attention.config.attention == "kernel":
-        own, cosine = sums.kernel, sums.cosine / sums.count
-        norm_ratio = _ratio(own, sums.softmax)
+        output, cosine = sums.kernel, sums.cosine / sums.count
+        norm_ratio = _root_ratio(output, sums.softmax)
     violations_H = torch.cat(
         [
             violation_per_head(each.weight.double(), attention.heads)
@@ -155,8 +158,8 @@ def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLaye
     )
     relative_H = violations_H / attention.head_size
     return AttentionLayer(
-        name=f"block {place}",
-        output_norm=_ratio(own, sums.values) or 0.0,
+        name=f"block {number}",
+        output_norm=_root_ratio(output, sums.values) or 0.0,
         cosine=cosine,
         norm_ratio=norm_ratio,
         violation=float(relative_H.mean()),
@@ -165,7 +168,8 @@ def _layer(place: int, attention: OkadfaAttention, sums: _Sums) -> AttentionLaye
     )
 
 
-def _ratio(above: float, below: float) -> float | None:
+def _root_ratio(above: float, below: float) -> float | None:
+    """Return the ratio of two root mean squares from their sums of squares."""
     if not below:
         return None
     return math.sqrt(above / below)

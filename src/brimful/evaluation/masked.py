@@ -80,8 +80,8 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
     has_targets_N = tokens_N > 0
     if not has_targets_N.any():
         raise RequestError(
-            "the split holds empty documents only, so nothing can be hidden in it. Give it more"
-            " text."
+            "the split holds only empty documents, so no token can be masked and scored. Add"
+            " documents with text to it."
         )
     nats_N = torch.cat(nats).cpu().double().numpy()[has_targets_N]
     seconds, sizes = time.perf_counter() - started_s, tuple(scorer.batch_sizes)

@@ -213,8 +213,8 @@ class Engine:
             if min(prompt) < 0 or max(prompt) >= vocabulary:
                 wrong = next(token for token in prompt if not 0 <= token < vocabulary)
                 raise RequestError(
-                    f"prompt {key} holds token id {wrong}, the model knows ids 0 to"
-                    f" {vocabulary - 1}. Was it made by another tokenizer?"
+                    f"prompt {key} holds token id {wrong}, but the model has only ids 0 to"
+                    f" {vocabulary - 1}. Tokenize the prompt with the model's own tokenizer."
                 )
 
     def _limits(self) -> tuple[int, int]:
@@ -283,14 +283,15 @@ class _Run:
         self._waiting: deque[_Row] = deque()
         self._finished: list[_Row] = []
         self._has_requests = True
-        self._make_cache = self._cache_kind()
+        self._make_cache = self._cache_factory()
         self._cache: Slots | Groups = self._make_cache()
         self._read: tuple[dict[tuple[int, ...], int], Prefilled] | None = None
         """The prompts read last, for requests that still come."""
         self._said_BV: Tensor | None = None
         """Tokens in each running row's prompt and text; only where repetition is penalised."""
 
-    def _cache_kind(self) -> Callable[[], Slots | Groups]:
+    def _cache_factory(self) -> Callable[[], Slots | Groups]:
+        """Return what makes an empty cache: `Slots` where the model suits them, else `Groups`."""
         forward, context = self._engine.forward, self._engine.context
         if Slots.suit(forward, context):
             return partial(Slots, forward, self._most_rows, context)

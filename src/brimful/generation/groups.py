@@ -55,7 +55,7 @@ class Groups:
         for length in dict.fromkeys(lengths):
             places = [place for place, other in enumerate(lengths) if other == length]
             caches[length] = DynamicCache(config=self._forward.model.config)
-            read_BV = self._read(
+            read_BV = self._last_logits(
                 [windows[place] for place in places], caches[length], [0] * len(places)
             )
             for place, logits_V in zip(places, read_BV, strict=True):
@@ -82,7 +82,7 @@ class Groups:
         logits, start = [], 0
         for group in self._groups:
             logits.append(
-                self._read(
+                self._last_logits(
                     [[token] for token in tokens[start : start + group.rows]],
                     group.cache,
                     group.lengths,
@@ -106,11 +106,19 @@ class Groups:
         self._groups = [group for group in self._groups if group.rows]
         return order
 
-    def _read(self, ids: Sequence[Sequence[int]], cache: Any, starts: Sequence[int]) -> Tensor:
+    def _last_logits(
+        self, ids: Sequence[Sequence[int]], cache: Any, lengths: Sequence[int]
+    ) -> Tensor:
+        """Run the model over the next tokens of a group, as many for every row, and return the
+        logits at the last one: (B, V).
+
+        Args:
+            lengths: Tokens of each row that are already in the cache.
+        """
         ids_BT = torch.tensor(ids, device=self._forward.device)
         positions_BT = (
             torch.arange(ids_BT.shape[1], device=ids_BT.device)
-            + torch.tensor(starts, device=ids_BT.device)[:, None]
+            + torch.tensor(lengths, device=ids_BT.device)[:, None]
         )
         return self._forward(ids_BT, cache, positions_BT=positions_BT)[:, -1]
 

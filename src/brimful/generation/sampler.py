@@ -164,7 +164,7 @@ def checked(ids_B: Tensor) -> list[int]:
     if min(ids, default=0) < 0:
         raise RequestError(
             "the model's logits are not finite, so no token can be drawn: its weights hold NaN or"
-            " inf. `brimful diagnose RUN` says which."
+            " inf. `brimful diagnose RUN` names the tensors and what to change."
         )
     return ids
 

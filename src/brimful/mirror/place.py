@@ -17,7 +17,7 @@ from brimful.mirror.files import Files, IntegrityError, as_clause
 START_LIMIT_S = 60.0
 """A mirror that does not answer for so long when a run starts cannot be used."""
 T = TypeVar("T")
-_INSTEAD = (
+_ALTERNATIVES = (
     "Choose another folder with run.mirror=PATH, or leave run.mirror out to train without a mirror."
 )
 
@@ -51,7 +51,8 @@ class Place:
         except (OSError, RuntimeError, ValueError) as error:
             # Resolving a path fails for an unknown user, a link to itself, a null character.
             raise RunFolderError(
-                f"run.mirror={mirror} cannot be used: {as_clause(error).rstrip('.')}. {_INSTEAD}"
+                f"run.mirror={mirror} cannot be used: {as_clause(error).rstrip('.')}."
+                f" {_ALTERNATIVES}"
             ) from error
 
     @classmethod
@@ -62,12 +63,12 @@ class Place:
         if folder == run:
             raise RunFolderError(
                 f"run.mirror={mirror} is the folder that holds the run itself, so it would protect"
-                f" nothing. {_INSTEAD}"
+                f" nothing. {_ALTERNATIVES}"
             )
         if root == run or run in root.parents or folder in run.parents:
             raise RunFolderError(
                 f"run.mirror={mirror} and the run folder {run_folder} lie within each other."
-                f" {_INSTEAD}"
+                f" {_ALTERNATIVES}"
             )
         above = _existing(root)
         mount = next(each for each in (above, *above.parents) if os.path.ismount(each))
@@ -118,7 +119,7 @@ class Place:
         except (OSError, IntegrityError) as error:
             raise RunFolderError(
                 f"the mirror {self.root} cannot be written: {as_clause(error)}. Mend that, or:"
-                f" {_INSTEAD}"
+                f" {_ALTERNATIVES}"
             ) from error
 
 
@@ -146,6 +147,6 @@ def within_limit(mirror: str, act: Callable[[], T]) -> T:
     if wait([result], START_LIMIT_S).not_done:
         raise RunFolderError(
             f"the mirror {mirror} gives no answer within {START_LIMIT_S:.0f} s. Is the drive"
-            f" mounted and reachable? {_INSTEAD}"
+            f" mounted and reachable? {_ALTERNATIVES}"
         )
     return result.result()

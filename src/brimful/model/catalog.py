@@ -227,7 +227,7 @@ def _local_file(name_or_path: str) -> Path | None:
     if path.is_file():
         if path.suffix != ".json":
             raise PlanError(
-                f"{name_or_path!r} is no .json file; give the config.json of the model, or its"
+                f"{name_or_path!r} is not a .json file; give the model's config.json, or its"
                 " folder."
             )
         return path

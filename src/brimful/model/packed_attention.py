@@ -60,10 +60,14 @@ def _attend(
     dropout: float = 0.0,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention signature: (B, H, T, D) in, (B, T, H, D) out."""
+    """Attend within each example of a row, or within whole rows without `packed_lengths`.
+
+    The signature is that of attention functions in transformers: (B, H, T, D) in, (B, T, H, D) out.
+    """
     if others.get("s_aux") is not None or others.get("position_bias") is not None:
         raise ValueError(
-            "packed attention knows neither sinks nor position biases; train this model with"
+            "packed attention supports neither attention sinks nor position biases; train this"
+            " model with"
             " plan.packing=padded"
         )
     packed_lengths = others.get("packed_lengths")

@@ -102,8 +102,8 @@ class Family:
     lowest: int
 
     def at(self, spec: StepSpec) -> ParametricTrace:
-        """Return a member for every micro-batch, or for one sequence in a family of single
-        sequences.
+        """Return the trace of a step with this spec's sequence length and rank. It holds for every
+        micro-batch, or for one sequence only if the key is single.
         """
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         size = StepSize(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)

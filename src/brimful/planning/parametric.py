@@ -46,7 +46,7 @@ class ParametricTrace:
         slope_S: Bytes per sequence of the micro-batch.
         chunk_slope_S: Bytes per token of a chunk of the loss; negative for tensors of the last,
             partial chunk.
-        sequence_length: Tokens per sequence.
+        sequence_length: Tokens per sequence that the loss is computed of.
         loss_chunk: Tokens per chunk of the loss.
         lowest: The smallest micro-batch that it holds for: one sequence may be a special case.
         work: Work of the operators; None where it does not follow from small traces.

@@ -117,14 +117,14 @@ def _values_in(text: str, origin: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Own:
-    """A recipe before the user's changes.
+class _BeforeOverrides:
+    """A recipe before the user's overrides.
 
     Attributes:
         values: Its values, with the changes of the chosen preset.
-        written: The same without them.
+        written: The same without the preset's changes.
         preset: The name of the chosen preset.
-        offered: The names of all.
+        offered: The names of all presets.
         problems: What is wrong with the presets.
     """
 
@@ -136,28 +136,38 @@ class _Own:
 
 
 def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> Recipe:
-    choice = choosing(overrides)
-    own = _own(written, choice, origin)
-    changes = [assignment for assignment in overrides if assignment not in choice]
-    values = copy.deepcopy(own.values)
-    recipe = _validate(values, own, origin, [*own.problems, *_apply(changes, values)])
-    scaled = _scaled_learning_rates(recipe, own.values, changes)
+    preset_choice = choosing(overrides)
+    base = _before_overrides(written, preset_choice, origin)
+    changes = [assignment for assignment in overrides if assignment not in preset_choice]
+    values = copy.deepcopy(base.values)
+    recipe = _validate(values, base, origin, [*base.problems, *_apply(changes, values)])
+    scaled = _scaled_learning_rates(recipe, base.values, changes)
     if not scaled:
         return recipe
     values["optimizer"] |= scaled
-    return _validate(values, own, origin, [])
+    return _validate(values, base, origin, [])
 
 
-def _own(written: dict[str, Any], choice: Sequence[str], origin: str) -> _Own:
+def _before_overrides(
+    written: dict[str, Any], preset_choice: Sequence[str], origin: str
+) -> _BeforeOverrides:
+    """Take the presets out of a recipe's values, and apply the one that is chosen.
+
+    Args:
+        preset_choice: The overrides that choose a preset, such as `preset=NAME`.
+        origin: Named in errors.
+    """
     values = copy.deepcopy(written)
-    problems = _apply(choice, values)
-    name, offered, wrong = take_presets(values)
+    problems = _apply(preset_choice, values)
+    name, offered, preset_problems = take_presets(values)
     preset = None if name is None else require_preset(name, offered, origin)
-    before = copy.deepcopy(values)
+    without_preset = copy.deepcopy(values)
     if preset is not None:
         values["description"] = preset.description
         problems += [f"preset {name}: {problem}" for problem in _apply(preset.changes, values)]
-    return _Own(values, before, name, tuple(offered), (*problems, *wrong))
+    return _BeforeOverrides(
+        values, without_preset, name, tuple(offered), (*problems, *preset_problems)
+    )
 
 
 def learning_rate_factor(before: Recipe, after: Recipe) -> float:
@@ -191,7 +201,7 @@ LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def _scaled_learning_rates(
-    recipe: Recipe, own_values: dict[str, Any], overrides: Sequence[str]
+    recipe: Recipe, base_values: dict[str, Any], overrides: Sequence[str]
 ) -> dict[str, float]:
     """Return the scaled values of the optimizer section, by key.
 
@@ -202,13 +212,13 @@ def _scaled_learning_rates(
     if not overrides or set_keys & {"optimizer", "optimizer.learning_rate"}:
         return {}
     try:
-        own = Recipe.model_validate(own_values)
+        base = Recipe.model_validate(base_values)
     except pydantic.ValidationError:
         return {}
-    factor = learning_rate_factor(own, recipe)
+    factor = learning_rate_factor(base, recipe)
     if factor == 1:
         return {}
-    scaled = {"learning_rate": own.optimizer.learning_rate * factor}
+    scaled = {"learning_rate": base.optimizer.learning_rate * factor}
     if (
         recipe.optimizer.min_learning_rate is not None
         and "optimizer.min_learning_rate" not in set_keys
@@ -251,18 +261,20 @@ _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "to
 """Fields of which a section has exactly one: overriding one removes the file's others."""
 
 
-def _validate(values: dict[str, Any], own: _Own, origin: str, problems: list[str]) -> Recipe:
+def _validate(
+    values: dict[str, Any], base: _BeforeOverrides, origin: str, problems: list[str]
+) -> Recipe:
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
         broken = problem_lines(error, Recipe, MODEL_TAGS)
-        of_preset = _broken_rules(own.values) - _broken_rules(own.written)
+        of_preset = _broken_rules(base.values) - _broken_rules(base.written)
         for line in broken:
-            by = f"preset {own.preset}: " if line in of_preset else ""
+            by = f"preset {base.preset}: " if line in of_preset else ""
             problems = [*problems, f"{by}{line}"]
-        raise _wrong(origin, problems, own) from None
+        raise _wrong(origin, problems, base) from None
     if problems:
-        raise _wrong(origin, problems, own)
+        raise _wrong(origin, problems, base)
     return recipe
 
 
@@ -274,11 +286,13 @@ def _broken_rules(values: dict[str, Any]) -> set[str]:
     return set()
 
 
-def _wrong(origin: str, problems: Sequence[str], own: _Own | None = None) -> RecipeError:
+def _wrong(
+    origin: str, problems: Sequence[str], base: _BeforeOverrides | None = None
+) -> RecipeError:
     lines = "\n".join(f"  - {problem}" for problem in problems)
     count = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
-    if own and own.offered and own.preset is None:
-        lines += f"\nIt has presets, and none is chosen: {how_to_choose(own.offered)}."
+    if base and base.offered and base.preset is None:
+        lines += f"\nIt has presets, and none is chosen: {how_to_choose(base.offered)}."
     return RecipeError(
         f"{origin} has {count}:\n{lines}\nEvery key is described by `brimful recipes keys`."
     )

@@ -429,7 +429,8 @@ class Recipe(Section):
             isinstance(self.model, str) and self.model.startswith(OF_RECIPE)
         ):
             raise ValueError(
-                "labels.pretrain is about an encoder that is trained here: model=recipe:NAME"
+                "labels.pretrain needs an encoder that is trained here first: set"
+                " model=recipe:NAME, or leave labels.pretrain out"
             )
         if self.kind.gives_labels and (
             self.study is not None or self.quantize != "none" or self.adapter is not None
@@ -469,7 +470,8 @@ class Recipe(Section):
     def _rounds_tune(self) -> Self:
         if self.rft is not None and not self.kind.answers_prompts:
             raise ValueError(
-                "rft samples from a model that is tuned to questions: it needs method sft"
+                "rft draws answers from a model that is fine-tuned to give them: set method=sft, or"
+                " leave rft out"
             )
         if self.rft is not None and self.study is not None:
             raise ValueError("a recipe has either rft or a study, not both")

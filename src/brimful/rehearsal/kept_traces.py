@@ -1,4 +1,4 @@
-"""Traces of declared steps, kept on disk from one plan to the next."""
+"""A cache on disk of step traces and of what replaying them gave, shared by all plans."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,12 @@ from brimful.planning.survey import Tracer
 from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
 
 STEPS_IN_MEMORY = 48
-"""Of a process that answers many questions; a step has a few MB."""
+"""Steps that stay in memory after `save`; each takes a few MB."""
 
 
 class KeptTraces:
-    """Traces of declared steps and what replaying them gave, kept in the user's cache folder; a
-    Tracer.
+    """A Tracer that reads and stores traces and the results of their replays in the user's cache
+    folder.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class KeptTraces:
         kept = self._replays[key] = self._replays.pop(key)  # the last used is the last to go
         return kept[1]
 
-    def keep(self) -> None:
-        """Write what was found out since, and let go of what a later question finds again
-        quickly.
+    def save(self) -> None:
+        """Write new results of replays to the disk, and free the memory of what can be read or
+        computed again quickly.
         """
         for key, (stored, replays, written) in self._replays.items():
             if len(replays.known) > written:
@@ -47,11 +47,11 @@ class KeptTraces:
 
 @contextmanager
 def kept_traces() -> Iterator[Tracer]:
-    """Traces of declared steps, replayed once for all devices with the same kernels; what was found
-    out is kept at the end, also of a failure.
+    """Context of a Tracer with a cache on disk. Devices with the same kernels share a step's traces
+    and replays. New results are saved on exit, also after an exception.
     """
-    kept = KeptTraces()
+    traces = KeptTraces()
     try:
-        yield kept
+        yield traces
     finally:
-        kept.keep()
+        traces.save()

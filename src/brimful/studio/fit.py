@@ -115,7 +115,7 @@ def assess(request: FitRequest, *, with_remedies: bool = False, local_folders: b
         traces = _traces()
         surveyed = survey_devices(found.recipe, devices, traces, model=found.model)
         fits = tuple(_fit(entry, traces if with_remedies else None) for entry in surveyed)
-        traces.keep()
+        traces.save()
     fit = Fit(found.to_yaml(), found.title, fits, found.notes)
     for entry in surveyed:
         if isinstance(entry, Surveyed):

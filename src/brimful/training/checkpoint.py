@@ -238,7 +238,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error
     if version != FORMAT_VERSION:
         raise CheckpointError(
-            f"format {version} is not format {FORMAT_VERSION}, which this version of brimful reads"
+            f"it has format {version}, and this version of brimful reads format {FORMAT_VERSION};"
+            " the version that wrote it can read it"
         )
     expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {"state.json"}
     if files != expected:

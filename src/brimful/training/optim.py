@@ -127,8 +127,9 @@ class StepGuard:
             [self.loss_scale, self.good_steps, self.skipped, self.bad_in_a_row, self.norm_average]
         ).tolist()
 
-    def note(self, bad: Tensor, norm: Tensor, precision: Precision) -> None:
-        """Update every counter.
+    def update(self, bad: Tensor, norm: Tensor, precision: Precision) -> None:
+        """Count a step. For fp16 a bad step halves the loss scale, and a number of good ones
+        (FP16_GROWTH_INTERVAL) doubles it.
 
         Args:
             bad: Whether this step was skipped, 0-dim bool.
@@ -202,7 +203,7 @@ def guarded_update(
     elif not bool(bad):
         torch._foreach_div_(gradients, divisor)
         optimizer.step()
-    guard.note(bad, norm, precision)
+    guard.update(bad, norm, precision)
     return norm
 
 

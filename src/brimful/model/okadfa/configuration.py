@@ -61,7 +61,8 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
             )
         if not self.initial_temperature > 0:
             raise ValueError(
-                f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good start"
+                f"initial_temperature {self.initial_temperature} must be above 0; 1 is a good first"
+                " value"
             )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

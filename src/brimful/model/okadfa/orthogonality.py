@@ -60,16 +60,17 @@ def redraw_features(model: nn.Module, draw: int) -> None:
 
 
 def step_hooks(model: nn.Module, recipe: Recipe, total_steps: int) -> StepHooks:
-    """Return what the recipe adds to optimizer steps: redrawn features, and the penalty.
+    """Return what the recipe adds to optimizer steps: new random directions of the kernel features
+    every `model.redraw` steps, and the orthogonality penalty.
 
-    Between two redraws the checkpoint holds the random directions.
+    The directions are saved in checkpoints, so a run that resumes between two redraws has them.
     """
-    redraw = None if isinstance(recipe.model, str) else recipe.model.redraw
+    redraw_every = None if isinstance(recipe.model, str) else recipe.model.redraw
     rules = recipe.orthogonality
 
     def before_step(step: int) -> None:
-        if redraw is not None and step % redraw == 0:
-            redraw_features(model, step // redraw)
+        if redraw_every is not None and step % redraw_every == 0:
+            redraw_features(model, step // redraw_every)
 
     if rules is None:
         return StepHooks(before_step)

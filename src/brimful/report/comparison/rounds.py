@@ -383,8 +383,8 @@ def _repeated_seeds(variants: Sequence[Variant]) -> list[int]:
 
 
 def _value_of_seed(variant: Variant, metric: str, seed: int) -> float | None:
-    """Return the value of one seed's run. A model that was not trained has no seed, and the same
-    value for every seed.
+    """Return the metric of the run with this seed, or None. An untuned model has no seed: its one
+    value counts for every seed.
     """
     for run in variant.runs:
         if metric in run.figures and (run.seed == seed or run.is_untuned):

@@ -37,7 +37,7 @@ class Variant:
         return [figure.value for figure in self._figures(metric)]
 
     def over_seeds(self, metric: str) -> list[float] | float:
-        """Return its values, or the only one of a model that was not trained and so has no seed."""
+        """Return the values, or the single value of an untuned model, which has no seed."""
         values = self.values(metric)
         return values[0] if len(values) == 1 and self.runs[0].is_untuned else values
 

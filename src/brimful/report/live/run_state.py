@@ -259,7 +259,7 @@ def _evaluation_parts(record: EvaluationRecord) -> list[str]:
 
 
 def coarse_duration(seconds: float) -> str:
-    """Return a duration without fractions, as it changes all the time."""
+    """Return a duration without fractions, at least 1 s, for a display that is refreshed."""
     if seconds >= 59.5:
         return format_duration(max(60.0, seconds))
     return f"{max(1.0, seconds):.0f} s"

@@ -70,7 +70,8 @@ class RecoveryPoints:
         local_step, local_time: The newest checkpoint in the folder, and when it was written (Unix
             seconds); None without any.
         mirror: How far the run's mirror is; None where it has none.
-        is_copy: Whether the folder is that mirror's. What is local to the run is not seen here.
+        is_copy: Whether the folder is the copy in a mirror; the checkpoints of the run itself are
+            then not seen here.
     """
 
     local_step: int | None = None
@@ -79,8 +80,10 @@ class RecoveryPoints:
     is_copy: bool = False
 
     @property
-    def shows_local(self) -> bool:
-        """Return whether there is a checkpoint that belongs to the run itself."""
+    def shows_checkpoint(self) -> bool:
+        """Return whether the folder's newest checkpoint is shown as a recovery point. In a mirror's
+        copy it is the mirror's, whose status is shown in its place if it can be read.
+        """
         return self.local_step is not None and not (self.is_copy and self.mirror is not None)
 
     def local(self, now: float) -> str:
@@ -92,7 +95,7 @@ class RecoveryPoints:
         """Return `recovery point: step 60, 2m 10s ago`, and a line about the mirror; empty without
         either.
         """
-        lines = [f"recovery point: {self.local(now)}"] if self.shows_local else []
+        lines = [f"recovery point: {self.local(now)}"] if self.shows_checkpoint else []
         return [*lines, self.mirror.describe(now)] if self.mirror is not None else lines
 
 
@@ -268,7 +271,7 @@ def last_change(run_folder: Path) -> float | None:
 
 
 def changed_at(path: Path) -> float | None:
-    """Return when a file changed last, in Unix seconds; None where there is none."""
+    """Return when a file changed last, in Unix seconds; None if it cannot be read."""
     try:
         return path.stat().st_mtime
     except OSError:

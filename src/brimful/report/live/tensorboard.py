@@ -99,15 +99,15 @@ class _ScalarWriter:
         self._note(message)
 
     def close(self) -> None:
-        """Write what is pending. A second call does nothing."""
+        """Write pending points and close the file. A second call does nothing."""
         if self._writer is None or self._is_off:
             return
         try:
             self._writer.close()
         except OSError as error:
             self._stop(
-                f"The last TensorBoard points could not be written: {error}. metrics.jsonl has"
-                " them."
+                f"The last TensorBoard points could not be written: {error}. metrics.jsonl holds"
+                " them all."
             )
         self._is_off = True
 

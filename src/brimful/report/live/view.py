@@ -146,7 +146,7 @@ def point_fields(watched: Watched) -> list[Field]:
     points, now = watched.points, watched.wall()
     mirror = points.mirror
     fields: list[Field] = []
-    if points.shows_local:
+    if points.shows_checkpoint:
         label = "recovery point" if mirror is None else "recovery point here"
         fields.append((label, points.local(now), ""))
     if mirror is not None:

@@ -52,8 +52,8 @@ LONGEST_WAIT_S = 60.0
 """Between two samples of one session: the monitor takes one every 30 s at least."""
 MAX_POINTS = 600
 """Points drawn of a longer series; extremes are kept."""
-NAMED_AT = (0.2, 0.35, 0.5, 0.65)
-"""Places along the curve for the name of a baseline: not at the end, where the best value is."""
+LABEL_PLACES = (0.2, 0.35, 0.5, 0.65)
+"""Where along the curve a baseline's label may stand: not at the end, where the best value is."""
 RING: dict[str, Any] = {
     "markersize": 10,
     "markerfacecolor": "none",
@@ -190,14 +190,14 @@ def _bits_per_byte(run: RunFolder) -> Drawing | None:
 def _draw_baseline(
     axes: Axes, baseline: SplitScore, highest: float, curve: tuple[FloatArray, FloatArray]
 ) -> None:
-    """Draw a level line, named where the curve is furthest from it. One far above every loss is
-    left out, as it would only squeeze the curves.
+    """Draw a baseline's loss as a horizontal line, with its label where the curve is furthest away.
+    A baseline far above every loss is left out, because it would squeeze the curves.
     """
     loss, (steps, values) = baseline.loss, curve
     if loss is None or loss > highest * 1.15:
         return
     axes.axhline(loss, color=BASELINE, linewidth=1, linestyle=(0, (4, 3)))
-    places = [round(share * (len(steps) - 1)) for share in NAMED_AT]
+    places = [round(share * (len(steps) - 1)) for share in LABEL_PLACES]
     furthest = max(places, key=lambda place: abs(values[place] - loss))
     axes.annotate(
         f"{baseline.name.lower()} {loss:.2f}",
