@@ -280,7 +280,7 @@ def test_a_folder_without_a_config_and_a_path_that_is_not_there_are_errors(tmp_p
 
 def test_a_weights_file_is_not_read_as_a_config(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\0")
-    with pytest.raises(PlanError, match=r"is no \.json file; give the config\.json of the model"):
+    with pytest.raises(PlanError, match=r"is not a \.json file; give the model's config\.json"):
         catalog.config_of_model(str(tmp_path / "model.safetensors"))
 
 

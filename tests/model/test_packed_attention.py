@@ -214,7 +214,7 @@ def test_rows_with_padding_on_the_left_and_a_cache_are_attended_as_elsewhere(kin
 def test_a_model_with_sinks_is_refused_rather_than_wrong() -> None:
     heads = torch.zeros(1, 2, 3, 4)
 
-    with pytest.raises(ValueError, match="neither sinks nor position biases"):
+    with pytest.raises(ValueError, match="neither attention sinks nor position biases"):
         packed_attention._attend(torch.nn.Module(), heads, heads, heads, None, s_aux=torch.zeros(2))
 
 
