@@ -272,18 +272,6 @@ def test_calling_eval_on_a_model_is_not_forbidden() -> None:
     assert list(_unsafe(ast.parse("model.eval()\nast.literal_eval(x)"))) == []
 
 
-BRANCHES = (
-    ast.If,
-    ast.IfExp,
-    ast.For,
-    ast.While,
-    ast.ExceptHandler,
-    ast.BoolOp,
-    ast.comprehension,
-    ast.match_case,
-)
-
-
 def _largest(sizes: dict[str, int]) -> tuple[int, str]:
     return max((size, name) for name, size in sizes.items() if name not in LONG_BY_NATURE)
 
@@ -294,10 +282,11 @@ def test_files_and_functions_stay_small() -> None:
         tree = _tree(path)
         nodes[_name(path)] = sum(1 for _ in ast.walk(tree))
         for function in _functions(tree):
+            # Methods of several classes in a file share a name: the largest of them counts.
             name = f"{_name(path)}.{function.name}"
-            inside = list(ast.walk(function))
-            statements[name] = sum(isinstance(node, ast.stmt) for node in inside) - 1
-            branches[name] = 1 + sum(isinstance(node, BRANCHES) for node in inside)
+            size = sum(isinstance(node, ast.stmt) for node in ast.walk(function)) - 1
+            statements[name] = max(size, statements.get(name, 0))
+            branches[name] = max(codebase.branches(function), branches.get(name, 0))
 
     assert _largest(nodes) <= (MAX_FILE_NODES, "~")
     assert _largest(statements) <= (MAX_FUNCTION_STATEMENTS, "~")

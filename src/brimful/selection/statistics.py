@@ -11,6 +11,7 @@ from typing import Any
 
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
+from brimful.base.text import shortened
 from brimful.selection.choose import SelectionRules
 from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
 
@@ -255,12 +256,8 @@ def _reasons(samples: Sequence[JudgedSample], texts: dict[str, str]) -> list[Rej
             fate,
             detail,
             count,
-            _cut(texts[first[fate, detail].question]),
-            _cut(first[fate, detail].completion),
+            shortened(texts[first[fate, detail].question], EXAMPLE_CHARACTERS),
+            shortened(first[fate, detail].completion, EXAMPLE_CHARACTERS),
         )
         for (fate, detail), count in counts.most_common(REASONS)
     ]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[: EXAMPLE_CHARACTERS - 3]}..."
