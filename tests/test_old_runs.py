@@ -13,17 +13,25 @@ import pytest
 from safetensors.torch import load_file
 
 from brimful.cli import main
+from brimful.training.checkpoint import note_hashes
 
 OLD_RUNS = Path(__file__).parent / "fixtures" / "old_runs"
+MADE_IN = "/tmp/oldruns"  # noqa: S108 - a name in files, where nothing is written
 KINDS = ("documents", "masked", "examples", "labels")
 Brimful = Callable[..., str]
 
 
 @pytest.fixture
 def old_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the old folder, which is the working folder."""
+    """A copy of the old folder, which is the working folder, as if it had been made there."""
     folder = tmp_path / "old"
     shutil.copytree(OLD_RUNS, folder)
+    for path in folder.rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        if MADE_IN in text:
+            path.write_text(text.replace(MADE_IN, str(folder)), encoding="utf-8")
+    for manifest in folder.glob("runs/*/model/MANIFEST.json"):
+        note_hashes(manifest.parent)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("BRIMFUL_RUNS", str(folder / "runs"))
     return folder
