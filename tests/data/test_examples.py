@@ -218,6 +218,23 @@ def test_an_empty_split_says_why(
         prepare_examples(tuning(tmp_path, duplicates="drop"), tokenizer)
 
 
+def test_of_few_examples_at_least_one_is_held_out_for_each_split(
+    tmp_path: Path, tuning: Make, tokenizer: Fast, snapshot: SnapshotAssertion
+) -> None:
+    """Rows with equal prompts stay together."""
+    path = rows(
+        tmp_path / "few.jsonl",
+        *({"prompt": f"p{number // 2}", "completion": str(number)} for number in range(6)),
+    )
+    prepared = prepare_examples(tuning(path, validation=0.01, test=0.01), tokenizer)
+    found = {
+        name: {str(example.prompt) for example in split.examples}
+        for name, split in prepared.splits.items()
+    }
+    assert sorted(prompt for prompts in found.values() for prompt in prompts) == ["p0", "p1", "p2"]
+    assert prepared.notes == snapshot
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

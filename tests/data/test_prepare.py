@@ -214,20 +214,23 @@ def test_leaked_documents_are_reported_and_dropped_on_request(
 def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
     tmp_path: Path, recipe: Make, refuses: Callable[..., Any]
 ) -> None:
-    """One document, held out by hash, leaves one side empty; by position it works."""
-    (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 50)
-    with refuses(DataError, names=["1 document", "data.split_by=position"]):
+    """One line whose held-out end is white space."""
+    (tmp_path / "a.txt").write_text(f"the cat sat on the mat{' ' * 20}")
+    with refuses(DataError, names=["1 document"]):
         prepare(recipe({"path": tmp_path / "a.txt"}), tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
-    assert set(
-        prepare(
-            recipe({"path": tmp_path / "a.txt", "split_by": "position"}, {"kind": "character"}),
-            tmp_path / "cache",
-        ).splits
-    ) == {
-        "train",
-        "validation",
-    }
+
+
+def test_one_document_is_split_by_position_with_a_note(
+    tmp_path: Path, recipe: Make, snapshot: SnapshotAssertion
+) -> None:
+    """The note is there again when all comes from the cache."""
+    (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 50)
+    tiny = recipe({"path": tmp_path / "a.txt"}, {"kind": "character"})
+    for _ in range(2):
+        prepared = prepare(tiny, tmp_path / "cache")
+        assert set(prepared.splits) == {"train", "validation"}
+        assert prepared.report["notes"] == snapshot
 
 
 def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(

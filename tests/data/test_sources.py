@@ -34,7 +34,8 @@ def test_a_folder_with_files_named_after_splits_has_these_splits(
         "validation": ["valid.txt"],
         "test": ["test.txt"],
     }
-    assert "trainer.txt" in source.notes[0]
+    assert "README" in source.notes[0]
+    assert "trainer.txt" in source.notes[1]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.sources import open_source
-from brimful.data.splits import LabelledDocuments, check_not_empty, split_of
+from brimful.data.splits import (
+    LabelledDocuments,
+    check_not_empty,
+    far_from_shares,
+    split_of,
+)
 from brimful.recipe import DataRecipe
 
 Make = Callable[..., DataRecipe]
@@ -93,6 +99,76 @@ def test_tinyshakespeare_is_cut_where_everybody_cuts_it(
         ("train", 1_003_854),
         ("validation", 111_540),
     ]
+
+
+def test_a_single_document_is_cut_between_paragraphs_and_nothing_is_lost(
+    tmp_path: Path, data_recipe: Make, snapshot: SnapshotAssertion
+) -> None:
+    """Training comes first, then validation, then test; no line is in two of them."""
+    paragraphs = [f"Line {n} of the play.\nIts second line {n}.\n\n" for n in range(200)]
+    (tmp_path / "play.txt").write_text("".join(paragraphs))
+    documents = LabelledDocuments(
+        open_source(data := data_recipe(tmp_path / "play.txt", test=0.1)), data
+    )
+    (train, validation, test) = [text for _, text in documents]
+    assert [split for split, _ in documents] == ["train", "validation", "test"]
+    assert train + validation + test == "".join(paragraphs)
+    for piece in (train, validation):
+        assert piece.endswith("\n\n")
+    whole = len("".join(paragraphs))
+    assert abs(len(validation) - 0.05 * whole) < 0.02 * whole
+    assert abs(len(test) - 0.1 * whole) < 0.02 * whole
+    assert documents.notes == snapshot
+
+
+def test_text_without_paragraphs_is_cut_at_a_line_a_word_or_anywhere(
+    tmp_path: Path, data_recipe: Make
+) -> None:
+    """Whatever there is nearby."""
+    for number, (text, end) in enumerate(
+        [("a line of text\n" * 100, "\n"), ("word " * 300, " "), ("x" * 1000, "x")]
+    ):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text)
+        (train, validation) = [piece for _, piece in labelled(data_recipe(path))]
+        assert train + validation == text
+        assert train.endswith(end)
+        assert 0.03 < len(validation) / len(text) < 0.07
+
+
+def test_few_documents_are_cut_by_position_and_many_are_not(
+    tmp_path: Path, data_recipe: Make, snapshot: SnapshotAssertion
+) -> None:
+    """Few: the hash would leave a split empty. A document at the border stays whole if it ends
+    nearby.
+    """
+    texts = [f"document {number} says this.\n" for number in range(6)]
+    data = data_recipe(rows(tmp_path / "few.jsonl", texts))
+    documents = LabelledDocuments(open_source(data), data)
+    assert documents.num_few == 6
+    assert "".join(text for _, text in documents) == "".join(texts)
+    assert [split for split, _ in documents][-1] == "validation"
+    assert documents.notes == snapshot
+    many = data_recipe(rows(tmp_path / "many.jsonl", [f"text {n}" for n in range(200)]))
+    documents = LabelledDocuments(open_source(many), many)
+    assert (documents.num_few, documents.notes) == (0, [])
+    assert all(split == split_of(text, 0.05, 0) for split, text in documents)
+
+
+def test_few_documents_with_a_validation_split_of_their_own_all_train(
+    tmp_path: Path, data_recipe: Make
+) -> None:
+    """Nothing more is held out."""
+    (tmp_path / "train.txt").write_text("one")
+    (tmp_path / "valid.txt").write_text("two")
+    assert labelled(data_recipe(tmp_path)) == [("train", "one"), ("validation", "two")]
+
+
+def test_a_split_far_from_its_share_is_told(data_recipe: Make, snapshot: SnapshotAssertion) -> None:
+    """Where one of few documents is much longer than the others."""
+    data = data_recipe("x")
+    assert far_from_shares({"train": 400, "validation": 600}, data) == snapshot
+    assert far_from_shares({"train": 900, "validation": 100}, data) == []
 
 
 def test_splits_of_the_source_are_kept(tmp_path: Path, data_recipe: Make) -> None:

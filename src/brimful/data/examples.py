@@ -22,6 +22,7 @@ from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
+from brimful.data.stratified import hold_out
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress, cache_key
 from brimful.recipe import DataRecipe, Recipe
@@ -127,13 +128,14 @@ def prepare_examples(
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
-    labelled = [(split, _as_asked(example, data)) for split, example in _labelled(source, data)]
+    held_out, few_notes = _labelled(source, data)
+    labelled = [(split, _as_asked(example, data)) for split, example in held_out]
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
     dropped = scanned.dropped(data)
     kept = list(without(labelled, dropped))
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
-    notes = [*source.notes, *leakage_notes(scanned, len(dropped), "prompt")]
+    notes = [*source.notes, *few_notes, *leakage_notes(scanned, len(dropped), "prompt")]
     splits, counts = {}, {}
     for name in (name for name in SPLITS if name in encoded):
         fitting = _Fitting.of(name, encoded[name], recipe, tokenizer)
@@ -174,16 +176,36 @@ def _check_options(data: DataRecipe) -> None:
         )
 
 
-def _labelled(source: RowSource, data: DataRecipe) -> Iterator[tuple[str, Example]]:
-    """Examples with their splits: the source's own, else by hash."""
+def _labelled(source: RowSource, data: DataRecipe) -> tuple[list[tuple[str, Example]], list[str]]:
+    """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
+    so few that the hash would leave a split empty, those with the smallest hashes are held out.
+    """
+    labelled: list[tuple[str, Example]] = []
+    pools: list[tuple[int, int, tuple[float, float]]] = []
     for part in source.parts:
-        validation, test = held_out_shares(part.splits, data)
-        for example in examples_of(part.splits["train"], data):
-            yield split_of(example.group, validation, test), example
+        shares, start = held_out_shares(part.splits, data), len(labelled)
+        labelled += (
+            (split_of(example.group, *shares), example)
+            for example in examples_of(part.splits["train"], data)
+        )
+        pools.append((start, len(labelled), shares))
         for split in SPLITS[1:]:
-            yield from (
+            labelled += (
                 (split, example) for example in examples_of(part.splits.get(split, ()), data)
             )
+    there = {split for split, _ in labelled}
+    if all(split in there for split, share in split_shares(data).items() if share > 0):
+        return labelled, []
+    for start, end, shares in pools:
+        examples = [example for _, example in labelled[start:end]]
+        groups = [example.group for example in examples]
+        splits = hold_out(groups, [""] * len(groups), *shares, seed=SPLIT_SEED)
+        labelled[start:end] = zip(splits, examples, strict=True)
+    counts = Counter(split for split, _ in labelled)
+    listed = ", ".join(f"{counts[split]} {split}" for split in SPLITS if counts[split])
+    return labelled, [
+        f"{len(labelled)} examples are few, so at least one is held out for each split: {listed}"
+    ]
 
 
 def _as_asked(example: Example, data: DataRecipe) -> Example:

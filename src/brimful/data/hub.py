@@ -23,18 +23,22 @@ _LOCAL_REMEDY = "A local file or folder works too: data.path=FILE."
 
 
 @dataclass(frozen=True)
-class HubDataSet:
-    """A loaded data set: readers of its splits, and what identifies its content."""
+class DataSetParts:
+    """A data set with columns: readers of its splits.
+
+    Attributes:
+        fingerprint: What identifies its content; empty where that is not known without reading.
+    """
 
     description: str
     splits: Mapping[str, Callable[[], Iterator[Row]]]
-    fingerprint: str
     notes: tuple[str, ...]
+    fingerprint: str = ""
 
 
 def open_data_set(
     path: str, config_name: str | None, revision: str | None, column: Column | None
-) -> HubDataSet:
+) -> DataSetParts:
     """Load a data set (from the hub's local cache where it is there) and map its splits to train,
     validation and test.
 
@@ -55,7 +59,7 @@ def open_data_set(
             " nor builtin:NAME."
         )
     loaded = _load(path, config_name, revision)
-    used = _splits_used(path, list(loaded))
+    used = splits_used(path, list(loaded))
     notes: tuple[str, ...] = ()
     if unused := [word for word in loaded if word not in used.values()]:
         notes = (f"{path}: splits not used: {', '.join(unused)}",)
@@ -68,10 +72,10 @@ def open_data_set(
         identities.append(f"{name}={loaded[word]._fingerprint}")
     fingerprint = xxhash.xxh3_128_hexdigest("\0".join(identities).encode())
     description = f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub"
-    return HubDataSet(description, readers, fingerprint, notes)
+    return DataSetParts(description, readers, notes, fingerprint)
 
 
-def _splits_used(path: str, names: list[str]) -> dict[str, str]:
+def splits_used(path: str, names: list[str]) -> dict[str, str]:
     """The data set's name of each split; an only split is training.
 
     Raises:

@@ -5,7 +5,7 @@ cached by content.
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,12 @@ from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.data.leakage import Scan, leakage_notes, scan, without
 from brimful.data.sources import Source, open_source
-from brimful.data.splits import SPLIT_SEED, LabelledDocuments, check_not_empty
+from brimful.data.splits import (
+    SPLIT_SEED,
+    LabelledDocuments,
+    check_not_empty,
+    far_from_shares,
+)
 from brimful.data.tokenizer import (
     TokenizerReport,
     check_compression,
@@ -182,10 +187,21 @@ def _make_tokens(
         "splits": {name: _counts(split) for name, split in splits.items()},
         "tokenizer": measured.to_json(),
         "leakage": {**scanned.report, "dropped": len(dropped)},
-        "notes": [*source.notes, *leakage_notes(scanned, len(dropped))],
+        "notes": [
+            *source.notes,
+            *documents.notes,
+            *_share_notes(splits, source, recipe.data),
+            *leakage_notes(scanned, len(dropped)),
+        ],
     }
     write_json_atomically(folder / "report.json", report)
     return splits, report
+
+
+def _share_notes(splits: Mapping[str, TokenSplit], source: Source, data: DataRecipe) -> list[str]:
+    if any(len(part.splits) > 1 for part in source.parts):
+        return []
+    return far_from_shares({name: split.num_characters for name, split in splits.items()}, data)
 
 
 def _keeping_samples(

@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,11 +16,21 @@ import xxhash
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.base.text import listed
+from brimful.base.text import clause, listed
 from brimful.data import builtin, hub
 from brimful.data.encodings import AUTO, check_encoding, detect, display_name
+from brimful.data.folders import (
+    UNKNOWN,
+    FolderFiles,
+    files_of,
+    reason_against,
+    remedy_for,
+    suffix_of,
+)
+from brimful.data.hub import DataSetParts
 from brimful.data.readers import SUFFIXES, Reading, format_of, read_file, read_rows, texts_of_rows
 from brimful.data.rows import Column, Row
+from brimful.data.saved import is_saved, open_saved
 from brimful.recipe import DataRecipe
 
 _SPLIT_WORDS = re.compile(
@@ -35,7 +45,9 @@ _SPLIT_OF_WORD = {
     "dev": "validation",
     "test": "test",
 }
+_SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 22
+_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -101,12 +113,12 @@ Items = TypeVar("Items", Documents, Rows)
 @dataclass(frozen=True)
 class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source
-    brings them.
+    brings them. `identify` reads the raw content and returns its fingerprint.
     """
 
     description: str
     splits: Mapping[str, Items]
-    fingerprint: str
+    identify: Callable[[], str] = field(repr=False)
     notes: tuple[str, ...] = ()
 
 
@@ -116,11 +128,20 @@ class AnySource(Generic[Items]):
 
     Attributes:
         parts: One per path, in order.
-        fingerprint: Changes with any byte of the raw content and with any option of the reading.
+        options: Of the reading, as JSON.
     """
 
     parts: tuple[AnyPart[Items], ...]
-    fingerprint: str
+    options: Mapping[str, object]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with any byte of the raw content and with any option of the reading. All files
+        are read for it, when first asked.
+        """
+        parts = [part.identify() for part in self.parts]
+        identity = json.dumps([parts, self.options], sort_keys=True)
+        return xxhash.xxh3_128_hexdigest(identity.encode())
 
     @property
     def description(self) -> str:
@@ -157,6 +178,11 @@ class _Access(Generic[Items]):
     reading: Reading
     column: Column | None
     hub: Callable[[Iterator[Row]], Iterator[Any]]
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether rows are asked for, with all their columns, and not documents."""
+        return self.column is None
 
 
 def open_source(data: DataRecipe) -> Source:
@@ -210,26 +236,41 @@ def _open(
 ) -> AnySource[Items]:
     check_encoding(data.encoding)
     parts = tuple(_open_part(path, data, access) for path in data.paths)
-    identity = json.dumps([[part.fingerprint for part in parts], options], sort_keys=True)
-    return AnySource(parts, xxhash.xxh3_128_hexdigest(identity.encode()))
+    return AnySource(parts, options)
 
 
 def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[Items]:
     if path.startswith("builtin:"):
         return _open_builtin(path.removeprefix("builtin:"), access)
     local = Path(path).expanduser()
+    if local.is_dir() and is_saved(local):
+        return _open_saved(local, access)
     if local.is_dir():
         return _open_folder(local, access)
     if local.is_file():
-        return _open_files(str(local), local.parent, {"train": [local]}, access)
+        return _open_file(local, access)
     if path.startswith((".", "/", "~")) or path.lower().endswith(
         tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
     ):
         raise _no_such_file(local)
     data_set = hub.open_data_set(path, data.config_name, data.revision, access.column)
+    return AnyPart(
+        data_set.description,
+        _items_of(data_set, access),
+        lambda: data_set.fingerprint,
+        data_set.notes,
+    )
+
+
+def _open_saved(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
+    data_set, files = open_saved(folder, access.column)
+    identify = partial(_checksum, folder, files)
+    return AnyPart(data_set.description, _items_of(data_set, access), identify, data_set.notes)
+
+
+def _items_of(data_set: DataSetParts, access: _Access[Items]) -> dict[str, Items]:
     readers = {name: _then(read, access.hub) for name, read in data_set.splits.items()}
-    splits = _items(readers, data_set.description, access)
-    return AnyPart(data_set.description, splits, data_set.fingerprint, data_set.notes)
+    return _items(readers, data_set.description, access)
 
 
 def _then(
@@ -249,7 +290,7 @@ def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
     return AnyPart(
         description,
         _items({"train": access.builtin[name]}, description, access),
-        access.builtin_fingerprint(name),
+        partial(access.builtin_fingerprint, name),
     )
 
 
@@ -276,57 +317,52 @@ def _no_such_file(path: Path) -> DataError:
 
 def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
     """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are
-    splits; else all files are one text.
-
-    Files whose names do not say that they can be read are left alone, unless `data.file_type` says
-    what all files are.
+    splits; else all files are one text. Which files are read: `files_of`.
     """
-    everything = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    readable = [path for path in everything if access.reading.format_of(path)]
-    if not readable:
-        raise DataError(
-            f"data.path: {folder} holds no readable file. Readable: {', '.join(SUFFIXES)}, all but"
-            " .parquet also with .gz."
-        )
+    files: FolderFiles = files_of(folder, access.reading, as_rows=access.gives_rows)
+    if not files.readings:
+        raise files.nothing_in(folder, SUFFIXES)
+    notes = [note for note in [files.note(folder)] if note]
     by_split: dict[str, list[Path]] = {}
-    for path in readable:
-        split, match = "", _SPLIT_WORDS.match(path.relative_to(folder).parts[0])
-        if match:
-            split = _SPLIT_OF_WORD[match["word"].lower()]
-        by_split.setdefault(split, []).append(path)
+    for path in files.readings:
+        by_split.setdefault(_split_named(path, folder, access.reading), []).append(path)
     if "train" not in by_split:
-        return _open_files(str(folder), folder, {"train": readable}, access)
-    notes = []
+        by_split = {"train": [*files.readings]}
     if unused := [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]:
         notes.append(
-            f"{folder}: not used, because other files are named after splits: {', '.join(unused)}"
+            f"{folder}: {len(unused):,} not used, because other files are named after splits:"
+            f" {listed(unused, _LISTED)}"
         )
-    return _open_files(str(folder), folder, by_split, access, notes)
+    return _open_files(str(folder), folder, by_split, files.readings, access, notes)
+
+
+def _split_named(path: Path, folder: Path, reading: Reading) -> str:
+    """The split that a file is named after, or the outermost folder it is in; empty: none. The name
+    of a program (`test_x.py`) does not count, that of its folder does.
+    """
+    parts = path.relative_to(folder).parts
+    match = _SPLIT_WORDS.match(parts[0])
+    if match is None or (len(parts) == 1 and not reading.format_of(path)):
+        return ""
+    return _SPLIT_OF_WORD[match["word"].lower()]
 
 
 def _open_files(
     what: str,
     root: Path,
     by_split: Mapping[str, list[Path]],
+    readings_of: Mapping[Path, Reading],
     access: _Access[Items],
     notes: Sequence[str] = (),
 ) -> AnyPart[Items]:
-    checksum, splits = xxhash.xxh3_128(), {}
-    encodings, all_notes, files = set(), [*notes], 0
-    for name in ("train", "validation", "test"):
+    splits, encodings, all_notes, files = {}, set(), [*notes], 0
+    for name in _SPLITS:
         readings = {}
         for path in by_split.get(name, ()):
-            readings[path], note = _reading(path, access.reading)
+            readings[path], note = _reading(path, readings_of[path])
             encodings.add(display_name(readings[path].encoding))
             if note:
                 all_notes.append(note)
-            checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
-            _add_content(checksum, path)
         if readings:
             splits[name] = access.items(_named(what, list(readings)), _reader(readings, access))
             files += len(readings)
@@ -334,7 +370,33 @@ def _open_files(
         f"{what} ({files} file{'s' * (files != 1)}; {', '.join(sorted(encodings))}, line ends"
         " normalised to LF)"
     )
-    return AnyPart(description, splits, checksum.hexdigest(), tuple(all_notes))
+    return AnyPart(description, splits, partial(_checksum, root, by_split), tuple(all_notes))
+
+
+def _open_file(path: Path, access: _Access[Items]) -> AnyPart[Items]:
+    reading, notes = access.reading, []
+    if reading.format_of(path) is None:
+        reason = reason_against(path, reading.encoding)
+        if access.gives_rows or reason not in {None, UNKNOWN}:
+            raise DataError(
+                f"data.path: {path} is not of a readable kind{_because(reason)}."
+                f" Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz, and, for a run"
+                " on documents, other text; data.file_type=tsv (or txt, jsonl, json, csv) says what"
+                " a file is whose name does not."
+            )
+        if reason == UNKNOWN or not suffix_of(path):
+            notes = [
+                f"{path} is read as plain text; data.file_type=tsv (or another) says otherwise"
+            ]
+        reading = replace(reading, file_type="txt")
+    return _open_files(str(path), path.parent, {"train": [path]}, {path: reading}, access, notes)
+
+
+def _because(reason: str | None) -> str:
+    if reason is None:
+        return ""
+    remedy = remedy_for(reason)
+    return f" ({reason}{clause(remedy, f': {remedy}')})"
 
 
 def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
@@ -342,12 +404,6 @@ def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
     note about that encoding.
     """
     suffix = reading.format_of(path)
-    if suffix is None:
-        raise DataError(
-            f"data.path: {path} is not of a readable kind. Readable: {', '.join(SUFFIXES)}, all but"
-            " .parquet also with .gz; data.file_type=tsv (or txt, jsonl, json, csv) says what a"
-            " file is whose name does not."
-        )
     if reading.encoding != AUTO or suffix == ".parquet":
         return reading, None
     try:
@@ -371,6 +427,15 @@ def _reader(
     return lambda: (
         item for path, reading in readings.items() for item in access.file(path, reading)
     )
+
+
+def _checksum(root: Path, by_split: Mapping[str, list[Path]]) -> str:
+    checksum = xxhash.xxh3_128()
+    for name in _SPLITS:
+        for path in by_split.get(name, ()):
+            checksum.update(f"\0{name}\0{path.relative_to(root).as_posix()}\0".encode())
+            _add_content(checksum, path)
+    return checksum.hexdigest()
 
 
 def _add_content(checksum: xxhash.xxh3_128, path: Path) -> None:

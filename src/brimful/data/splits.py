@@ -2,7 +2,7 @@
 position.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 
 import xxhash
@@ -17,6 +17,14 @@ SPLIT_SEED = 0
 """Fixed on purpose: runs with other seeds are scored on the same held-out documents."""
 
 
+_FAR = 4
+"""A split that is so many times as large as asked is told."""
+_WINDOW = 0.25
+"""How far a border between the splits of few documents may move to the end of a paragraph or line:
+a share of the smallest split.
+"""
+
+
 class LabelledDocuments:
     """All documents of a source with the split each belongs to; the same pairs in the same order
     every time.
@@ -25,6 +33,9 @@ class LabelledDocuments:
     documents moves none. Held out by position: of the text of each path, by characters, the first
     part trains, then comes validation, then test; a document that lies across a border is cut
     there.
+
+    Documents so few that the hash would leave a split empty are held out by position, too; then a
+    border lies where a paragraph, a line or a word ends, if one does nearby.
     """
 
     def __init__(self, source: Source, data: DataRecipe) -> None:
@@ -34,16 +45,62 @@ class LabelledDocuments:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """(split, text) pairs."""
         for number, part in enumerate(self._source.parts):
-            yield from self._held_out(number, part)
-            for split in SPLITS[1:]:
-                yield from ((split, text) for text in part.splits.get(split, ()))
+            if self._data.split_by == "position" or self.num_few:
+                yield from self._cut(number, part)
+            else:
+                yield from self._by_hash(part)
+            yield from self._brought(part)
 
-    def _held_out(self, number: int, part: Part) -> Iterator[tuple[str, str]]:
+    @cached_property
+    def num_few(self) -> int:
+        """The number of documents where holding out whole ones would leave a split empty, else 0.
+        Documents are read until this is known.
+        """
+        if self._data.split_by == "position":
+            return 0
+        empty = {split for split, share in split_shares(self._data).items() if share > 0}
+        for part in self._source.parts:
+            empty.difference_update(part.splits.keys() - {"train"})
+        number = 0
+        for part in self._source.parts:
+            for split, _ in self._by_hash(part):
+                number += 1
+                empty.discard(split)
+                if not empty:
+                    return 0
+        return number
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence, where the documents are few, about how they are held out."""
+        if not self.num_few:
+            return []
+        described = f"{self.num_few} documents are too few to hold out whole ones"
+        if self.num_few == 1:
+            described = "the text is one document"
+        shares = [
+            f"{name} {share:.3g}" for name, share in split_shares(self._data).items() if share > 0
+        ]
+        return [
+            f"{described}, so it is split by position ({', '.join(shares)}, in this order), cut"
+            " between paragraphs or lines; data.document_start=REGEX would cut it into documents"
+        ]
+
+    def _brought(self, part: Part) -> Iterator[tuple[str, str]]:
+        for split in SPLITS[1:]:
+            yield from ((split, text) for text in part.splits.get(split, ()))
+
+    def _by_hash(self, part: Part) -> Iterator[tuple[str, str]]:
         validation, test = held_out_shares(part.splits, self._data)
-        if self._data.split_by == "document":
-            yield from ((split_of(text, validation, test), text) for text in part.splits["train"])
-        else:
-            yield from _by_position(part, self._part_characters[number], validation, test)
+        yield from ((split_of(text, validation, test), text) for text in part.splits["train"])
+
+    def _cut(self, number: int, part: Part) -> Iterator[tuple[str, str]]:
+        validation, test = held_out_shares(part.splits, self._data)
+        window = 0.0
+        if self.num_few:
+            shares = (1 - validation - test, validation, test)
+            window = _WINDOW * min(share for share in shares if share > 0)
+        yield from _by_position(part, self._part_characters[number], validation, test, window)
 
     @cached_property
     def _part_characters(self) -> list[int]:
@@ -75,22 +132,62 @@ def split_of(text: str, validation: float, test: float, seed: int = SPLIT_SEED) 
 
 
 def _by_position(
-    part: Part, num_characters: int, validation: float, test: float
+    part: Part, num_characters: int, validation: float, test: float, window: float
 ) -> Iterator[tuple[str, str]]:
+    """Pieces of documents; a border may move by `window`, a share of the characters."""
     ends = (
         int(num_characters * (1 - validation - test)),
         int(num_characters * (1 - test)),
         num_characters,
     )
+    most = int(num_characters * window)
     place = 0
     for text in part.splits["train"]:
         start = 0
         for split, end in zip(SPLITS, ends, strict=True):
-            piece = text[start : max(end - place, start)]
-            start += len(piece)
+            border = max(_border(text, end - place, most), start)
+            piece, start = text[start:border], border
             if piece and not piece.isspace():
                 yield split, piece
         place += len(text)
+
+
+def _border(text: str, place: int, most: int) -> int:
+    """Where the paragraph, else the line, else the word begins that is nearest to a place, at most
+    `most` characters away; else the place itself. The ends of the text count as paragraphs' ends.
+    """
+    place_in = min(max(place, 0), len(text))
+    if most == 0 or place_in in {0, len(text)}:
+        return place_in
+    if min(place, len(text) - place) <= most:
+        return len(text) * (place > len(text) - place)
+    for mark in ("\n\n", "\n", " "):
+        before = text.rfind(mark, place - most, place)
+        after = text.find(mark, place - 1, place + most)
+        found = [at + len(mark) for at in (before, after) if at >= 0]
+        if found:
+            return min(found, key=lambda at: abs(at - place))
+    return place
+
+
+def far_from_shares(characters: Mapping[str, int], data: DataRecipe) -> list[str]:
+    """A sentence for each split that holds another share of the text than asked, by far.
+
+    Args:
+        characters: Of each split; all of them held out from one text.
+        data: Its `validation` and `test`.
+    """
+    total = sum(characters.values())
+    notes = []
+    for split, share in split_shares(data).items():
+        found = characters.get(split, 0) / total
+        if share > 0 and (found > _FAR * share or (split == "train" and found < share / 2)):
+            notes.append(
+                f"{split} has {found:.0%} of the text where {share:.0%} was asked: documents are"
+                " held out whole, and these are few or of unequal length; data.split_by=position"
+                " holds out the end of the text instead"
+            )
+    return notes
 
 
 def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped: int) -> None:
