@@ -1,6 +1,8 @@
 """What is learned of an example, how it becomes ids, and where generation starts and stops."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -271,3 +273,81 @@ def test_a_tokenizer_without_end_of_text_is_refused(
     tokenizer.eos_token = None
     with refuses(DataError, names=["tokenizer_config.json"]):
         Template.of(tokenizer)
+
+
+TOOLS = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ '<|im_start|>' +"
+    " m['role'] + '\\n' + m['content'] }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif"
+    " %}{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{"
+    " '<|im_start|>assistant\\n' }}{% endif %}"
+)
+LOOK_UP = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "cat"}}}
+CALL = Message("assistant", "", json.dumps({"tool_calls": [LOOK_UP]}))
+
+
+def test_tools_and_their_calls_are_given_to_a_chat_template_that_knows_them(
+    chat_tokenizer: Fast,
+) -> None:
+    """The call is learned; tools and the tool's answer are read only."""
+    chat_tokenizer.chat_template = TOOLS
+    template = Template.of(chat_tokenizer)
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+    asked = Message("user", "a cat", json.dumps({"tools": [tool]}))
+    talk = (asked, CALL, Message("tool", "an animal"))
+    (encoded,) = template.encode([example(talk, "It is one.")])
+    text = chat_tokenizer.decode(encoded.ids)
+    pairs = zip(encoded.ids, encoded.is_target, strict=True)
+    learned = chat_tokenizer.decode([token for token, is_learned in pairs if is_learned])
+    assert text.startswith(json.dumps([tool]))
+    assert "<|im_start|>tool\nan animal<|im_end|>" in text
+    assert json.dumps([LOOK_UP]) in learned
+    assert learned.endswith("It is one.<|im_end|>")
+    assert "an animal" not in learned
+    opened = template.prompt_ids(talk)
+    assert encoded.ids[: len(opened)] == opened
+
+
+def test_a_call_of_a_tool_may_be_the_answer(chat_tokenizer: Fast) -> None:
+    """It has no text."""
+    chat_tokenizer.chat_template = TOOLS
+    called = replace(example((USER,), ""), extra=CALL.extra)
+    (encoded,) = Template.of(chat_tokenizer).encode([called])
+    assert "look_up" in chat_tokenizer.decode(encoded.ids)
+
+
+@pytest.mark.parametrize("style", ["chat", "plain"])
+def test_tools_that_would_be_lost_are_refused(
+    chat_tokenizer: Fast, style: str, refuses: Callable[..., Any]
+) -> None:
+    """ChatML writes any role, but no calls; plain headings have no place for them."""
+    template = Template.of(chat_tokenizer, "chat" if style == "chat" else "plain")
+    with refuses(DataError, names=["row 1", "tool"]):
+        template.encode([example((USER, CALL, Message("tool", "x")), "one")])
+    told = Message("user", "x", json.dumps({"tools": [{"name": "look_up"}]}))
+    with refuses(DataError, names=["row 1", "tools"]):
+        template.encode([example((told,), "one")])
+    template.encode([example((USER, Message("tool", "x")), "one")])
+
+
+def test_a_template_that_leaves_out_tools_answers_is_refused(chat_tokenizer: Fast) -> None:
+    """Where another role is passed over in silence, the row would lose its middle."""
+    chat_tokenizer.chat_template = (
+        str(chat_tokenizer.chat_template)
+        .replace("{{ '<|im_start|>' + m", "{% if m.role != 'tool' %}{{ '<|im_start|>' + m", 1)
+        .replace("}}{% endfor %}", "}}{% endif %}{% endfor %}")
+    )
+    with pytest.raises(DataError, match="does not write messages of role tool"):
+        Template.of(chat_tokenizer).encode([example((USER, Message("tool", "x")), "one")])
+
+
+def test_a_developer_is_the_system_where_the_template_does_not_know_one(
+    chat_tokenizer: Fast, tokenizer: Fast
+) -> None:
+    """OpenAI's newer name of the same role."""
+    developer, system = Message("developer", "Be short."), Message("system", "Be short.")
+    for made in (Template.of(chat_tokenizer), Template.of(tokenizer, "plain")):
+        (one,), (other,) = (made.encode([example((m, USER), "x")]) for m in (developer, system))
+        assert one.ids == other.ids
+    chat_tokenizer.chat_template = f"{chat_tokenizer.chat_template}{{# developer #}}"
+    (encoded,) = Template.of(chat_tokenizer).encode([example((developer, USER), "x")])
+    assert "<|im_start|>developer" in chat_tokenizer.decode(encoded.ids)

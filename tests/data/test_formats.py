@@ -159,7 +159,7 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
         (
             {"prompt": "a", "reply": "b"},
             {"format": "prompt"},
-            ["prompt, reply", "Accepted: prompt: prompt + completion."],
+            ["prompt, reply", "Accepted: prompt: prompt + completion"],
         ),
         (
             {"q": "a"},
@@ -189,7 +189,7 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
         (
             {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
             {},
-            ["message 1", "(list)"],
+            ["message 1, part 1 has no text"],
         ),
         (
             {"messages": [{"role": "assistent", "content": "a"}]},
@@ -199,7 +199,7 @@ def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_rec
         (
             {"conversations": [{"from": "bot", "value": "a"}]},
             {},
-            ["unknown from 'bot'", "human, user, gpt"],
+            ["unknown from 'bot'", "user, human, assistant, gpt"],
         ),
         ({"messages": CHAT[:2]}, {}, ["no message is the assistant's"]),
         ({"messages": [*CHAT, CHAT[1]]}, {}, ["the last message is the user's"]),

@@ -19,6 +19,7 @@ from brimful.data.tokens import batch_encoder
 LossOn = Literal["completion", "all"]
 
 INSTRUCTION_HEADING, RESPONSE_HEADING = "### Instruction:\n", "### Response:\n"
+TOOL_HEADING = "### Tool:\n"
 _PROBE = "an answer that no template contains"
 _FIXED_DAY = "{% macro strftime_now(format) %}1 January 2026{% endmacro %}"
 """Put before chat templates that ask for today's date: examples must be the same when training
@@ -82,6 +83,7 @@ class Template:
         self._chat_template: str | None = None
         self._tail = ""
         self._end_of_turn_id: int | None = None
+        self._writes: dict[str, bool] = {}
         self.stop_ids = more_stop_ids | {self.end_of_text_id}
         if style == "chat":
             self._chat_template = _chat_template_of(tokenizer)
@@ -197,6 +199,7 @@ class Template:
         answer (empty where it is still to come).
         """
         if self.style == "plain":
+            _refuse_calls(messages, where)
             answer = "".join(message.content for message in messages[number : number + 1])
             before = "".join(map(_under_heading, messages[done:number])) + RESPONSE_HEADING
             return _Piece(before), _Piece(answer, is_answer=True)
@@ -217,21 +220,62 @@ class Template:
         )
 
     def _render(self, messages: Sequence[Message], where: str, *, is_open: bool = False) -> str:
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        tools = messages[0].fields.get("tools") if messages else None
+        self._refuse_what_would_be_lost(messages, tools, where)
+        turns = [message.to_json() for message in messages]
+        for turn in turns:
+            if turn["role"] == "developer" and "developer" not in str(self._chat_template):
+                turn["role"] = "system"
         try:
-            text: str = self._tokenizer.apply_chat_template(
-                turns,
-                tokenize=False,
-                add_generation_prompt=is_open,
-                chat_template=self._chat_template,
-            )
+            return self._apply(turns, tools, is_open=is_open)
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             roles = ", ".join(message.role for message in messages) or "none"
             raise DataError(
                 f"{where}: the tokenizer's chat template refuses the messages ({roles}):"
                 f" {str(error).rstrip('.')}. Correct the row, or use data.template=plain."
             ) from error
+
+    def _apply(
+        self, turns: list[dict[str, Any]], tools: list[Any] | None = None, *, is_open: bool = False
+    ) -> str:
+        text: str = self._tokenizer.apply_chat_template(
+            turns,
+            tools=tools,
+            tokenize=False,
+            add_generation_prompt=is_open,
+            chat_template=self._chat_template,
+        )
         return text
+
+    def _refuse_what_would_be_lost(
+        self, messages: Sequence[Message], tools: object, where: str
+    ) -> None:
+        """Raise DataError if the chat template leaves out tools, calls of tools or their answers;
+        many templates know none of them.
+        """
+        for what, is_there in {
+            "tools": tools,
+            "tool_calls": any("tool_calls" in message.fields for message in messages),
+            "messages of role tool": any(message.role == "tool" for message in messages),
+        }.items():
+            if not is_there:
+                continue
+            if what not in self._writes:
+                self._writes[what] = self._is_written(what)
+            if not self._writes[what]:
+                raise DataError(
+                    f"{where}: the tokenizer's chat template does not write {what}, so they would"
+                    " be lost. Choose a model whose chat template knows tools, or remove these"
+                    " rows."
+                )
+
+    def _is_written(self, what: str) -> bool:
+        """Whether the chat template writes what a probe of this kind holds."""
+        turns, tools = _probe_of(what)
+        try:
+            return _PROBE in self._apply(turns, tools)
+        except (jinja2.TemplateError, ValueError, TypeError, KeyError):
+            return False
 
     def _find_end_of_turn(self) -> tuple[str, int | None]:
         """The text that the chat template writes after an answer, and the first special token in
@@ -301,10 +345,37 @@ def _chat_template_of(tokenizer: PreTrainedTokenizerBase) -> str:
     return template
 
 
+def _probe_of(what: str) -> tuple[list[dict[str, Any]], list[Any] | None]:
+    """Messages and tools of which one holds the probe's text."""
+    task = {"role": "user", "content": "a task"}
+    call = {"name": "look_up", "arguments": {"word": "x"}}
+    if what == "tools":
+        parameters = {"type": "object", "properties": {}}
+        tool = {"name": "look_up", "description": _PROBE, "parameters": parameters}
+        return [task], [{"type": "function", "function": tool}]
+    answer: dict[str, Any] = {"role": "assistant", "content": ""}
+    answer["tool_calls"] = [{"id": "abcdefghi", "type": "function", "function": call}]
+    if what == "tool_calls":
+        call["arguments"] = {"word": _PROBE}
+        return [task, answer], None
+    result = {"role": "tool", "content": _PROBE, "name": "look_up", "tool_call_id": "abcdefghi"}
+    return [task, answer, result], None
+
+
+def _refuse_calls(messages: Sequence[Message], where: str) -> None:
+    if any({"tools", "tool_calls"} & message.fields.keys() for message in messages):
+        raise DataError(
+            f"{where}: plain headings have no place for tools and their calls. Choose a model whose"
+            " chat template knows tools (data.template=chat), or remove these rows."
+        )
+
+
 def _under_heading(message: Message) -> str:
     text = f"{message.content}\n\n"
-    if message.role == "system":
+    if message.role in {"system", "developer"}:
         return text
+    if message.role == "tool":
+        return TOOL_HEADING + text
     return INSTRUCTION_HEADING + text
 
 

@@ -156,6 +156,7 @@ def prepare_examples(
         split_seed=SPLIT_SEED,
         sequence_length=recipe.sequence_length,
         template_identity=template.identity,
+        **({"tools": True} if any(example.has_tools for _, example in kept) else {}),
         **data.model_dump(mode="json", include=_FIELDS),
     )
     return PreparedExamples(

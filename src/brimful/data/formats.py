@@ -9,25 +9,27 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.data.conversations import Message, conversation, with_tools
+from brimful.data.preferences import refuse_judged, refused_preferences
 from brimful.data.rows import Row, column_name, text_of
 from brimful.recipe import DataRecipe
 
-Role = Literal["system", "user", "assistant"]
-ROLES: tuple[Role, ...] = ("system", "user", "assistant")
-
-
-@dataclass(frozen=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: Role
-    content: str
-
+__all__ = [
+    "FORMATS",
+    "Example",
+    "Message",
+    "Prompt",
+    "answer_text",
+    "as_columns",
+    "examples_of",
+    "find_format",
+    "text_of_prompt",
+]
 
 Prompt = tuple[Message, ...] | str
 """Messages, which a template turns into text, or text that is used unchanged."""
@@ -45,6 +47,7 @@ class Example:
         group: Examples with equal groups are never held out apart: the row's `document` where it
             has one, else the prompt.
         given: So many of the first messages are context only: answers among them are not learned.
+        extra: Of the answer, as `Message.extra`.
     """
 
     prompt: Prompt | None
@@ -52,13 +55,19 @@ class Example:
     where: str
     group: str
     given: int = 0
+    extra: str = ""
 
     @property
     def messages(self) -> tuple[Message, ...] | None:
         """The whole conversation; None where the prompt is not one."""
         if not isinstance(self.prompt, tuple):
             return None
-        return (*self.prompt, Message("assistant", self.completion))
+        return (*self.prompt, Message("assistant", self.completion, self.extra))
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether a chat template is given more than roles and contents."""
+        return any(message.extra for message in self.messages or ())
 
 
 def text_of_prompt(example: Example) -> str:
@@ -82,45 +91,56 @@ class RowFormat:
     Attributes:
         columns: For each of the format's required columns, the names under which it may stand.
         optional: Further columns that are used where they are there.
-        parts: Row with these columns, and where it stands, to prompt, completion and the number of
-            given messages.
+        parts: Makes an example's parts of a row with these columns and of where it stands.
     """
 
     columns: Mapping[str, tuple[str, ...]]
     optional: tuple[str, ...]
-    parts: Callable[[Mapping[str, Any], str], tuple[Prompt | None, str, int]]
+    parts: Callable[[Mapping[str, Any], str], "_Parts"]
 
 
-def _pair(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+class _Parts(NamedTuple):
+    """Prompt, completion, number of given messages, and `Message.extra` of the completion."""
+
+    prompt: Prompt | None
+    completion: str
+    given: int = 0
+    extra: str = ""
+
+
+_OPENAI_KEYS, _SHAREGPT_KEYS = ("role", "content"), ("from", "value")
+
+
+def _turns(turns: object, row: Mapping[str, Any], where: str, keys: tuple[str, str]) -> _Parts:
+    messages = with_tools(conversation(turns, where, keys), row.get("tools"), where)
+    return _Parts(messages[:-1], messages[-1].content, 0, messages[-1].extra)
+
+
+def _pair(row: Mapping[str, Any], where: str) -> _Parts:
     if isinstance(row["prompt"], list) and isinstance(row["completion"], list):
-        given = len(row["prompt"])
-        return (
-            *_conversation(
-                [*row["prompt"], *row["completion"]], where, "role", "content", _ROLE_OF
-            ),
-            given,
-        )
+        parts = _turns([*row["prompt"], *row["completion"]], row, where, _OPENAI_KEYS)
+        return parts._replace(given=len(row["prompt"]))
     if isinstance(row["prompt"], list) or isinstance(row["completion"], list):
         raise DataError(
             f"{where}: one of 'prompt' and 'completion' is a list of messages and the other is not."
             " Both must be text, or both lists."
         )
-    return text_of(row, "prompt", where), text_of(row, "completion", where), 0
+    return _Parts(text_of(row, "prompt", where), text_of(row, "completion", where))
 
 
-def _messages(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    return *_conversation(row["messages"], where, "role", "content", _ROLE_OF), 0
+def _messages(row: Mapping[str, Any], where: str) -> _Parts:
+    return _turns(row["messages"], row, where, _OPENAI_KEYS)
 
 
-def _conversations(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    return *_conversation(row["conversations"], where, "from", "value", _ROLE_OF_SPEAKER), 0
+def _conversations(row: Mapping[str, Any], where: str) -> _Parts:
+    return _turns(row["conversations"], row, where, _SHAREGPT_KEYS)
 
 
-def _alpaca(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+def _alpaca(row: Mapping[str, Any], where: str) -> _Parts:
     task, material = text_of(row, "instruction", where), _optional_text(row, "input", where)
     if material.strip():
         task = f"{task}\n\n{material}"
-    return (Message("user", task),), text_of(row, "output", where), 0
+    return _Parts((Message("user", task),), text_of(row, "output", where))
 
 
 def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
@@ -129,7 +149,7 @@ def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
     return text_of(row, column, where)
 
 
-def _question(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+def _question(row: Mapping[str, Any], where: str) -> _Parts:
     reasoning = _optional_text(row, "reasoning", where).rstrip()
     answer = answer_text(row["answer"], where)
     if _MARKED.search(reasoning) or (not reasoning and _MARKED.search(answer)):
@@ -137,7 +157,7 @@ def _question(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, i
     else:
         marked = f"{reasoning} <answer>{answer}</answer>".lstrip()
         completion = clause(answer.strip(), marked)
-    return (Message("user", text_of(row, "question", where)),), completion, 0
+    return _Parts((Message("user", text_of(row, "question", where)),), completion)
 
 
 _MARKED = re.compile(r"<answer>|####|\\boxed", re.IGNORECASE)
@@ -160,7 +180,7 @@ def answer_text(value: object, where: str) -> str:
     )
 
 
-def _mbpp(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
+def _mbpp(row: Mapping[str, Any], where: str) -> _Parts:
     """The question is worded as in the task `mbpp`."""
     if not (
         isinstance(row["test_list"], list)
@@ -175,18 +195,22 @@ def _mbpp(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
         f" Your code should pass these tests:\n\n{tests}\n\nAnswer with one Python code block."
     )
     code = text_of(row, "code", where).replace("\r", "").strip("\n")
-    return (Message("user", task),), f"```python\n{code}\n```", 0
+    return _Parts((Message("user", task),), f"```python\n{code}\n```")
 
 
-def _text(row: Mapping[str, Any], where: str) -> tuple[Prompt | None, str, int]:
-    return None, text_of(row, "text", where), 0
+def _text(row: Mapping[str, Any], where: str) -> _Parts:
+    return _Parts(None, text_of(row, "text", where))
 
 
 FORMATS: Mapping[str, RowFormat] = MappingProxyType(
     {
-        "messages": RowFormat({"messages": ("messages",)}, (), _messages),
-        "conversations": RowFormat({"conversations": ("conversations",)}, (), _conversations),
-        "prompt": RowFormat({"prompt": ("prompt",), "completion": ("completion",)}, (), _pair),
+        "messages": RowFormat({"messages": ("messages",)}, ("tools",), _messages),
+        "conversations": RowFormat(
+            {"conversations": ("conversations",)}, ("tools",), _conversations
+        ),
+        "prompt": RowFormat(
+            {"prompt": ("prompt",), "completion": ("completion",)}, ("tools",), _pair
+        ),
         "question": RowFormat(
             {"question": ("question",), "answer": ("answer",)}, ("reasoning",), _question
         ),
@@ -202,17 +226,6 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
     }
 )
 """By name, in the order in which data.format=auto tries them."""
-
-_ROLE_OF: Mapping[str, Role] = MappingProxyType({role: role for role in ROLES})
-_ROLE_OF_SPEAKER: Mapping[str, Role] = MappingProxyType(
-    {
-        "human": "user",
-        "user": "user",
-        "gpt": "assistant",
-        "assistant": "assistant",
-        "system": "system",
-    }
-)
 
 
 def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
@@ -302,7 +315,7 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
     for number, (values, where) in enumerate(rows, start=1):  # noqa: B007 - read below
         values = as_columns(values, where)  # noqa: PLW2901 - the same row
         if tuple(values) not in formats:
-            formats[tuple(values)] = find_format(values, data, where)
+            formats[tuple(values)] = _format_of(values, data, where)
             if len(names := {name for name, _ in formats.values()}) > 1:
                 raise DataError(
                     f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one"
@@ -324,6 +337,16 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
             " can be learned from them but to say nothing. Remove these rows, or name another"
             " column as the answer with data.columns."
         )
+
+
+def _format_of(row: Mapping[str, Any], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
+    """As `find_format`; raises DataError for preferences, too."""
+    if data.format == "auto" and not data.columns:
+        refuse_judged(row, where)
+    try:
+        return find_format(row, data, where)
+    except DataError as error:
+        raise refused_preferences(row, where) or error from None
 
 
 def as_columns(values: object, where: str) -> dict[str, Any]:
@@ -349,8 +372,8 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
 def _example(
     row_format: RowFormat, row: Mapping[str, Any], document: object, where: str
 ) -> Example:
-    prompt, completion, given = row_format.parts(row, where)
-    example = Example(prompt, completion, where, "", given)
+    prompt, completion, given, extra = row_format.parts(row, where)
+    example = Example(prompt, completion, where, "", given, extra)
     if not isinstance(document, str):
         document = text_of_prompt(example)
     return replace(example, group=document)
@@ -358,44 +381,7 @@ def _example(
 
 def _has_an_empty_answer(example: Example) -> bool:
     learned = (example.messages or ())[example.given :]
-    answers = [message.content for message in learned if message.role == "assistant"] or [
-        example.completion
-    ]
+    answers = [
+        message.content + message.extra for message in learned if message.role == "assistant"
+    ] or [example.completion]
     return not all(map(str.strip, answers))
-
-
-def _conversation(
-    turns: object, where: str, role_key: str, content_key: str, role_of: Mapping[str, Role]
-) -> tuple[tuple[Message, ...], str]:
-    """All messages but the last, and the last one's text, which must be an answer."""
-    if not isinstance(turns, list):
-        raise DataError(
-            f"{where}: expected a list of messages with {role_key!r} and {content_key!r}, found"
-            f" {type(turns).__name__}."
-        )
-    messages = []
-    for number, turn in enumerate(turns, start=1):
-        place = f"{where}, message {number}"
-        if isinstance(turn, dict) and not {role_key, content_key} <= turn.keys():
-            raise DataError(
-                f"{place}: expected {role_key!r} and {content_key!r}, found"
-                f" {', '.join(map(repr, turn))}."
-            )
-        role = text_of(turn, role_key, place)
-        if role not in role_of:
-            raise DataError(
-                f"{place}: unknown {role_key} {role!r}{did_you_mean(role, role_of)} Known:"
-                f" {', '.join(role_of)}."
-            )
-        messages.append(Message(role_of[role], text_of(turn, content_key, place)))
-    if not any(message.role == "assistant" for message in messages):
-        raise DataError(
-            f"{where}: no message is the assistant's, so there is no answer to learn. Correct or"
-            " remove the row."
-        )
-    if messages[-1].role != "assistant":
-        raise DataError(
-            f"{where}: the last message is the {messages[-1].role}'s, but an example must end with"
-            " the assistant's answer. Remove it."
-        )
-    return tuple(messages[:-1]), messages[-1].content

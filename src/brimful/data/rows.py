@@ -14,6 +14,14 @@ _SEPARATORS = {
     ";": " Or are the fields separated by semicolons? Put commas or tabs there.",
     ",": " Or are the fields separated by commas (data.file_type=csv)?",
 }
+_EXAMPLES = (
+    {"messages"},
+    {"conversations"},
+    {"prompt", "completion"},
+    {"instruction", "output"},
+    {"question", "answer"},
+)
+"""Columns of rows that are no documents, but examples to tune a published model on."""
 _SHOWN_NAMES, _SHOWN_CHARACTERS = 20, 40
 
 
@@ -94,6 +102,8 @@ def missing_column(
         )
     known = [shortened(name, _SHOWN_CHARACTERS) for name in names]
     hints = [hint for mark, hint in _SEPARATORS.items() if len(names) == 1 and mark in names[0]]
+    if key == TEXT_KEY and any(example.issubset(names) for example in _EXAMPLES):
+        hints.append(" These look like examples to tune a published model on: method=sft.")
     return DataError(
         f"{where}: no column {column!r}{did_you_mean(column, known[:_SHOWN_NAMES])} Columns:"
         f" {listed(known, _SHOWN_NAMES)}. Choose one with {key}=NAME, or by number ({key}=0 and so"

@@ -71,8 +71,8 @@ class DataRecipe(Section):
 
     path: str | list[str] = Field(
         description=(
-            "Hub id, local file or folder (txt, jsonl, json, csv, tsv, parquet; .gz too) or"
-            " builtin:NAME; several as a list."
+            "Hub id, builtin:NAME, or file or folder: tables (jsonl, json, csv, tsv, parquet), txt"
+            " and other text (.gz too), save_to_disk; several as a list."
         )
     )
     format: Literal[
@@ -138,8 +138,8 @@ class DataRecipe(Section):
     split_by: Literal["document", "position"] = Field(
         "document",
         description=(
-            "document: by hash of each document's text; position: the last shares of the text, for"
-            " one-document sources."
+            "document: by hash of each document's text (one document, or few: by position);"
+            " position: the last shares of the text."
         ),
     )
     duplicates: Literal["report", "drop"] = Field(

@@ -141,8 +141,10 @@ def training_row(prompt: Prompt, completion: str) -> dict[str, Any]:
     """A row for method `sft`, in the format prompt: both text, or both lists of messages."""
     if isinstance(prompt, str):
         return {"prompt": prompt, "completion": completion}
-    messages = [{"role": message.role, "content": message.content} for message in prompt]
-    return {"prompt": messages, "completion": [{"role": "assistant", "content": completion}]}
+    messages = [message.to_json() for message in prompt]
+    tools = {"tools": prompt[0].fields["tools"]} if "tools" in prompt[0].fields else {}
+    answer = {"role": "assistant", "content": completion}
+    return {"prompt": messages, "completion": [answer], **tools}
 
 
 def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
