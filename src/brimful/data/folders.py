@@ -199,17 +199,21 @@ def _not_wanted(
 ) -> list[tuple[Path, str]]:
     """Files that could be read, but not with the others, with the reason."""
     tables = [path for path, how in readings.items() if how.format_of(path) != PLAIN]
-    texts = [path for path, how in readings.items() if how.format_of(path) == PLAIN]
+    texts = [path for path in readings if path not in tables]
     if as_rows:
         return [(path, _WITHOUT_COLUMNS) for path in texts if tables or not reading.format_of(path)]
-    describing = [path for path in texts if not reading.format_of(path) and _ABOUT.match(path.name)]
-    others = [path for path in texts if path not in describing]
-    if len(describing) < len(readings) and all(reading.format_of(path) for path in others):
-        return [(path, _DESCRIBING) for path in describing]
-    if not texts:
-        return []
-    reason = f"{_OTHER_COLUMNS} {reading.text_column!r}"
-    return [(path, reason) for path in tables if not _has_text(path, reading)]
+    gone = [(path, _DESCRIBING) for path in _describing(readings, reading)]
+    if len(texts) > len(gone):
+        reason = f"{_OTHER_COLUMNS} {reading.text_column!r}"
+        gone += [(path, reason) for path in tables if not _has_text(path, reading)]
+    return gone
+
+
+def _describing(readings: dict[Path, Reading], reading: Reading) -> list[Path]:
+    """The READMEs and the like among files of which all others are tables and `.txt`."""
+    others = [path for path in readings if not reading.format_of(path)]
+    is_about = all(_ABOUT.match(path.name) for path in others)
+    return others if is_about and len(others) < len(readings) else []
 
 
 def _has_text(path: Path, reading: Reading) -> bool:

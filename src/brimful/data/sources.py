@@ -121,6 +121,11 @@ class AnyPart(Generic[Items]):
     identify: Callable[[], str] = field(repr=False)
     notes: tuple[str, ...] = ()
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the raw content, which is read for it."""
+        return self.identify()
+
 
 @dataclass(frozen=True)
 class AnySource(Generic[Items]):
@@ -139,7 +144,7 @@ class AnySource(Generic[Items]):
         """Changes with any byte of the raw content and with any option of the reading. All files
         are read for it, when first asked.
         """
-        parts = [part.identify() for part in self.parts]
+        parts = [part.fingerprint for part in self.parts]
         identity = json.dumps([parts, self.options], sort_keys=True)
         return xxhash.xxh3_128_hexdigest(identity.encode())
 
