@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
+from brimful.base.manifest import note_hashes
 from brimful.cli import main
-from brimful.training.checkpoint import note_hashes
 
 OLD_RUNS = Path(__file__).parent / "fixtures" / "old_runs"
 MADE_IN = "/tmp/oldruns"  # noqa: S108 - a name in files, where nothing is written

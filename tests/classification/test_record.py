@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.rundir import write_json_atomically
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.record import (
     RECORD_FILE,
@@ -156,7 +157,13 @@ def test_a_damaged_record_is_an_error_that_says_to_train_again(
 ) -> None:
     save_classifier(tmp_path, _record())
     path = tmp_path / RECORD_FILE
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    values = json.loads(path.read_text()) | change
+    path.write_text(json.dumps(values))
+    with pytest.raises(RunFolderError, match="checksum") as raised:
+        load_record(tmp_path)
+    assert "train" in str(raised.value).lower()
+
+    write_json_atomically(path, values, with_checksum=True)
 
     with pytest.raises(RunFolderError, match=told) as raised:
         load_record(tmp_path)

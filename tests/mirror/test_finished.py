@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from brimful.base.manifest import note_hashes
 from brimful.mirror.files import Files
 from brimful.mirror.finished import NOTE, FinishedRun
 from brimful.mirror.opening import catch_up
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back
-from brimful.training.checkpoint import note_hashes
 
 Run = Any
 MODEL = "model/model.safetensors"

@@ -133,6 +133,23 @@ def test_a_model_that_is_not_there_or_damaged_is_told(
         load_model(folder, PLAIN)
 
 
+@pytest.mark.parametrize("named", ["weights.bin", "../model.safetensors", "/model.safetensors", 3])
+def test_a_list_of_weight_files_that_names_anything_but_safetensors_beside_it_is_refused(
+    folder: Path, refuses: Callable[..., Any], named: object
+) -> None:
+    """Nothing of what it names is opened: none of these files exists."""
+    shutil.move(folder / "model.safetensors", folder / "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    names = load_file(folder / "model-1.safetensors")
+    whole: dict[str, object] = dict.fromkeys(names, "model-1.safetensors")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": whole}))
+    assert torch.equal(logits_of(load_model(folder, PLAIN)), logits_of(llama().eval()))
+
+    index.write_text(json.dumps({"weight_map": whole | {"model.norm.weight": named}}))
+    with refuses(PlanError, names=[index.name, repr(str(named))]):
+        load_model(folder, PLAIN)
+
+
 def test_weights_of_another_model_are_never_filled_up_with_random_ones(
     folder: Path, refuses: Callable[..., Any]
 ) -> None:

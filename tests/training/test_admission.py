@@ -1,5 +1,6 @@
 """Whether a recipe may write into a folder: decided before anything is changed."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import note_hashes
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.recipe import Recipe
 from brimful.training.admission import (
@@ -28,7 +30,15 @@ def _run(folder: Path, recipe: Recipe, status: str = "stopped") -> Path:
     folder.mkdir(parents=True)
     describe(Admission(folder, continues=False, finished=False, changed=()), recipe)
     write_status(folder, status, recipe)  # type: ignore[arg-type]
+    if status == "finished":
+        _export(folder)
     return folder
+
+
+def _export(folder: Path) -> None:
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    note_hashes(folder / "model")
 
 
 def test_a_new_folder_is_admitted_and_made_only_when_claimed(tiny: Tiny, tmp_path: Path) -> None:
@@ -69,6 +79,27 @@ def test_unfinished_work_continues_and_finished_work_is_finished(
         "finished",
         None,
     )
+
+
+@pytest.mark.parametrize("damage", ["gone", "a changed bit", "a file more"])
+def test_a_finished_run_whose_model_is_damaged_goes_on_from_its_checkpoint(
+    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any], damage: str
+) -> None:
+    folder = _run(tmp_path / "run", tiny(), "finished")
+    if damage == "gone":
+        shutil.rmtree(folder / "model")
+    elif damage == "a changed bit":
+        (folder / "model" / "config.json").write_text("[]")
+    else:
+        (folder / "model" / "adapter_config.json").write_text("{}")
+
+    with refuses(RunFolderError, names=["run.name=run-2"]):
+        admit(tiny(), folder, fresh=False)
+
+    (folder / "checkpoints" / "step-00000012").mkdir(parents=True)
+    admission = admit(tiny(), folder, fresh=False)
+    assert (admission.continues, admission.finished) == (True, False)
+    assert str(folder / "model") in admission.lost_model
 
 
 def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
@@ -152,6 +183,7 @@ def test_a_run_keeps_its_number_through_every_status_and_a_new_one_has_another(
     folder, other = _run(tmp_path / "run", tiny()), _run(tmp_path / "other", tiny())
     number = run_id_of(folder)
     write_status(folder, "finished", tiny())
+    _export(folder)
     describe(admit(tiny(), folder, fresh=False), tiny())
 
     assert number is not None

@@ -14,9 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 from brimful.base.errors import CheckpointError, RunFolderError
+from brimful.base.manifest import MANIFEST, sha256_of
+from brimful.base.rundir import add_checksum
 from brimful.training import checkpoint as module
-from brimful.training.checkpoint import MANIFEST, CheckpointStore, Snapshot, load, verify
-from brimful.training.tensorfile import load_tensors, save_tensors, sha256_of
+from brimful.training.checkpoint import CheckpointStore, Snapshot, load, verify
+from brimful.training.tensorfile import load_tensors, save_tensors
 
 IDENTITY = {"data": "d", "tokenizer": "t", "objective": "o"}
 
@@ -162,8 +164,26 @@ def test_a_manifest_that_leaves_a_piece_out_is_refused(
     path = store.path_of(1) / MANIFEST
     manifest = json.loads(path.read_text())
     del manifest["files"]["optimizer.safetensors"]
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(add_checksum(manifest)))
     with refuses(CheckpointError):
+        load(store.path_of(1))
+
+
+@pytest.mark.parametrize(
+    ("written", "damaged"),
+    [("data", "dbta"), ("identity", "identitz"), ('"step": 1', '"step": 0')],
+    ids=["a fingerprint's key", "a key", "a digit"],
+)
+def test_one_wrong_letter_in_a_manifest_is_damage(
+    tmp_path: Path, refuses: Callable[..., Any], written: str, damaged: str
+) -> None:
+    store = _store(tmp_path)
+    store.save(_snapshot(1))
+    path = store.path_of(1) / MANIFEST
+    text = path.read_text()
+    assert written in text
+    path.write_text(text.replace(written, damaged, 1))
+    with refuses(CheckpointError, names=["checksum"]):
         load(store.path_of(1))
 
 

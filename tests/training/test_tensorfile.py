@@ -9,7 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors, sha256_of
+from brimful.base.manifest import sha256_of
+from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors
 
 DTYPES = [
     torch.float64,

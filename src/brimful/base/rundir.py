@@ -8,6 +8,7 @@ respected.
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -23,6 +24,8 @@ import psutil
 from brimful.base.errors import RunFolderError
 
 SCHEMA_VERSION = 1
+CHECKSUM = "checksum"
+"""Key under which a JSON file keeps the checksum of its other values."""
 LEASE_STALE_AFTER_S = 15 * 60
 """A lease of another machine without a heartbeat for this long is taken over; the holder renews it
 at every log line.
@@ -72,19 +75,58 @@ def _not_written(path: Path, error: OSError) -> RunFolderError:
     )
 
 
-def write_json_atomically(path: Path, value: object) -> None:
-    """As `write_text_atomically`, indented JSON, NaN refused."""
+def write_json_atomically(path: Path, value: object, *, with_checksum: bool = False) -> None:
+    """As `write_text_atomically`, indented JSON, NaN refused. With a checksum of an object's values
+    `read_json` finds damage.
+    """
+    if with_checksum and isinstance(value, dict):
+        value = add_checksum(value)
     write_text_atomically(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """The JSON value in `path`.
+def add_checksum(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with a checksum of its other values, by which `parse_json` finds
+    damage.
+    """
+    plain = {key: value for key, value in values.items() if key != CHECKSUM}
+    # As it will be read: keys become text and tuples lists.
+    return {**plain, CHECKSUM: _checksum_of(json.loads(json.dumps(plain)))}
+
+
+def _checksum_of(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON value, without the checksum that an object may carry.
 
     Raises:
-        RunFolderError: missing, unreadable or not JSON.
+        ValueError: not JSON, or values that differ from their checksum.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(value, dict) or CHECKSUM not in value:
+        return value
+    noted = value.pop(CHECKSUM)
+    if noted != _checksum_of(value):
+        raise ValueError(
+            f"its values differ from its checksum {noted!r}, so it is damaged or was edited."
+            f" Restore the file; if you changed it on purpose, remove its entry {CHECKSUM!r}"
+        )
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`, without the checksum that an object may carry.
+
+    Raises:
+        RunFolderError: missing, unreadable, not JSON, or different from its checksum.
+    """
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read as JSON: {error}") from error
 

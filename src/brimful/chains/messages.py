@@ -28,6 +28,8 @@ def greeting(recipe: Recipe, device: Device, admission: Admission) -> str:
     lines = [title, f"machine: {', '.join(machine)}"]
     if admission.moved_aside:
         lines.append(f"the unfinished run was moved to {admission.moved_aside}")
+    if admission.lost_model:
+        lines.append(f"{admission.lost_model}; it is written again from its checkpoint")
     lines += [f"changed since the last session: {change}" for change in admission.changed]
     return "\n".join(lines)
 

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.manifest import sha256_of
 from brimful.base.rundir import SCHEMA_VERSION, fsync_folder, read_json, write_json_atomically
 from brimful.classification.calibration import LabelCalibration, choose_thresholds
 from brimful.classification.thresholds import parse_policy
 from brimful.data.labels import Labels
-from brimful.generation.export import CLASSIFIER_FILE
-from brimful.training.tensorfile import load_tensors, save_tensors, sha256_of
+from brimful.runs.files import CLASSIFIER_FILE
+from brimful.training.tensorfile import load_tensors, save_tensors
 
 RECORD_FILE, VALIDATION_FILE = CLASSIFIER_FILE, "classifier.safetensors"
 _AGAIN = "Run the same `brimful train` command again to write it anew."
@@ -122,6 +123,7 @@ def save_classifier(run_folder: Path, record: ClassifierRecord) -> None:
                 **written,
             },
         },
+        with_checksum=True,
     )
 
 
@@ -137,7 +139,10 @@ def load_record(run_folder: Path) -> ClassifierRecord:
         raise RunFolderError(
             f"{run_folder} has no {RECORD_FILE}, which holds its labels and thresholds. {_AGAIN}"
         )
-    value = read_json(path)
+    try:
+        value = read_json(path)
+    except RunFolderError as error:
+        raise RunFolderError(f"{error} {_AGAIN}") from error
     if not isinstance(value, dict) or value.get("schema") != SCHEMA_VERSION:
         raise RunFolderError(
             f"{path} was written by another version of brimful, or is no record of a classifier."

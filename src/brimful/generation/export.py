@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.manifest import note_hashes
 from brimful.base.rundir import fsync_folder, read_json
 from brimful.base.units import format_bytes
 from brimful.generation.load import (
@@ -42,7 +43,7 @@ from brimful.model.published import (
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
-from brimful.training.checkpoint import note_hashes
+from brimful.runs.files import CLASSIFIER_FILE
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 CPU = torch.device("cpu")
@@ -92,7 +93,6 @@ class MergeCheck:
     same_choice: int | None = None
 
 
-CLASSIFIER_FILE = "classifier.json"
 """What a classifier's logits become labels by."""
 
 

@@ -16,6 +16,7 @@ from transformers import (
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal, read_json
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
@@ -190,14 +191,21 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
 
 
 def trained_folder(run_folder: Path) -> Path:
-    """Where training left the model.
+    """Where training left the model, whose files are verified.
 
     Raises:
-        RunFolderError: it is not finished; says how far it is.
+        RunFolderError: it is not finished (says how far it is), or its files are damaged.
     """
     folder = run_folder / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(_unfinished(run_folder))
+    try:
+        require_sound(folder)
+    except RunFolderError as error:
+        raise RunFolderError(
+            f"{error}.\nRun the command that trained it again: it writes the model anew from its"
+            " checkpoint."
+        ) from error
     return folder
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.finished import MODEL, NEEDED, FinishedRun
@@ -28,7 +29,6 @@ from brimful.mirror.sources import (
 )
 from brimful.mirror.status import STATUS, StatusBoard
 from brimful.training.admission import status_of
-from brimful.training.checkpoint import MANIFEST
 
 RUN_STATUS = "run.json"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import fsync_folder
+from brimful.base.rundir import fsync_folder, parse_json
 from brimful.base.units import MIB
 
 CHUNK_BYTES = MIB
@@ -195,7 +195,7 @@ class Files:
             OSError: it cannot be read now.
         """
         try:
-            return json.loads(b"".join(self.read(path)))
+            return parse_json(b"".join(self.read(path)))
         except FileNotFoundError as error:
             raise IntegrityError(f"{path.name} is missing") from error
         except ValueError as error:

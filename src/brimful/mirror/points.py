@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import read_json
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.sources import (
@@ -27,7 +28,6 @@ from brimful.mirror.sources import (
     run_files,
 )
 from brimful.mirror.status import STATUS
-from brimful.training.checkpoint import MANIFEST
 
 FORMAT_VERSION = 1
 POINT = "POINT.json"

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import Lease, read_json
 from brimful.mirror.status import STATUS
-from brimful.training.checkpoint import MANIFEST, CheckpointStore
+from brimful.training.checkpoint import CheckpointStore
 
 CHECKPOINTS = "checkpoints"
 JOURNAL = "metrics.jsonl"

@@ -2,6 +2,7 @@
 4-bit layers, adapters.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 from transformers.pytorch_utils import Conv1D
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DeviceError, PlanError, RecipeError
+from brimful.base.manifest import require_sound
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
 from brimful.model.registered import register
@@ -68,6 +71,8 @@ def load_tokenizer(
     Raises:
         PlanError: there is none, it cannot be read, or it has no end-of-text token.
     """
+    if Path(source).is_dir():
+        require_sound(Path(source))
     try:
         with without_progress_bars():
             tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -94,6 +99,7 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     register()
     # Raises a clear error for a wrong name before anything is read.
     config_of_model(str(source), trust_custom_code=how.trust_custom_code)
+    refuse_unsafe_files(source)
     settings: dict[str, Any] = {
         "dtype": DTYPES[how.weights],
         "attn_implementation": how.attention,
@@ -113,6 +119,46 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     loaded: PreTrainedModel = model if how.quantize == "nf4" else model.to(how.device)
     _keep_4bit_weights_as_they_are(loaded)
     return loaded.eval()
+
+
+def refuse_unsafe_files(source: str | Path) -> None:
+    """Raise an error before weights are read that are damaged, no safetensors, or not in the
+    model's own folder.
+
+    Raises:
+        RunFolderError: a folder differs from its MANIFEST.json (brimful writes one).
+        PlanError: the list of several weight files names anything but .safetensors beside it.
+    """
+    if Path(source).is_dir():
+        require_sound(Path(source))
+    index = cached_file(
+        source,
+        SAFE_WEIGHTS_INDEX_NAME,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if index is None:
+        return
+    try:
+        named = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise unreadable("model", source, error) from error
+    unsafe = sorted(
+        str(name)
+        for name in named
+        if not isinstance(name, str)
+        or Path(name).name != name
+        or "\\" in name
+        or not name.endswith(".safetensors")
+    )
+    if unsafe:
+        raise PlanError(
+            f"{SAFE_WEIGHTS_INDEX_NAME} of {source} names {', '.join(map(repr, unsafe[:3]))}."
+            " brimful opens .safetensors files beside it only: other formats can run code, other"
+            " folders are not part of the model. Get the model from a source you trust, or save it"
+            " again with save_pretrained."
+        )
 
 
 def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:

@@ -10,7 +10,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from brimful.base.errors import PlanError
 from brimful.model.catalog import config_of_model
-from brimful.model.published import absent_weights, reading, refuse_missing, unreadable
+from brimful.model.published import (
+    absent_weights,
+    reading,
+    refuse_missing,
+    refuse_unsafe_files,
+    unreadable,
+)
 from brimful.model.quiet import quiet_logger, without_progress_bars
 from brimful.model.registered import register
 
@@ -46,6 +52,7 @@ def load_with_fresh_head(
     """
     register()
     config_of_model(str(source))  # raises a clear error for a wrong name before anything is read
+    refuse_unsafe_files(source)
     settings: dict[str, Any] = {
         "num_labels": len(names),
         "id2label": dict(enumerate(names)),

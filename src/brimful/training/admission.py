@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import require_sound
 from brimful.base.rundir import (
     SCHEMA_VERSION,
     Lease,
@@ -19,7 +20,13 @@ from brimful.base.rundir import (
     write_text_atomically,
 )
 from brimful.recipe import Recipe, differences, load
-from brimful.runs.files import RECIPE_FILE, STATUS_FILE
+from brimful.runs.files import (
+    CHECKPOINTS_FOLDER,
+    CLASSIFIER_FILE,
+    MODEL_FOLDER,
+    RECIPE_FILE,
+    STATUS_FILE,
+)
 
 Status = Literal["running", "stopped", "finished"]
 
@@ -43,6 +50,8 @@ class Admission:
         finished: Whether that work reached its end.
         changed: `key: old -> new` for every field that changes with this session.
         moved_aside: Where earlier work is moved that `--fresh` replaces.
+        lost_model: Why the model of finished work is written again from its checkpoint; empty where
+            it is sound.
     """
 
     folder: Path
@@ -50,6 +59,7 @@ class Admission:
     finished: bool
     changed: tuple[str, ...]
     moved_aside: Path | None = None
+    lost_model: str = ""
 
 
 def status_of(folder: Path) -> Status | None:
@@ -116,10 +126,40 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
         for key, (old, new) in changes.items()
         if not _is_in(key, ("name", "description", "run."))
     )
-    reopened = any(_is_in(key, DECLARABLE) for key in changes)
+    reached_end = status == "finished" and not any(_is_in(key, DECLARABLE) for key in changes)
+    lost_model = _lost_model(folder, recipe) if reached_end else ""
     return Admission(
-        folder, continues=True, finished=status == "finished" and not reopened, changed=changed
+        folder,
+        continues=True,
+        finished=reached_end and not lost_model,
+        changed=changed,
+        lost_model=lost_model,
     )
+
+
+def _lost_model(folder: Path, recipe: Recipe) -> str:
+    """Return why the model of a finished run has to be written again; empty where it is sound.
+
+    Raises:
+        RunFolderError: there is no checkpoint to write it from.
+    """
+    try:
+        require_sound(folder / MODEL_FOLDER)
+        if recipe.kind.gives_labels:
+            read_json(folder / CLASSIFIER_FILE)
+    except RunFolderError as error:
+        reason = str(error)
+    else:
+        if (folder / MODEL_FOLDER).is_dir():
+            return ""
+        reason = f"{folder / MODEL_FOLDER} is missing"
+    if not any((folder / CHECKPOINTS_FOLDER).glob("step-*")):
+        raise RunFolderError(
+            f"{reason}.\nNo checkpoint of this finished run is left to write the model from. Put a"
+            f" copy of {MODEL_FOLDER}/ back, or train again under another name:"
+            f" run.name={folder.name}-2"
+        )
+    return reason
 
 
 def claim(admission: Admission) -> Lease:

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
-from brimful.base.rundir import fsync_folder, read_json, write_json_atomically
+from brimful.base.manifest import MANIFEST, sha256_of
+from brimful.base.rundir import add_checksum, fsync_folder, read_json
 from brimful.base.units import format_bytes
-from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors, sha256_of
+from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors
 
 FORMAT_VERSION = 1
-MANIFEST = "MANIFEST.json"
 TENSOR_FILES = ("model", "optimizer", "random")
 DISK_RESERVE_BYTES = 64 * 1024**2
 
@@ -187,7 +187,7 @@ def _write_files(folder: Path, snapshot: Snapshot) -> int:
         "identity": snapshot.identity,
         "files": files,
     }
-    _save_json(folder / MANIFEST, manifest)
+    _save_json(folder / MANIFEST, add_checksum(manifest))
     return sum(int(entry["bytes"]) for entry in files.values())
 
 
@@ -198,15 +198,6 @@ def _save_json(path: Path, value: object) -> dict[str, str | int]:
         return file.finish()
     finally:
         file.abandon()
-
-
-def note_hashes(folder: Path) -> None:
-    """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
-    MANIFEST.json, so that it can be verified later.
-    """
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
-    write_json_atomically(folder / MANIFEST, {"format_version": FORMAT_VERSION, "files": files})
 
 
 def verify(folder: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError, Interrupted, SessionOver, TrainingStopped
+from brimful.base.manifest import note_hashes
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.quiet import without_progress_bars
@@ -32,7 +33,7 @@ from brimful.planning.cost import (
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.runs.files import JOURNAL_FILE
-from brimful.training.checkpoint import CheckpointStore, Loaded, load, note_hashes
+from brimful.training.checkpoint import CheckpointStore, Loaded, load
 from brimful.training.deadline import Deadline
 from brimful.training.loader import measure_loader
 from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train

@@ -88,9 +88,3 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """Return all tensors of a safetensors file, on the host."""
     with safe_open(path, framework="pt", device="cpu") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-
-
-def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file's content."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
+from brimful.base.manifest import sha256_of
 from brimful.report.listing import checking
 from brimful.report.listing.checking import CheckResult, check_run
 from brimful.training import checkpoint
 from brimful.training.checkpoint import CheckpointStore, Snapshot, verify
-from brimful.training.tensorfile import sha256_of
 
 WEIGHTS = {"layer.weight": torch.arange(6.0).reshape(2, 3), "scale": torch.tensor(2.0)}
 

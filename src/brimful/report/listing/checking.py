@@ -9,12 +9,12 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import BrimfulError, CheckpointError
+from brimful.base.manifest import MANIFEST, sha256_of
 from brimful.base.rundir import finite
 from brimful.report.live.status import checkpoint_folders, json_or_none
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 from brimful.runs.parsing import Json, mapping
 
-MANIFEST = "MANIFEST.json"
 EXPORTED = (MODEL_FOLDER, "export", "merged")
 """Where a run keeps models; the last two are what `brimful export` makes unless told otherwise."""
 
@@ -88,8 +88,6 @@ def _beside(checkpoint: Path) -> Json:
 
 def _require(folder: Path, files: Json) -> None:
     """Raise CheckpointError if a file is missing or differs from its hash."""
-    from brimful.training.tensorfile import sha256_of  # noqa: PLC0415 - as in _checkpoint
-
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():

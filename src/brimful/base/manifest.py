@@ -1,0 +1,124 @@
+"""Folders whose files can be verified: MANIFEST.json lists every file with its size and SHA-256."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from brimful.base.env import cache_folder
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+
+MANIFEST = "MANIFEST.json"
+FORMAT_VERSION = 1
+
+_DECIDING = frozenset({".json", ".safetensors", ".bin", ".pt", ".jinja", ".model", ".txt", ".py"})
+"""Suffixes of files that transformers may read from a model's folder."""
+_SETTLED_AFTER_S = 2.0
+"""A file that changed more recently could change again without another time of change."""
+
+State = list[int]
+"""What the file system changes with a file: size, times of change, inode."""
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def note_hashes(folder: Path) -> None:
+    """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
+    MANIFEST.json, so that it can be verified later.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
+    manifest = {"format_version": FORMAT_VERSION, "files": files}
+    write_json_atomically(folder / MANIFEST, manifest, with_checksum=True)
+
+
+def require_sound(folder: Path) -> None:
+    """Verify a model's folder against its MANIFEST.json; one without it passes.
+
+    Sizes are compared every time. A file is hashed again when its size, times or inode are not
+    those of the last time, which the cache folder remembers.
+
+    Raises:
+        RunFolderError: a file is missing, of another size or damaged; one that would be read too is
+            not in the manifest; or the manifest is damaged.
+    """
+    if not (folder / MANIFEST).is_file():
+        return
+    try:
+        listed = read_json(folder / MANIFEST)["files"]
+        problem = _problem(folder, listed)
+    except RunFolderError as error:
+        problem = str(error)
+    except (OSError, KeyError, TypeError, AttributeError) as error:
+        problem = f"{MANIFEST} does not list its files: {error!r}"
+    if problem:
+        raise RunFolderError(f"the model in {folder} is damaged: {problem}")
+
+
+def _problem(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return what is wrong with the files of a folder; None if all are as listed."""
+    for name, entry in listed.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != entry["bytes"]:
+            return f"{name} has {path.stat().st_size:,} bytes, {MANIFEST} says {entry['bytes']:,}"
+    deciding = {path.name for path in folder.iterdir() if path.suffix in _DECIDING}
+    if unlisted := sorted(deciding - listed.keys() - {MANIFEST}):
+        return f"{', '.join(unlisted)} would be read and is not in {MANIFEST}. Move it away"
+    memory = _memory_of(folder)
+    known = _remembered(memory)
+    states = {name: _state_of(folder / name) for name in listed}
+    for name, entry in listed.items():
+        if known.get(name) == [*states[name], entry["sha256"]]:
+            continue
+        if sha256_of(folder / name) != entry["sha256"]:
+            return f"the SHA-256 of {name} is not the one in {MANIFEST}"
+    _remember(memory, listed, states, known)
+    return None
+
+
+def _memory_of(folder: Path) -> Path:
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()
+    return cache_folder() / "verified" / f"{name}.json"
+
+
+def _state_of(path: Path) -> State:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _remembered(memory: Path) -> dict[str, Any]:
+    """Return the states of the files that were sound at the last time, with their hashes."""
+    try:
+        known = read_json(memory)
+    except RunFolderError:
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _remember(
+    memory: Path,
+    listed: Mapping[str, Mapping[str, Any]],
+    states: Mapping[str, State],
+    known: Mapping[str, Any],
+) -> None:
+    settled_ns = time.time_ns() - int(_SETTLED_AFTER_S * 1e9)
+    sound = {
+        name: [*state, listed[name]["sha256"]]
+        for name, state in states.items()
+        if max(state[1], state[2]) < settled_ns
+    }
+    if sound == known:
+        return
+    # A cache that cannot be written costs the time to hash again, no more.
+    with suppress(OSError, RunFolderError):
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(memory, sound)
