@@ -30,11 +30,12 @@ from brimful.planning.step import StepSpec, canonical
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.losses import loss_of
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import prepare
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, hidden_states_of
 from brimful.training.precision import Precision
-from measured_steps import measure_steps, real_model
+from measured_steps import measure_steps
 from record import ratio_interval, summary, timed, write_record
 
 VOCABULARY, HEADS = 4096, 4

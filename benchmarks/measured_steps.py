@@ -6,21 +6,18 @@ Suffixes: E events.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
-from transformers import PretrainedConfig
 
-from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
-from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
 from brimful.rehearsal.optimizers import optimizer_of
-from brimful.rehearsal.training import materialised, prepare, run_steps, without_garbage_collector
+from brimful.rehearsal.training import prepare, run_steps, without_garbage_collector
 
 _MARK = "brimful phase "
 
@@ -82,60 +79,6 @@ class _Marks:
 
     def note_states(self, optimizer: torch.optim.Optimizer) -> None:
         pass
-
-
-def real_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
-    """The model that `meta_model` describes, with small weights and zero buffers, so that a step
-    stays finite.
-
-    4-bit layers are bitsandbytes' own, adapters peft's own for them.
-    """
-    model = materialised(
-        meta_model(replace(spec, quantize="none", adapter=None, upcast=False), config)
-    )
-    _set_values(model)
-    if spec.quantize == "nf4":
-        _quantise(model, spec)
-    if spec.adapter is not None:
-        model = with_adapters(model, spec.adapter, spec)
-        _set_values(model)
-    if spec.upcast:
-        upcast(model)
-    return model
-
-
-def _set_values(model: nn.Module) -> None:
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.normal_(0.0, 0.02, generator=generator)
-        for buffer in model.buffers():
-            buffer.zero_()
-
-
-def _quantise(model: nn.Module, spec: StepSpec) -> None:
-    with quiet_bitsandbytes():
-        from bitsandbytes.nn import Linear4bit, Params4bit
-
-    compute_dtype = DTYPES[spec.products]
-    for name in names_of_4bit_layers(model):
-        parent, _, child = name.rpartition(".")
-        plain = model.get_submodule(name)
-        with torch.device("meta"):
-            layer = Linear4bit(
-                plain.in_features,
-                plain.out_features,
-                plain.bias is not None,
-                compute_dtype,
-                quant_type="nf4",
-            )
-        layer.weight = Params4bit(
-            plain.weight.data, requires_grad=False, quant_type="nf4", module=layer
-        )
-        layer.bias = plain.bias
-        setattr(model.get_submodule(parent), child, layer.to("cpu"))
-    model.is_loaded_in_4bit = True  # type: ignore[assignment]
 
 
 def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> MeasuredSteps:

@@ -44,9 +44,10 @@ from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.tracer import trace_all
 from brimful.rehearsal.training import record_training
-from measured_steps import MeasuredSteps, measure_steps, real_model
+from measured_steps import MeasuredSteps, measure_steps
 from record import write_record
 
 TOLERANCE, NAMED_FROM = 0.002, 0.0002

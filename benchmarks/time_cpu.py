@@ -31,9 +31,9 @@ from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 from brimful.planning.timing import StepTime, step_time
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import evaluate_batch, prepare, run_steps, without_garbage_collector
-from measured_steps import real_model
 from record import write_record
 
 TARGET = 0.15

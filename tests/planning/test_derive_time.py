@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from brimful.hardware import catalog
 from brimful.hardware.calibration import Correction
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
-from brimful.hardware.rates import Rates
-from brimful.planning.derive import total_steps_of
+from brimful.hardware.rates import CLASSES, Rates
+from brimful.planning.derive import REACHED, total_steps_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
@@ -119,18 +120,41 @@ def test_computing_twice_costs_time_and_is_no_use_of_the_device(
     assert twice["mfu"].value == pytest.approx(0.024 / twice["step_time_s"].value)
 
 
-def test_no_end_of_an_interval_beats_the_matrix_units(
+def test_a_step_faster_than_single_products_shows_that_those_were_slowed_down(
     timed: Timed, rates: Callable[..., Rates]
 ) -> None:
-    """Rates ten times the device's own."""
+    """Rates ten times those of the products that were timed alone: 2.4 + 1.8 ms for 2.4 GFLOP."""
     fast = rates(flop_per_s={"matrix": {"fp32": 1e12}}, host_s=0.0)
 
     plan = timed(fast)
 
     step, mfu = plan.predicted["step_time_s"], plan.predicted["mfu"]
-    assert (step.low, step.value, mfu.high) == pytest.approx((0.024, 0.024, 1.0))
-    assert mfu.high <= 1
+    assert (step.value, step.high) == pytest.approx((0.0042, 1.25 * 0.0042))
+    assert plan.device["dense_flop_per_s"]["fp32"] == pytest.approx(2.4e9 / 0.0042)
+    assert mfu.low < mfu.high <= 1
+    assert mfu.basis.endswith(REACHED)
     assert sum(plan.time_terms.values()) == pytest.approx(step.value)
+
+
+def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
+    tiny: Callable[..., Recipe],
+    by_hand: Callable[..., Any],
+    planned: Callable[..., Plan],
+    rates: Callable[..., Rates],
+) -> None:
+    """Rates a hundred times a T4's own: 2.4 GFLOP at 8.1 TFLOP/s at best."""
+    recipe = tiny("plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}")
+    device = catalog.get("Tesla T4")
+    fast = rates(
+        flop_per_s={"matrix": {"fp32": 1e15}}, bytes_per_s=dict.fromkeys(CLASSES, 1e15), host_s=0.0
+    )
+
+    plan = planned(recipe, device, lambda spec: by_hand(), rates=fast)
+
+    step, mfu = plan.predicted["step_time_s"], plan.predicted["mfu"]
+    least_s = 2.4e9 / device.dense_flop_per_s["fp32"]
+    assert (step.low, step.value, mfu.high) == pytest.approx((least_s, least_s, 1.0))
+    assert step.high == pytest.approx(1.25 * least_s)
 
 
 def test_earlier_runs_scale_the_time_and_replace_its_interval(

@@ -8,8 +8,9 @@ import pytest
 
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import record_training
-from measured_steps import measure_steps, real_model
+from measured_steps import measure_steps
 
 GENERATOR_STATE_BYTES = 5056
 """torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of

@@ -4,7 +4,8 @@ import torch
 
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import config_of
-from measured_steps import measure_steps, real_model
+from brimful.rehearsal.real_models import real_model
+from measured_steps import measure_steps
 
 
 def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(

@@ -10,8 +10,8 @@ from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import fake_world, prepare, record_training, run_steps
-from measured_steps import real_model
 
 
 class _Phases:

@@ -18,9 +18,9 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.work import DTYPES, PHASES, Work
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import prepare, record_training, run_steps
-from measured_steps import real_model
 
 Step = Callable[..., StepSpec]
 BATCH, LENGTH, WIDTH, INNER, GROUP, VOCABULARY, BLOCKS = 4, 64, 64, 160, 32, 512, 2

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from brimful.base.errors import DeviceError
+from brimful.chains.rates_here import step_timer, with_matrix_rates
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
@@ -33,26 +34,18 @@ def devices_of(recipe: Recipe, on: str) -> list[Device]:
 
 
 def here(recipe: Recipe) -> Device:
-    """The device of this machine that a recipe would use; a CPU's matrix rates are measured, which
-    takes about half a second.
-    """
+    """The device of this machine that a recipe would use; a CPU with its matrix rates."""
     return this_machine(recipe.plan)
 
 
 def this_machine(plan: PlanChoices) -> Device:
     """The same by what the recipe fixes of its plan."""
-    # This and the next bring torch.
-    from brimful.hardware.calibrate import (  # noqa: PLC0415
-        measure_matrix_rates,
-    )
-    from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
+    from brimful.hardware.probe import probe  # noqa: PLC0415 - brings torch
 
     device = probe(plan.device)
     if device.kind != "cpu":
         return device
-    measured = device.with_rates(
-        measure_matrix_rates(torch_device(device), ("fp32", "bf16")), "matrix rates measured"
-    )
+    measured = with_matrix_rates(device)
     threads = plan.threads
     if threads == "auto" or device.threads is None:
         return measured
@@ -74,9 +67,15 @@ def process_bytes(device: Device) -> int:
     return peak_memory_bytes(torch.device("cpu"))
 
 
-def facts_of(device: Device, **known: Any) -> Facts:
+def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:
     """What is known of a device beside its row: memory this process holds, its rates, and how
     earlier runs compared with their predictions.
+
+    Args:
+        device: To plan for.
+        measures: Passes of the step are timed on this machine's CPU where none are kept; takes
+            seconds.
+        known: Further fields of Facts.
     """
     rates = rates_of(device)
     correction = None
@@ -85,7 +84,13 @@ def facts_of(device: Device, **known: Any) -> Facts:
         correction = calibration.correction(
             device.name, "step_time_s", basis=basis, share=rates.share
         )
-    return Facts(process_bytes=process_bytes(device), rates=rates, correction=correction, **known)
+    return Facts(
+        process_bytes=process_bytes(device),
+        rates=rates,
+        correction=correction,
+        timer=step_timer(device, measures=measures),
+        **known,
+    )
 
 
 def rates_of(device: Device) -> Rates | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from brimful.base.errors import BrimfulError
 from brimful.base.units import format_bytes
+from brimful.hardware import kept_rates
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
@@ -45,10 +46,12 @@ def remember_run(folder: Path, plan: Plan) -> list[str]:
     does not fail the run.
     """
     predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
+    name = str(plan.device["name"])
     try:
+        taken = comparable(read_run(folder))
         note_run(
-            str(plan.device["name"]),
-            measured=comparable(read_run(folder)),
+            name,
+            measured=taken,
             predicted=predicted,
             key=plan.recipe,
             applied={"step_time_s": plan.correction},
@@ -56,4 +59,31 @@ def remember_run(folder: Path, plan: Plan) -> list[str]:
         )
     except (BrimfulError, OSError) as error:
         return [f"note: this run's figures are not remembered for later plans: {error}"]
-    return []
+    return contradictions(plan, taken.get("step_time_s"))
+
+
+def contradictions(plan: Plan, step_time_s: float | None) -> list[str]:
+    """Have the kept rates of a CPU measured again where a run took another time than they say, and
+    raise those of products that the run exceeded. Return a note for each.
+    """
+    predicted = plan.predicted.get("step_time_s")
+    if predicted is None or step_time_s is None or plan.device["kind"] != "cpu":
+        return []
+    name, notes = str(plan.device["name"]), []
+    if not predicted.low <= step_time_s <= predicted.high:
+        kept_rates.doubt(name)
+        notes.append(
+            "note: a step took another time than this machine's kept rates say; they are measured"
+            " again at the next start"
+        )
+    mfu = plan.predicted.get("mfu")
+    share = mfu.value * predicted.value / step_time_s if mfu is not None else 0.0
+    if share > 1 and plan.threads:
+        reached = share * float(plan.device["dense_flop_per_s"][plan.precision])
+        kept_rates.raise_matrix_rate(name, plan.precision, reached / plan.threads)
+        notes.append(
+            f"note: this run multiplied at {reached / 1e9:,.0f} GFLOP/s, faster than the single"
+            " products that were timed at its start, so those were slowed down by other programs;"
+            " it has no MFU, and later plans count from the faster rate"
+        )
+    return notes

@@ -39,7 +39,8 @@ def plan(
         chosen = device
     else:
         chosen = catalog.get(device)
-    facts = facts_of(chosen, model=model_facts(recipe, trust_custom_code=trust_custom_code))
+    model = model_facts(recipe, trust_custom_code=trust_custom_code)
+    facts = facts_of(chosen, measures=True, model=model)
     with kept_traces() as traces:
         return costed(recipe, derive(recipe, chosen, traces, facts), conditions(chosen))
 
@@ -102,5 +103,6 @@ def _survey_all(
     recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts
 ) -> list[Surveyed | Unplanned]:
     if len(devices) == 1:
-        return [survey_closely(recipe, devices[0], traces, facts_of(devices[0], model=model))]
+        facts = facts_of(devices[0], measures=True, model=model)
+        return [survey_closely(recipe, devices[0], traces, facts)]
     return survey_each(recipe, devices, traces, model)

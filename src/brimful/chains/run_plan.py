@@ -73,7 +73,12 @@ def _settled(
     if pinned is not None and data.planned is data.recipe:
         return pinned
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
-    facts = facts_of(device, vocabulary=len(data.tokenizer), train_sequences=data.train_rows)
+    facts = facts_of(
+        device,
+        measures=stored is None,
+        vocabulary=len(data.tokenizer),
+        train_sequences=data.train_rows,
+    )
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)
     known = replace(

@@ -180,14 +180,15 @@ def calibrate(
     measured.
     """
     from brimful.base.env import runs_folder
-    from brimful.hardware import calibration
+    from brimful.hardware import calibration, kept_rates
     from brimful.hardware.calibrate import calibrate as measure
     from brimful.hardware.probe import probe
     from brimful.report.plan.calibration import measuring, render, to_json
 
     here = probe(device)
     if reset:
-        if calibration.reset(here.name):
+        had_kept = kept_rates.forget(here.name)
+        if calibration.reset(here.name) or had_kept:
             print(f"forgot all about {here.name}")
         else:
             print(f"nothing was remembered of {here.name}")

@@ -58,6 +58,12 @@ LARGEST_CPU_SIZE = 2048
 LARGEST_GPU_SIZE = 8192
 """Larger products are no faster: a CPU's caches and a GPU's tiles are full."""
 FEWEST_TIMES = 3
+TURNS = 10
+"""Turns in which a dtype's products are timed."""
+MOST_WAIT = 4.0
+"""Time that may pass in all, as a multiple of the processor time for a dtype."""
+SHORTEST_S = 1e-9
+"""What a clock that stood still has measured."""
 
 
 def measure_matrix_rates(
@@ -66,9 +72,10 @@ def measure_matrix_rates(
     """Measure the FLOP/s of square products C = A @ B: the fastest of as many as fit into the time,
     at least three.
 
-    The fastest counts, because other programs only slow a product down. On a CPU one thread is
-    measured and its rate multiplied by torch's number of threads: each core has matrix units, and
-    with several threads the measurement would depend on other programs that use the cores.
+    The fastest counts, because other programs only slow a product down, and the dtypes take turns,
+    so that a moment in which they do slows all. On a CPU one thread is measured by its own clock,
+    which stands while another program has the core, and its rate multiplied by torch's number of
+    threads: each core has matrix units.
 
     Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 while the next
     product fits several times into the time, so that an unusably slow dtype (fp16 on most CPUs) is
@@ -86,24 +93,65 @@ def measure_matrix_rates(
     """
     if not seconds > 0:
         raise DeviceError(f"seconds must be positive to measure in, got {seconds}.")
-    rates = {}
     for dtype in dtypes:
-        if dtype not in TORCH_DTYPES:
-            raise DeviceError(
-                f"cannot measure {dtype!r}{did_you_mean(dtype, TORCH_DTYPES)} Measurable:"
-                f" {', '.join(TORCH_DTYPES)}."
-            )
-        if dtype == "tf32" and device.type != "cuda":
-            raise DeviceError(
-                f"cannot measure tf32 on {device}: it is a mode of CUDA devices. Measure fp32"
-                " instead."
-            )
+        _refuse_unmeasurable(device, dtype)
+    with torch.no_grad(), _one_thread(device) as threads:
+        timed = [_TimedProducts(device, dtype, seconds, size) for dtype in dtypes]
+        while waiting := [each for each in timed if not each.is_done]:
+            for products in waiting:
+                products.take_turn()
+    return {each.dtype: threads * each.flop_per_s for each in timed}
+
+
+def _refuse_unmeasurable(device: torch.device, dtype: str) -> None:
+    if dtype not in TORCH_DTYPES:
+        raise DeviceError(
+            f"cannot measure {dtype!r}{did_you_mean(dtype, TORCH_DTYPES)} Measurable:"
+            f" {', '.join(TORCH_DTYPES)}."
+        )
+    if dtype == "tf32" and device.type != "cuda":
+        raise DeviceError(
+            f"cannot measure tf32 on {device}: it is a mode of CUDA devices. Measure fp32 instead."
+        )
+
+
+class _TimedProducts:
+    """Products of one dtype, timed in turns until their time is used up."""
+
+    def __init__(self, device: torch.device, dtype: str, seconds: float, size: int | None) -> None:
+        self.dtype, self._device, self._seconds = dtype, device, seconds
+        self._times_s: list[float] = []
+        self._end_s = time.monotonic() + MOST_WAIT * seconds
+        with self._mode():
+            self._size = size or _fitting_size(device, TORCH_DTYPES[dtype], seconds)
+            self._product = _Product(device, TORCH_DTYPES[dtype], self._size)
+            self._product.time_s()
+
+    @property
+    def is_done(self) -> bool:
+        is_over = sum(self._times_s) >= self._seconds or time.monotonic() > self._end_s
+        return is_over and len(self._times_s) >= FEWEST_TIMES
+
+    @property
+    def flop_per_s(self) -> float:
+        return float(2 * self._size**3 / min(self._times_s))
+
+    def take_turn(self) -> None:
+        """Time products for a part of the time."""
+        start, enough = len(self._times_s), self._seconds / TURNS
+        with self._mode():
+            while not self.is_done and sum(self._times_s[start:]) < enough:
+                self._times_s.append(self._product.time_s())
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
         try:
-            with torch.no_grad(), _fp32_mode(device, dtype), _one_thread(device) as threads:
-                rates[dtype] = threads * _measure(device, TORCH_DTYPES[dtype], seconds, size)
+            with _fp32_mode(self._device, self.dtype):
+                yield
         except RuntimeError as error:
-            raise DeviceError(f"{device} cannot multiply {dtype} matrices: {error}") from error
-    return rates
+            raise DeviceError(
+                f"{self._device} cannot multiply {self.dtype} matrices: {error}"
+            ) from error
 
 
 @contextmanager
@@ -137,17 +185,6 @@ def _one_thread(device: torch.device) -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
-def _measure(device: torch.device, dtype: torch.dtype, seconds: float, size: int | None) -> float:
-    if size is None:
-        size = _fitting_size(device, dtype, seconds)
-    product = _Product(device, dtype, size)
-    product.time_s()
-    times_s: list[float] = []
-    while len(times_s) < FEWEST_TIMES or sum(times_s) < seconds:
-        times_s.append(product.time_s())
-    return 2 * size**3 / min(times_s)
-
-
 def _fitting_size(device: torch.device, dtype: torch.dtype, seconds: float) -> int:
     size, largest = SMALLEST_SIZE, LARGEST_CPU_SIZE if device.type == "cpu" else LARGEST_GPU_SIZE
     while size < largest:
@@ -173,11 +210,12 @@ class _Product:
         torch.mm(self._a_NN, self._b_NN, out=self._c_NN)
 
     def time_s(self) -> float:
+        clock = time.thread_time if self._device.type == "cpu" else time.perf_counter
         synchronize(self._device)
-        start_s = time.perf_counter()
+        start_s = clock()
         self.run()
         synchronize(self._device)
-        return time.perf_counter() - start_s
+        return max(clock() - start_s, SHORTEST_S)
 
 
 def calibrate(

@@ -395,6 +395,11 @@ def _is_positive(value: object) -> bool:
     )
 
 
+def is_same_minor(one: str, other: str) -> bool:
+    """Return whether two versions agree in their first two numbers."""
+    return _minor(one) == _minor(other)
+
+
 def _minor(version: str) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 

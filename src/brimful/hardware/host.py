@@ -212,3 +212,12 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(_M_MMAP_MAX, 0)
+
+
+def give_freed_memory_back() -> None:
+    """Give memory that was freed back to the system, where the C library is glibc; the next steps
+    then begin as in a new process.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

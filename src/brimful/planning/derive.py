@@ -18,8 +18,12 @@ from brimful.planning.search import Candidate, SearchResult, search, split
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
+from brimful.planning.timed import Level, StepTimer, basis_of_passes, level_of
 from brimful.planning.timing import StepTime
 from brimful.recipe import Recipe
+
+REACHED = "a rate that this step itself reaches; single products were slowed down by other programs"
+"""Added to the source of a CPU's rates, where that is so."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Facts:
         model: The model's facts, where they were looked up before.
         rates: How fast the device is; without them no time is predicted.
         correction: How earlier runs on the device compared with their predicted step times.
+        timer: Times real passes of the step on this machine; None where that is not to be done.
     """
 
     vocabulary: int | None = None
@@ -41,6 +46,7 @@ class Facts:
     model: ModelFacts | None = None
     rates: Rates | None = None
     correction: Correction | None = None
+    timer: StepTimer | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,14 @@ def derive_with_memory(
     result = search(
         prepared, tracer, facts.rates, total_steps, factor=(facts.correction or Correction()).factor
     )
+    level = None
+    if facts.timer is not None and facts.rates is not None and result.largest:
+        level = level_of(prepared, facts.timer, facts.rates, result, total_steps)
+    if level is not None:
+        result = search(prepared, tracer, facts.rates, total_steps, factor=level.factor)
     footprint = result.memory.at(result.taken.micro_batch)
-    plan = _plan(prepared, facts, result, footprint, total_steps)
+    prepared = _with_reached_rate(prepared, result.taken)
+    plan = _plan(prepared, facts, result, footprint, total_steps, level)
     return Derived(plan, footprint, result.largest, prepared, result.memory)
 
 
@@ -118,6 +130,7 @@ def _plan(
     result: SearchResult,
     footprint: Footprint,
     total_steps: int | None,
+    level: Level | None,
 ) -> Plan:
     recipe, device, choices, taken = (
         prepared.recipe,
@@ -125,7 +138,8 @@ def _plan(
         prepared.choices,
         result.taken,
     )
-    predicted = _peaks(footprint, device, compiled=taken.compiled) | _times(prepared, facts, taken)
+    predicted = _peaks(footprint, device, compiled=taken.compiled)
+    predicted |= _times(prepared, facts, taken, level)
     terms = dict(footprint.terms)
     if device.kind != "cpu":
         for outside in ("CUDA context and libraries", "process"):
@@ -140,6 +154,11 @@ def _plan(
         evaluation_share = _evaluation_share(recipe, taken, taken.time)
     if device.kind == "cpu":
         threads = device.threads if recipe.plan.threads == "auto" else recipe.plan.threads
+    correction, basis = facts.correction or Correction(), ""
+    if level is not None:
+        correction, basis = level.correction, basis_of_passes(device.threads)
+    elif facts.rates is not None:
+        basis = basis_of(facts.rates, device)
     return Plan(
         recipe=recipe.name,
         device=device.to_json(),
@@ -171,8 +190,8 @@ def _plan(
         memory_terms=terms,
         time_terms=time_terms,
         evaluation_share=evaluation_share,
-        correction=(facts.correction or Correction()).factor,
-        rates_basis="" if facts.rates is None else basis_of(facts.rates, device),
+        correction=correction.factor,
+        rates_basis=basis,
     )
 
 
@@ -182,28 +201,33 @@ def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float
     return sequence_s / (time.seconds / recipe.effective_batch) or None
 
 
-def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Prediction]:
-    """Return step time, throughput and MFU, with the interval of the rates or of earlier runs on
-    the device.
+def _times(
+    prepared: Prepared, facts: Facts, taken: Candidate, level: Level | None
+) -> dict[str, Prediction]:
+    """Return step time, throughput and MFU, with the interval of timed passes, of the rates or of
+    earlier runs on the device.
     """
     if taken.time is None or facts.rates is None:
         return {}
-    recipe, device, correction = prepared.recipe, prepared.device, facts.correction or Correction()
-    low, high = facts.rates.share
-    seconds = taken.time.seconds
-    basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
+    recipe, device = prepared.recipe, prepared.device
+    if level is None:
+        correction, (low, high) = facts.correction or Correction(), facts.rates.share
+        basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
+    else:
+        correction, (low, high) = level.correction, level.share(compiled=taken.compiled)
+        basis = level.passes.describe()
     if correction.runs:
         low, high = correction.low / correction.factor, correction.high / correction.factor
         basis += (
             f"; corrected by {correction.runs} earlier run{'s' * (correction.runs > 1)} on this"
             " device"
         )
+    seconds, flop = taken.time.seconds, taken.time.model_flop
     peak = device.dense_flop_per_s.get(str(prepared.choices["precision"].value))
     # Nothing is faster than the device's matrix units.
-    least_s = taken.time.model_flop / peak if peak else 0.0
-    step = Prediction(
-        max(seconds, least_s), max(low * seconds, least_s), max(high * seconds, least_s), basis
-    )
+    least_s = flop / peak if peak else 0.0
+    seconds = max(seconds, least_s)
+    step = Prediction(seconds, max(low * seconds, least_s), high * seconds, basis)
     tokens = recipe.effective_batch * recipe.sequence_length
     predicted = {
         "step_time_s": step,
@@ -212,14 +236,32 @@ def _times(prepared: Prepared, facts: Facts, taken: Candidate) -> dict[str, Pred
         ),
     }
     if peak:
-        flop = taken.time.model_flop
-        value, low, high = (flop / (each * peak) for each in (step.value, step.high, step.low))
+        value, low, high = (least_s / each for each in (step.value, step.high, step.low))
         basis = (
             "forward and backward FLOPs, causal attention counted by half, nothing computed twice,"
             f" of {peak / 1e12:,.4g} TFLOP/s dense"
         )
+        if REACHED in device.source:
+            basis += f"; {REACHED}"
         predicted["mfu"] = Prediction(value, low, high, basis)
     return predicted
+
+
+def _with_reached_rate(prepared: Prepared, taken: Candidate) -> Prepared:
+    """Return the same with a CPU whose products are as fast as the step itself.
+
+    The peak of a CPU is the fastest product seen on it. A step that is faster, by rates that were
+    measured too, shows that other programs slowed the single products down.
+    """
+    device, precision = prepared.device, str(prepared.choices["precision"].value)
+    peak = device.dense_flop_per_s.get(precision)
+    if not peak or taken.time is None or device.kind != "cpu":
+        return prepared
+    reached = taken.time.model_flop / taken.time.seconds
+    if reached <= peak:
+        return prepared
+    faster = device.with_rates({**device.dense_flop_per_s, precision: reached}, REACHED)
+    return replace(prepared, device=faster)
 
 
 def _peaks(footprint: Footprint, device: Device, *, compiled: bool) -> dict[str, Prediction]:

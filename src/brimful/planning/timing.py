@@ -74,6 +74,27 @@ class StepTime:
     evaluation_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class StepParts:
+    """Predicted seconds of the first micro-batch of a step and of a further one."""
+
+    first_s: float
+    further_s: float
+
+
+def parts_of(work: Work, rates: Rates, *, precision: str) -> StepParts:
+    """Return the seconds of both kinds of micro-batch.
+
+    Raises:
+        UnknownRate: as in `step_time`.
+    """
+    first_s, further_s = (
+        sum(part_terms(_part(work, name), rates, precision=precision, compiled=False).values())
+        for name in ("micro-batch", "further micro-batch")
+    )
+    return StepParts(first_s, further_s)
+
+
 def step_time(
     work_at: WorkAt,
     micro_batches: Sequence[int],

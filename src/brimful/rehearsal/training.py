@@ -312,3 +312,17 @@ def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
         return parameter.requires_grad
 
     return Method(announced, trains)
+
+
+def random_batch(spec: StepSpec, micro_batch: int, vocabulary: int) -> tuple[Tensor, ...]:
+    """Return what a traced micro-batch is made of, with random tokens, labels and masked positions
+    in place of zeros.
+    """
+    inputs_BT, targets, *rest = _batch(spec, micro_batch)
+    inputs_BT = torch.randint(vocabulary, inputs_BT.shape)
+    targets = torch.randint(
+        spec.labels if spec.task == "sequence_classification" else vocabulary, targets.shape
+    )
+    if _is_masked(spec):
+        rest[0] = torch.randperm(inputs_BT.numel())[: len(rest[0])].sort().values
+    return (inputs_BT, targets, *rest)

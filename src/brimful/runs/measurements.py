@@ -53,8 +53,9 @@ def steady(run: RunFolder) -> SteadySteps:
 def measured(run: RunFolder) -> dict[str, float]:
     """Return what the run measured; a name without a measurement is left out.
 
-    MFU and cost are the plan's own arithmetic, peak and price over the measured time. Energy and
-    times of whole stages are those of a finished run. They add up to the time in all, of which
+    MFU and cost are the plan's own arithmetic, peak and price over the measured time. A run that
+    was faster than its plan's peak shows that the peak was measured too low: it has no MFU. Energy
+    and times of whole stages are those of a finished run. They add up to the time in all, of which
     compiling and starting is what training, evaluations and checkpoints leave.
     """
     step_time_s = steady(run).step_time_s
@@ -64,7 +65,7 @@ def measured(run: RunFolder) -> dict[str, float]:
         "peak_memory_bytes": peak_memory_bytes(run.steps),
         "step_time_s": step_time_s,
         "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
-        "mfu": _product(run.predicted("mfu"), speedup),
+        "mfu": _share(_product(run.predicted("mfu"), speedup)),
     }
     if run.is_finished:
         values |= stage_times_s(run)
@@ -262,6 +263,11 @@ def _tokens_per_step(run: RunFolder) -> float | None:
 
 def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
+
+
+def _share(value: float | None) -> float | None:
+    """Return a share; None for what is none."""
+    return value if value is not None and value <= 1 else None
 
 
 def _product(left: float | None, right: float | None) -> float | None:

@@ -1,0 +1,90 @@
+"""The rates of this machine: what was kept from earlier starts, else measured now, in seconds."""
+
+import importlib.metadata
+import time
+
+from brimful.hardware import calibration, kept_rates
+from brimful.hardware.contention import CoreWatch
+from brimful.hardware.device import Device
+from brimful.planning.step import StepSpec
+from brimful.planning.timed import StepTimer, TimedPasses, TimedStep, basis_of_passes
+
+LEAST_MEASURE_S = 0.1
+"""With less time nothing is timed: making the model takes as long."""
+MATRIX_DTYPES = ("fp32", "bf16")
+
+
+def with_matrix_rates(device: Device) -> Device:
+    """Return a CPU with the rates of its matrix products: kept ones while they hold, else measured,
+    which takes about half a second. Of all measurements the fastest counts.
+    """
+    # Both bring torch.
+    import torch  # noqa: PLC0415
+
+    from brimful.hardware import calibrate  # noqa: PLC0415
+
+    kept = kept_rates.read_kept(device.name)
+    matrix = kept.matrix
+    if matrix is None or not kept.is_fresh(matrix.made, matrix.lost_share, time.time()):
+        with CoreWatch() as watch:
+            measured = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
+        threads = torch.get_num_threads()
+        one_thread = {dtype: rate / threads for dtype, rate in measured.items()}
+        matrix = kept_rates.keep_matrix_rates(device.name, one_thread, watch.lost_share)
+    source = "matrix rates measured"
+    if matrix.lost_share >= kept_rates.BUSY_FROM:
+        source += (
+            f" while other programs took {matrix.lost_share:.0%} of the processor time, so they are"
+            " measured again at the next start"
+        )
+    rates = {dtype: torch.get_num_threads() * rate for dtype, rate in matrix.flop_per_s.items()}
+    return device.with_rates(rates, source)
+
+
+def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
+    """Return what gives the timed passes of a step on this machine's CPU; None for other devices.
+
+    Args:
+        device: As planned for; its threads are used.
+        measures: Passes that are not kept, or no longer hold, are timed; else only kept ones are
+            given.
+    """
+    if device.kind != "cpu" or not device.is_present or device.threads is None:
+        return None
+    threads = device.threads
+
+    def timed(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
+        key = f"{_versions()} {threads} threads, {micro_batch} x {spec.key()}"
+        passes, is_sound = _kept(device.name, key)
+        if measures and not is_sound and seconds >= LEAST_MEASURE_S:
+            from brimful.rehearsal.timed_steps import time_passes  # noqa: PLC0415 - brings torch
+
+            measured = time_passes(spec, micro_batch, seconds, threads)
+            if measured is not None:
+                kept_rates.keep_step(device.name, key, measured.to_json())
+                passes = measured
+        if passes is None:
+            return None
+        correction = calibration.correction(
+            device.name, "step_time_s", basis=basis_of_passes(threads), share=passes.share
+        )
+        return TimedStep(passes, correction)
+
+    return timed
+
+
+def _kept(device_name: str, key: str) -> tuple[TimedPasses | None, bool]:
+    """Return kept passes, and whether they still hold."""
+    kept = kept_rates.read_kept(device_name)
+    stored = kept.steps.get(kept_rates.digest(key))
+    if stored is None:
+        return None, False
+    try:
+        passes = TimedPasses.from_json(stored)
+    except (KeyError, TypeError, ValueError):
+        return None, False
+    return passes, kept.is_fresh(passes.made, passes.lost_share, time.time())
+
+
+def _versions() -> str:
+    return " ".join(importlib.metadata.version(name) for name in ("torch", "transformers"))

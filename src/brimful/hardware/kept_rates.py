@@ -1,0 +1,166 @@
+"""What short measurements found of this machine, kept from one start to the next: matrix rates, and
+timed passes of steps. Plain JSON beside the calibration; no torch.
+
+An entry is measured again where other programs disturbed it, where it is old, where torch or the
+number of threads is another, and where a run took another time than it says.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.hardware.calibration import current_versions, is_same_minor, path_of
+
+SCHEMA = 1
+BUSY_FROM = 0.05
+"""Share of the wanted processor time that other programs took, from which a measurement counts as
+disturbed.
+"""
+KEPT_S = 30 * 86_400.0
+"""An entry is measured again after a month: drivers, firmware and settings change."""
+MOST_STEPS = 300
+
+
+@dataclass(frozen=True)
+class MatrixRates:
+    """Rates of matrix products of one CPU.
+
+    Attributes:
+        flop_per_s: By dtype, of one thread: the fastest that any measurement or run has shown.
+        lost_share: Share of the processor time that other programs took in the least disturbed
+            measurement.
+        made: When that was, seconds since the epoch.
+        torch: Version that measured.
+    """
+
+    flop_per_s: Mapping[str, float] = field(hash=False)
+    lost_share: float
+    made: float
+    torch: str
+
+
+@dataclass(frozen=True)
+class KeptRates:
+    """Everything kept about a device.
+
+    Attributes:
+        matrix: None where none was measured.
+        steps: Timed passes as JSON, by a digest of what was timed.
+        doubted: When a run last took another time than was kept, seconds since the epoch; older
+            entries are measured again.
+    """
+
+    matrix: MatrixRates | None = None
+    steps: Mapping[str, Any] = field(hash=False, default_factory=dict)
+    doubted: float = 0.0
+
+    def is_fresh(self, made: float, lost_share: float, now: float) -> bool:
+        """Return whether an entry still holds."""
+        is_recent = self.doubted < made <= now <= made + KEPT_S
+        return is_recent and lost_share < BUSY_FROM
+
+
+def read_kept(device_name: str) -> KeptRates:
+    """Return what is kept about a device; nothing where the file is missing, damaged or of another
+    version.
+    """
+    path = kept_path(device_name)
+    if not path.exists():
+        return KeptRates()
+    try:
+        values = read_json(path)
+        if values["schema"] != SCHEMA:
+            return KeptRates()
+        matrix = None if values["matrix"] is None else MatrixRates(**values["matrix"])
+        if matrix is not None:
+            if not is_same_minor(matrix.torch, current_versions()["torch"]):
+                return KeptRates()
+            matrix = replace(matrix, flop_per_s=dict(matrix.flop_per_s))
+        return KeptRates(matrix, dict(values["steps"]), float(values["doubted"]))
+    except (RunFolderError, KeyError, TypeError, ValueError, AttributeError):
+        return KeptRates()  # a damaged file is measured again
+
+
+def keep_matrix_rates(
+    device_name: str, flop_per_s: Mapping[str, float], lost_share: float
+) -> MatrixRates:
+    """Keep measured rates of one thread, and return the fastest seen so far."""
+    kept, measured_at = read_kept(device_name), time.time()
+    before = kept.matrix
+    fastest = dict(flop_per_s)
+    if before is not None:
+        for dtype, rate in before.flop_per_s.items():
+            fastest[dtype] = max(rate, fastest.get(dtype, 0.0))
+        is_sounder = kept.is_fresh(before.made, 0.0, measured_at)
+        if is_sounder and before.lost_share < lost_share:
+            measured_at, lost_share = before.made, before.lost_share
+    made = MatrixRates(fastest, lost_share, measured_at, current_versions()["torch"])
+    _write(device_name, replace(kept, matrix=made))
+    return made
+
+
+def raise_matrix_rate(device_name: str, dtype: str, flop_per_s: float) -> bool:
+    """Keep a rate of one thread that a run reached, if it is faster than the kept one; return
+    whether it was.
+    """
+    kept = read_kept(device_name)
+    if kept.matrix is None or flop_per_s <= kept.matrix.flop_per_s.get(dtype, 0.0):
+        return False
+    rates = {**kept.matrix.flop_per_s, dtype: flop_per_s}
+    _write(device_name, replace(kept, matrix=replace(kept.matrix, flop_per_s=rates)))
+    return True
+
+
+def keep_step(device_name: str, key: str, timed: Mapping[str, Any]) -> None:
+    """Keep the timed passes of a step."""
+    kept = read_kept(device_name)
+    steps = {name: step for name, step in kept.steps.items() if name != digest(key)}
+    newest = list(steps.items())[-MOST_STEPS + 1 :]
+    _write(device_name, replace(kept, steps={**dict(newest), digest(key): dict(timed)}))
+
+
+def doubt(device_name: str) -> None:
+    """Have everything measured again at the next start, because a run took another time."""
+    _write(device_name, replace(read_kept(device_name), doubted=time.time()))
+
+
+def forget(device_name: str) -> bool:
+    """Delete what is kept about a device; return whether there was something."""
+    path = kept_path(device_name)
+    existed = path.exists()
+    path.unlink(missing_ok=True)
+    return existed
+
+
+def digest(key: str) -> str:
+    """Return the name under which a step is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def kept_path(device_name: str) -> Path:
+    """Return the file of a device."""
+    return path_of(device_name).with_suffix(".kept.json")
+
+
+def _write(device_name: str, kept: KeptRates) -> None:
+    """Write the file. Errors are ignored: the next start then measures again."""
+    path = kept_path(device_name)
+    matrix = None if kept.matrix is None else asdict(kept.matrix)
+    with suppress(OSError, RunFolderError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(
+            path,
+            {
+                "schema": SCHEMA,
+                "device": device_name,
+                "matrix": matrix,
+                "steps": dict(kept.steps),
+                "doubted": kept.doubted,
+            },
+        )

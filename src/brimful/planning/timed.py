@@ -1,0 +1,190 @@
+"""Passes of a step that were really run on this machine, and the time of a step that follows from
+them. No torch.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from brimful.hardware.calibration import Correction
+from brimful.hardware.kept_rates import BUSY_FROM
+from brimful.hardware.rates import Rates
+from brimful.planning.search import SearchResult, split
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import Prepared
+from brimful.planning.timing import StepParts, parts_of, step_time
+
+MEASURE_S = 2.0
+"""Time for measuring before a plan is printed."""
+MOST_MEASURE_SHARE = 0.1
+"""The same at most as a share of the run's predicted training time."""
+LEAST_SPREAD = (0.8, 1.3)
+"""Measured over predicted time, 5th and 95th percentile, of steps whose passes were timed on an
+idle machine (benchmarks/first_prediction_cpu.py).
+"""
+COMPILED_SHARE = 0.7
+"""A compiled step may take this share of the predicted time (assumption)."""
+MOST_SLOWDOWN = 4.0
+
+
+@dataclass(frozen=True)
+class TimedPasses:
+    """Seconds of a real step's parts, as `rehearsal.timed_steps` measures them.
+
+    Attributes:
+        micro_batch: Sequences of each pass.
+        first_s, further_s: Forward and backward pass of the first micro-batch and of a further one,
+            for all blocks of the model.
+        update_s: The optimizer's update.
+        spread: Slowest over fastest try of a pass.
+        lost_share: Share of the wanted processor time that other programs took meanwhile.
+        tries: Number of passes.
+        blocks: Blocks of the model that was run, and of the whole one.
+        made: Seconds since the epoch.
+    """
+
+    micro_batch: int
+    first_s: float
+    further_s: float
+    update_s: float
+    spread: float
+    lost_share: float
+    tries: int
+    blocks: tuple[int, int]
+    made: float
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Return whether other programs took so much that it should be measured again."""
+        return self.lost_share >= BUSY_FROM
+
+    @property
+    def share(self) -> tuple[float, float]:
+        """Return measured over predicted step time, 5th and 95th percentile: wider the more other
+        programs took, because the run may have the machine for itself or share it.
+        """
+        low, high = LEAST_SPREAD
+        slowdown = min(1 / max(1 - self.lost_share, 0.1), MOST_SLOWDOWN)
+        if self.was_disturbed:
+            slowdown *= math.sqrt(min(self.spread, MOST_SLOWDOWN))
+        return low / slowdown, high * slowdown
+
+    def seconds(self, parts_at: Callable[[int], StepParts], micro_batches: Sequence[int]) -> float:
+        """Return the seconds of an optimizer step. Micro-batches of another size than the timed one
+        take as much more or less as `parts_at` predicts.
+        """
+        base = parts_at(self.micro_batch)
+        first, *rest = micro_batches
+        seconds = self.first_s * parts_at(first).first_s / base.first_s + self.update_s
+        for size in rest:
+            seconds += self.further_s * parts_at(size).further_s / base.further_s
+        return seconds
+
+    def describe(self) -> str:
+        """Return what was timed, when and how soundly, for a prediction's basis."""
+        run, whole = self.blocks
+        what = "all blocks" if run == whole else f"{run} of {whole} blocks"
+        day = time.strftime("%Y-%m-%d", time.localtime(self.made))
+        size = f"{self.micro_batch} sequence{'s' * (self.micro_batch != 1)}"
+        text = f"{self.tries} real passes of {size} through {what}, timed on this machine {day}"
+        if self.was_disturbed:
+            text += (
+                f" while other programs took {self.lost_share:.0%} of the processor time: a wide"
+                " interval, and timed again at the next start"
+            )
+        return text
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_json` gives an equal TimedPasses."""
+        return {**asdict(self), "blocks": list(self.blocks)}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Return the TimedPasses that `to_json` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        run, whole = value["blocks"]
+        made = cls(**{**value, "blocks": (int(run), int(whole))})
+        times = (made.first_s, made.further_s, made.update_s, made.spread)
+        if not all(math.isfinite(each) and each > 0 for each in times):
+            raise ValueError(f"times of passes are {times}")
+        return made
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """Timed passes, and how earlier runs compared with predictions from such passes."""
+
+    passes: TimedPasses
+    correction: Correction
+
+
+StepTimer = Callable[[StepSpec, int, float], TimedStep | None]
+"""Returns the timed passes of a step with at most this micro-batch, measured within about this many
+seconds or kept from before; None where there are none. The real one is in `chains.rates_here`.
+"""
+
+
+def basis_of_passes(threads: int | None) -> str:
+    """Return the basis of times predicted from timed passes, as `calibration.basis_of` does of
+    rates.
+    """
+    return f"passes timed on this machine, {threads} thread{'s' * (threads != 1)}"
+
+
+@dataclass(frozen=True)
+class Level:
+    """What timed passes make of the times that are predicted from operators.
+
+    Attributes:
+        factor: Multiply those by it.
+        passes: What was timed.
+        correction: How earlier runs compared with times from such passes; part of `factor`.
+    """
+
+    factor: float
+    passes: TimedPasses
+    correction: Correction
+
+    def share(self, *, compiled: bool) -> tuple[float, float]:
+        """Return measured over predicted time, 5th and 95th percentile. Passes are timed without
+        compiling, whose gain is then predicted.
+        """
+        low, high = self.passes.share
+        return (low * COMPILED_SHARE, high) if compiled else (low, high)
+
+
+def level_of(
+    prepared: Prepared,
+    timer: StepTimer,
+    rates: Rates,
+    result: SearchResult,
+    total_steps: int | None,
+) -> Level | None:
+    """Time the passes of the way that a search took, and return what follows for all times; None
+    where they cannot be timed, or where the run is too short to be worth it.
+    """
+    taken, recipe = result.taken, prepared.recipe
+    if taken.time is None:
+        return None
+    seconds = MEASURE_S
+    if total_steps is not None:
+        seconds = min(seconds, MOST_MEASURE_SHARE * total_steps * taken.time.seconds)
+    micro_batches = split(recipe.effective_batch, taken.micro_batch)
+    spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
+    timed = timer(spec, taken.micro_batch, seconds)
+    if timed is None:
+        return None
+    precision = str(prepared.choices["precision"].value)
+
+    def parts_at(micro_batch: int) -> StepParts:
+        return parts_of(result.memory.work_at(micro_batch), rates, precision=precision)
+
+    eager = step_time(result.memory.work_at, micro_batches, rates, precision=precision)
+    measured_s = timed.passes.seconds(parts_at, micro_batches)
+    factor = timed.correction.factor * measured_s / eager.seconds
+    return Level(factor, timed.passes, timed.correction)

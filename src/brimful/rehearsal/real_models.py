@@ -1,0 +1,76 @@
+"""The model of a declared step with values: real tensors on the CPU, small random weights."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig
+
+from brimful.model.quiet import quiet_bitsandbytes
+from brimful.planning.step import StepSpec
+from brimful.rehearsal.models import DTYPES, meta_model, names_of_4bit_layers, upcast, with_adapters
+from brimful.rehearsal.training import materialised
+
+DRAWN = 1 << 16
+"""Random numbers that are drawn; larger weights repeat them, which takes a tenth of the time."""
+
+
+def real_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
+    """Return the model that `meta_model` describes, with small weights and zero buffers, so that a
+    step stays finite.
+
+    4-bit layers are bitsandbytes' own, adapters peft's own for them.
+    """
+    model = materialised(
+        meta_model(replace(spec, quantize="none", adapter=None, upcast=False), config)
+    )
+    _set_values(model)
+    if spec.quantize == "nf4":
+        _quantise(model, spec)
+    if spec.adapter is not None:
+        model = with_adapters(model, spec.adapter, spec)
+        _set_values(model)
+    if spec.upcast:
+        upcast(model)
+    return model
+
+
+def _set_values(model: nn.Module) -> None:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.empty(DRAWN).normal_(0.0, 0.02, generator=generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                _fill(parameter, drawn)
+        for buffer in model.buffers():
+            buffer.zero_()
+
+
+def _fill(parameter: Tensor, drawn: Tensor) -> None:
+    flat, full = parameter.view(-1), parameter.numel() // DRAWN * DRAWN
+    flat[:full].view(-1, DRAWN).copy_(drawn.expand(full // DRAWN, DRAWN))
+    flat[full:].copy_(drawn[: len(flat) - full])
+
+
+def _quantise(model: nn.Module, spec: StepSpec) -> None:
+    with quiet_bitsandbytes():
+        from bitsandbytes.nn import Linear4bit, Params4bit  # noqa: PLC0415 - only where it is used
+
+    compute_dtype = DTYPES[spec.products]
+    for name in names_of_4bit_layers(model):
+        parent, _, child = name.rpartition(".")
+        plain = model.get_submodule(name)
+        with torch.device("meta"):
+            layer = Linear4bit(
+                plain.in_features,
+                plain.out_features,
+                plain.bias is not None,
+                compute_dtype,
+                quant_type="nf4",
+            )
+        layer.weight = Params4bit(
+            plain.weight.data, requires_grad=False, quant_type="nf4", module=layer
+        )
+        layer.bias = plain.bias
+        setattr(model.get_submodule(parent), child, layer.to("cpu"))
+    model.is_loaded_in_4bit = True  # type: ignore[assignment]

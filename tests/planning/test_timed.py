@@ -1,0 +1,136 @@
+"""A step's time from timed passes: sums by hand, wider where other programs took the processor."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from brimful.hardware.calibration import Correction
+from brimful.hardware.device import Device
+from brimful.hardware.rates import Rates
+from brimful.planning.plan import Plan
+from brimful.planning.step import StepSpec
+from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, TimedPasses, TimedStep
+from brimful.planning.timing import StepParts
+from brimful.recipe import Recipe
+
+QUIET = TimedPasses(
+    micro_batch=4,
+    first_s=0.5,
+    further_s=0.6,
+    update_s=0.1,
+    spread=1.05,
+    lost_share=0.01,
+    tries=5,
+    blocks=(3, 12),
+    made=1_000_000_000.0,
+)
+
+UNCORRECTED = Correction()
+
+
+def _evenly(micro_batch: int) -> StepParts:
+    """Every sequence takes as long as the other."""
+    return StepParts(micro_batch * 1.0, micro_batch * 1.0)
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "seconds"),
+    [((4,), 0.6), ((4, 4), 1.2), ((8, 8, 2), 0.1 + 1.0 + 1.2 + 0.3), ((1,), 0.225)],
+)
+def test_a_step_is_its_passes_and_its_update(
+    micro_batches: tuple[int, ...], seconds: float
+) -> None:
+    assert QUIET.seconds(_evenly, micro_batches) == pytest.approx(seconds)
+
+
+def test_the_interval_widens_with_what_other_programs_took() -> None:
+    busy = dataclasses.replace(QUIET, lost_share=0.5, spread=2.0)
+    busier = dataclasses.replace(busy, lost_share=0.9, spread=9.0)
+
+    widths = [each.share[1] / each.share[0] for each in (QUIET, busy, busier)]
+
+    assert QUIET.share == pytest.approx(LEAST_SPREAD, rel=0.02)
+    assert widths[1] > 4 * widths[0]
+    assert widths[2] > widths[1]
+    assert [QUIET.was_disturbed, busy.was_disturbed] == [False, True]
+    assert "50%" in busy.describe()
+    assert "timed again" in busy.describe()
+
+
+def test_passes_survive_json_and_nonsense_is_refused() -> None:
+    assert TimedPasses.from_json(QUIET.to_json()) == QUIET
+    with pytest.raises(ValueError, match="times of passes"):
+        TimedPasses.from_json(QUIET.to_json() | {"first_s": 0.0})
+    with pytest.raises(KeyError):
+        TimedPasses.from_json({})
+
+
+@pytest.fixture
+def timed_plan(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    by_hand: Callable[..., Any],
+    planned: Callable[..., Plan],
+    rates: Callable[..., Rates],
+) -> Callable[..., tuple[Plan, list[tuple[int, bool, float]]]]:
+    """`timed_plan(passes, correction, "key=value")` is a plan by hand with these timed passes, and
+    what was asked of the timer: micro-batch, whether the step accumulates, seconds.
+    """
+
+    def plan(
+        passes: TimedPasses | None, correction: Correction = UNCORRECTED, *overrides: str
+    ) -> tuple[Plan, list[tuple[int, bool, float]]]:
+        asked = []
+
+        def timer(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
+            asked.append((micro_batch, spec.accumulates, seconds))
+            return None if passes is None else TimedStep(passes, correction)
+
+        recipe = tiny(
+            "plan={precision: fp32, compile: false, recompute: false, micro_batch: 8}", *overrides
+        )
+        made = planned(
+            recipe, cpu(), lambda spec: by_hand(), rates=rates(), timer=timer, train_sequences=100
+        )
+        return made, asked
+
+    return plan
+
+
+def test_timed_passes_decide_the_step_and_its_interval(
+    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+) -> None:
+    plan, asked = timed_plan(
+        dataclasses.replace(QUIET, micro_batch=8), Correction(), "training.steps=9000"
+    )
+
+    step, (low, high) = plan.predicted["step_time_s"], QUIET.share
+    assert (step.value, step.low, step.high) == pytest.approx((0.6, 0.6 * low, 0.6 * high))
+    assert sum(plan.time_terms.values()) == pytest.approx(0.6)
+    assert plan.rates_basis == "passes timed on this machine, 2 threads"
+    assert step.basis.startswith("5 real passes of 8 sequences through 3 of 12 blocks")
+    assert asked == [(8, False, MEASURE_S)]
+
+
+def test_earlier_runs_correct_what_follows_from_timed_passes(
+    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+) -> None:
+    runs = Correction(factor=1.1, low=0.9, high=1.4, runs=3, median=1.15)
+
+    plan, _ = timed_plan(dataclasses.replace(QUIET, micro_batch=8), runs)
+
+    step = plan.predicted["step_time_s"]
+    assert (step.value, step.low, step.high) == pytest.approx((0.66, 0.6 * 0.9, 0.6 * 1.4))
+    assert plan.correction == pytest.approx(1.1)
+
+
+def test_without_timed_passes_operators_decide(
+    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+) -> None:
+    plan, asked = timed_plan(None)
+
+    assert plan.predicted["step_time_s"].value == pytest.approx(0.0309)
+    assert asked[0][2] == pytest.approx(0.1 * 12 * 0.0309)  # a tenth of twelve steps, no more
+    assert plan.rates_basis == "made by hand, 2 threads"

@@ -1,0 +1,123 @@
+"""Real passes of few blocks: their time is that of all blocks, by stamps made by hand; every kind of
+step runs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from brimful.planning.step import StepSpec
+from brimful.rehearsal.timed_steps import _blocks_to_run, _Stamps, time_passes
+
+
+@pytest.mark.parametrize(
+    ("whole", "kinds", "run"),
+    [
+        (4, None, 4),
+        (30, None, 3),
+        (30, ["full"] * 30, 3),
+        (6, ["near", "near", "full"] * 2, 4),
+        (5, ["near", "full", "near", "full", "near"], 3),
+        (5, ["a", "b", "c", "d", "e"], 5),
+    ],
+)
+def test_one_block_and_a_period_of_their_kinds_are_run(
+    whole: int, kinds: list[str] | None, run: int
+) -> None:
+    assert _blocks_to_run(whole, kinds) == run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr("brimful.rehearsal.timed_steps.time.perf_counter", lambda: now[0])
+    return now
+
+
+def _pass(stamps: _Stamps, clock: list[float], outside_s: float, block_s: float) -> None:
+    """A pass through three blocks; backward takes twice as long as forward."""
+    stamps.begin("inputs")
+    stamps.begin("forward")
+    block, outputs = nn.Identity(), []
+    for index in range(3):
+        clock[0] += block_s / 3
+        outputs.append(torch.zeros(1, requires_grad=True))
+        stamps.made(index, block, (), (outputs[-1],))
+    clock[0] += outside_s
+    stamps.begin("backward")
+    for index in reversed(range(3)):
+        outputs[index].sum().backward()
+        clock[0] += 2 * block_s / 3
+
+
+def test_blocks_after_the_first_stand_for_all_others(clock: list[float]) -> None:
+    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
+    for _ in range(4):
+        _pass(stamps, clock, outside_s=1.0, block_s=0.3)
+        stamps.begin("optimizer")
+        clock[0] += 0.1
+        torch.manual_seed(0)
+        stamps.begin("between updates")
+
+    timed = stamps.passes(10, lost_share=0.0)
+
+    assert timed is not None
+    assert (timed.first_s, timed.further_s) == pytest.approx((4.0, 4.0))  # 1.0 + 10 x 0.3
+    assert timed.update_s == pytest.approx(0.1 * 600 / 250)  # by trained parameters
+    assert (timed.tries, timed.blocks, timed.micro_batch) == (3, (3, 10), 2)  # the first warmed up
+
+
+def test_of_a_disturbed_measurement_the_faster_half_counts(clock: list[float]) -> None:
+    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
+    for seconds in (9.0, 1.0, 1.0, 5.0, 7.0):
+        _pass(stamps, clock, outside_s=seconds, block_s=0.0)
+        stamps.begin("optimizer")
+        stamps.begin("between updates")
+
+    quiet, busy = stamps.passes(3, lost_share=0.0), None
+    assert quiet is not None
+    assert quiet.first_s == pytest.approx(3.0)
+    stamps.passes_s["first"].insert(0, (9.0, 0.0))
+    busy = stamps.passes(3, lost_share=0.5)
+    assert busy is not None
+    assert busy.first_s == pytest.approx(1.0)
+    assert busy.spread == pytest.approx(7.0)
+
+
+def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
+    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
+    for _ in range(3):
+        stamps.begin("inputs")
+        stamps.begin("forward")
+        stamps.begin("backward")
+        stamps.begin("optimizer")
+        stamps.begin("between updates")
+
+    assert stamps.passes(10, lost_share=0.0) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"recompute": True}, {"accumulates": False}, {"autocast": "bf16"}],
+    ids=["plain", "recomputed", "one pass", "bf16"],
+)
+def test_every_way_of_running_a_step_is_timed(
+    step: Callable[..., StepSpec], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.rehearsal.timed_steps.keep_freed_memory", lambda: None)
+    before = torch.get_rng_state()
+
+    timed = time_passes(step(cuda=False, **changes), 2, 0.05, threads=1)
+
+    assert timed is not None
+    assert min(timed.first_s, timed.further_s, timed.update_s) > 0
+    assert timed.micro_batch <= 2
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_has_no_real_kernel_here_is_not_timed(step: Callable[..., StepSpec]) -> None:
+    assert time_passes(step(cuda=False, optimizer="8bit"), 2, 0.05, threads=1) is None
+    assert time_passes(step(cuda=False, feedback="block"), 2, 0.05, threads=1) is None
