@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
-from brimful.report.bars import MOST_PARTS, bar_drawing, parts
+from brimful.report.bars import MOST_PARTS, bar_drawing, parts, widths
 
 
 def test_parts_have_their_share_their_text_and_their_colour() -> None:
@@ -42,3 +43,14 @@ def test_a_figure_of_two_bars_names_every_part(tmp_path: Path) -> None:
     )
     assert [text for _, text in drawing.legend] == ["Compute", "Idle"]
     assert all(path.stat().st_size > 1000 for path in drawing.save(tmp_path))
+
+
+def test_bars_are_drawn_on_one_scale() -> None:
+    rows = [parts([("Compute", seconds)], "time_s") for seconds in (5.0, 20.0)]
+    assert widths(rows) == ["25.00%", "100.00%"]
+    figure = Figure()
+    bar_drawing("time", "Time", [*zip(("predicted", "measured"), rows, strict=True)]).draw(figure)
+    axes = figure.axes[0]
+    ends = [patch.get_x() + patch.get_width() for patch in axes.patches]
+    assert sorted(ends) == [5.0, 20.0]
+    assert axes.get_xlim() == (0, 20.0)

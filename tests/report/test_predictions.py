@@ -42,8 +42,8 @@ def test_the_error_is_relative_to_what_was_measured_and_positive_when_the_plan_w
     found = by_key(read_run(new_run(plan=plan, metrics=[start(0), step(1, 0)])))
     assert found["step_time_s"].error == pytest.approx(0.2)
     assert found["peak_memory_bytes"].error == pytest.approx(-0.1)
-    assert found["step_time_s"].came_true is False
-    assert found["peak_memory_bytes"].came_true is True
+    assert found["step_time_s"].judgement.is_inside is False
+    assert found["peak_memory_bytes"].judgement.is_inside is True
 
 
 def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: MakeRun) -> None:
@@ -51,7 +51,7 @@ def test_a_prediction_without_measurement_has_no_error_and_no_verdict(new_run: M
         read_run(new_run(plan={"predicted": {"energy_j": 5.0, "step_time_s": 1.0}}, metrics=[]))
     )
     assert found["energy_j"].error is None
-    assert found["step_time_s"].came_true is None
+    assert found["step_time_s"].judgement.is_inside is None
 
 
 def test_each_measurement_says_how_it_came_about(new_run: MakeRun) -> None:

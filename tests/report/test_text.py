@@ -3,7 +3,7 @@
 from typing import Any
 
 from brimful.evaluation.diagnose import Finding
-from brimful.report.predictions import Comparison
+from brimful.report.predictions import PREDICTED_NAMES, Comparison
 from brimful.report.text import (
     comparison_lines,
     evaluation_lines,
@@ -132,11 +132,33 @@ def test_predictions_stand_beside_measurements_in_columns_with_a_dash_for_what_i
     energy = Comparison("energy_wh", "Energy", 2.0, None, None, "assumed")
 
     assert comparison_lines([step_time, energy]) == [
-        "                         predicted  interval          measured  error   inside?",
-        "Time per optimizer step  310 ms     260 ms to 380 ms  340 ms    -8.8 %  yes",
-        "Energy                   2 Wh       -                 -         -       -",
+        "                         predicted  measured  error          interval",
+        "Time per optimizer step  310 ms     340 ms    -8.8 %  close  inside",
+        "Energy                   2 Wh       -         -              -",
+        "1 prediction: 1 within 10 %, error 8.8 %, 1 inside its interval",
     ]
     assert comparison_lines([]) == []
+
+
+def test_rough_guesses_stand_apart_and_are_not_counted() -> None:
+    step_time = Comparison("step_time_s", "Time per optimizer step", 0.23, (0.09, 0.54), 0.0996, "")
+    memory = Comparison("peak_memory_bytes", "Peak memory", 2.32e9, (2.1e9, 2.6e9), 2.82e9, "")
+
+    assert comparison_lines([step_time, memory]) == [
+        "                         predicted  measured  error            interval",
+        "Peak memory              2.16 GiB   2.63 GiB  -18 %   off      outside",
+        "rough guesses, not counted (interval 2x wide or wider):",
+        "Time per optimizer step  230 ms     99.6 ms   +131 %  far off  inside",
+        "1 prediction: 0 within 10 %, error 18 %, 0 inside its interval",
+    ]
+
+
+def test_every_quantity_fits_a_terminal_of_80_columns() -> None:
+    compared = [
+        Comparison(key, name, 1234.5, (1.0, 2e9), 123.4, "")
+        for key, name in PREDICTED_NAMES.items()
+    ]
+    assert max(map(len, comparison_lines(compared))) <= 80
 
 
 def test_findings_are_marked_and_advice_stands_below_where_there_is_something_to_do() -> None:

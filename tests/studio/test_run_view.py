@@ -15,8 +15,8 @@ RECIPE = (
     " width: 32}\n"
 )
 PLAN = {
-    "predicted": {"step_time_s": 0.1, "peak_memory_bytes": 1e9},
-    "predicted_interval": {"step_time_s": [0.05, 0.2], "peak_memory_bytes": [8e8, 9e8]},
+    "predicted": {"step_time_s": 0.1, "peak_memory_bytes": 1.5e9},
+    "predicted_interval": {"step_time_s": [0.08, 0.12], "peak_memory_bytes": [8e8, 1.8e9]},
 }
 
 
@@ -54,8 +54,10 @@ def test_a_run_shows_predictions_times_curves_and_samples(tmp_path: Path) -> Non
 
     assert "finished: 8 steps" in shown
     assert "Time per optimizer step" in shown
-    assert 'class="good"' in shown
-    assert 'class="bad"' in shown
+    assert 'class="error-close"' in shown
+    assert 'class="error-far"' in shown
+    assert "far off</td><td>inside" in shown
+    assert "(rough guess)" in shown
     assert "Where the time went" in shown
     assert 'role="img" aria-label="Loss' in shown
     assert "the &lt;b&gt;</mark>&#123;&#123;cat&#125;&#125;" in shown

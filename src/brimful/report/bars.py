@@ -84,11 +84,24 @@ def parts(
     ]
 
 
+def total(terms: Sequence[Part]) -> float:
+    """Return the size of a whole bar."""
+    return sum(part.size for part in terms)
+
+
+def widths(bars: Sequence[Sequence[Part]]) -> list[str]:
+    """Return how long each bar is of the longest, as CSS, so that all have one scale."""
+    sizes = [total(terms) for terms in bars]
+    longest = max(sizes, default=0.0)
+    return [f"{size / longest:.2%}" if longest else "0%" for size in sizes]
+
+
 def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]) -> Drawing:
-    """Return a figure of named bars, each as long as the others; parts of one name have one
-    colour.
+    """Return a figure of named bars on one scale, whose parts are in one unit; parts of one name
+    have one colour.
     """
     texts, colours = [], {}
+    longest = max((total(terms) for _, terms in bars), default=0.0) or 1.0
     for name, terms in bars:
         texts.append(f"{name}: {', '.join(f'{part.name} {part.text}' for part in terms)}")
         colours.update({part.name: part.colour for part in terms if part.name not in colours})
@@ -96,8 +109,10 @@ def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         for row, (_, terms) in enumerate(reversed(bars)):
-            _draw_bar(axes, row, terms)
-        axes.set(xlim=(0, 1), ylim=(-0.6, len(bars) - 0.4), xticks=[], yticks=range(len(bars)))
+            _draw_bar(axes, row, terms, longest)
+        axes.set(
+            xlim=(0, longest), ylim=(-0.6, len(bars) - 0.4), xticks=[], yticks=range(len(bars))
+        )
         axes.set_yticklabels([name for name, _ in reversed(bars)], color=INK)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
@@ -107,13 +122,13 @@ def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]
     return Drawing(key, title, "; ".join(texts), size, draw, legend=legend)
 
 
-def _draw_bar(axes: Axes, y: float, terms: Sequence[Part]) -> None:
+def _draw_bar(axes: Axes, y: float, terms: Sequence[Part], longest: float) -> None:
     left = 0.0
     for part in terms:
-        axes.barh(y, part.share, left=left, color=part.colour, height=0.55)
-        if part.share >= 0.09:
+        axes.barh(y, part.size, left=left, color=part.colour, height=0.55)
+        if part.size >= 0.09 * longest:
             axes.text(
-                left + part.share / 2,
+                left + part.size / 2,
                 y,
                 part.text,
                 ha="center",
@@ -122,4 +137,4 @@ def _draw_bar(axes: Axes, y: float, terms: Sequence[Part]) -> None:
                 fontsize=10,
                 weight="bold",
             )
-        left += part.share
+        left += part.size

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label, plural
 from brimful.report.table import Interval
 from brimful.runs import RunFolder
@@ -44,18 +45,14 @@ class Comparison:
     source: str = ""
 
     @property
-    def error(self) -> float | None:
-        """(predicted - measured) / measured: positive where the plan was too pessimistic."""
-        return (self.predicted - self.measured) / self.measured if self.measured else None
+    def judgement(self) -> Judgement:
+        """How good it was."""
+        return judge(self.predicted, self.interval, self.measured)
 
     @property
-    def came_true(self) -> bool | None:
-        """Whether the measurement lies in the stated interval; None when one of the two is
-        missing.
-        """
-        if self.interval is None or self.measured is None:
-            return None
-        return self.interval[0] <= self.measured <= self.interval[1]
+    def error(self) -> float | None:
+        """(predicted - measured) / measured: positive where the plan was too pessimistic."""
+        return self.judgement.error
 
 
 def comparisons(run: RunFolder) -> list[Comparison]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.units import format_duration
 from brimful.evaluation.metric import split_kind
+from brimful.report.judgement import GUESS_WIDTH, judgements_in_words
 from brimful.report.page.label_text import label_lines
 from brimful.report.predictions import Comparison, comparisons
 from brimful.report.quantities import format_error, format_quantity, format_score
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     # It needs torch, which a line of text does not.
     from brimful.evaluation.diagnose import Finding
 
+GUESSES_HEADING = f"rough guesses, not counted (interval {GUESS_WIDTH:g}x wide or wider):"
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
-_INSIDE = {True: "yes", False: "no", None: "-"}
 
 
 def evaluation_lines(results: Mapping[str, Any]) -> list[str]:
@@ -136,23 +137,31 @@ def prediction_lines(run_folder: Path) -> list[str]:
 
 def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
     """Return predicted, measured, error and whether that lies inside the interval, a line for each
-    prediction; none without predictions.
+    prediction; rough guesses last, under a line of their own; none without predictions.
     """
-    rows = [("", "predicted", "interval", "measured", "error", "inside?")]
-    for each in compared:
-        ends = [format_quantity(each.key, end) for end in each.interval or ()]
-        measured, error = each.measured, each.error
-        rows.append(
-            (
-                each.name,
-                format_quantity(each.key, each.predicted),
-                " to ".join(ends) or "-",
-                "-" if measured is None else format_quantity(each.key, measured),
-                "-" if error is None else format_error(error),
-                _INSIDE[each.came_true],
-            )
-        )
-    return aligned(rows) if compared else []
+    if not compared:
+        return []
+    ranked = sorted(compared, key=lambda each: each.judgement.is_guess)
+    rows = [("", "predicted", "measured", "error", "", "interval")]
+    heading, *lines = aligned([*rows, *map(_prediction_row, ranked)])
+    guesses = sum(each.judgement.is_guess for each in compared)
+    counted = len(compared) - guesses
+    if guesses:
+        lines.insert(counted, GUESSES_HEADING)
+    summary = judgements_in_words([each.judgement for each in compared])
+    return [heading, *lines, *filter(None, [summary])]
+
+
+def _prediction_row(each: Comparison) -> tuple[str, ...]:
+    judgement = each.judgement
+    return (
+        each.name,
+        format_quantity(each.key, each.predicted),
+        "-" if each.measured is None else format_quantity(each.key, each.measured),
+        "-" if judgement.error is None else format_error(judgement.error),
+        judgement.word,
+        judgement.inside or "-",
+    )
 
 
 def finding_lines(findings: Sequence["Finding"]) -> list[str]:

@@ -73,8 +73,9 @@ def test_a_model_worse_than_counting_is_told_so(new_run: MakeRun) -> None:
 def test_the_plan_is_judged_by_its_step_time_memory_and_intervals(new_run: MakeRun) -> None:
     assert (
         headline.plan_verdict(read_run(new_run()))
-        == "Peak memory 1.18 GiB, predicted 1.22 GiB (+3.0 %); time per optimizer step 339 ms,"
-        " predicted 310 ms (−8.6 %); 3 of 4 predictions came true within their intervals."
+        == "Peak memory 1.18 GiB, predicted 1.22 GiB (+3.0 %, close); time per optimizer step 339"
+        " ms, predicted 310 ms (−8.6 %, close). 4 predictions: 4 within 10 %, median error 7.3 %,"
+        " 3 inside their intervals."
     )
     assert headline.plan_verdict(read_run(new_run("bare", plan=None))) == ""
 

@@ -21,8 +21,11 @@ def test_measured_rows_come_first_and_say_whether_the_interval_held(new_run: Mak
         "1.18 GiB",
         "+3.0 %",
     )
-    assert (memory.inside, memory.tone) == ("inside", "good")
-    assert (by_name["Training time"].inside, by_name["Training time"].tone) == ("outside", "bad")
+    assert (memory.inside, memory.word, memory.tone) == ("inside", "close", "error-close")
+    training = by_name["Training time"]
+    assert (training.inside, training.word) == ("outside", "close"), (
+        "size and place are two answers"
+    )
     assert (energy.measured, energy.error, energy.gauge) == ("-", "-", None)
     assert [row.gauge is None for row in rows] == sorted(row.gauge is None for row in rows)
     assert float(scale) > 1
@@ -43,6 +46,20 @@ def test_a_gauge_has_the_prediction_in_the_middle_and_the_measurement_beside(
     assert row.gauge.label.startswith(
         "measured 2.00 times what was predicted; interval 0.50 to 2.00 times"
     )
+
+
+def test_a_large_error_inside_a_wide_interval_is_a_guess_that_is_far_off(new_run: MakeRun) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.785, "peak_memory_bytes": 1.31e9},
+        "predicted_interval": {
+            "step_time_s": [0.32, 1.92],
+            "peak_memory_bytes": [1.2e9, 1.45e9],
+        },
+    }
+    memory, step_time = predictions(read_run(new_run(plan=plan)))[0]
+    assert (step_time.inside, step_time.is_guess) == ("inside", True)
+    assert (step_time.word, step_time.tone) == ("far off", "error-far")
+    assert not memory.is_guess, "rough guesses stand behind predictions"
 
 
 def test_odd_intervals_and_zeros_do_not_stop_the_table(new_run: MakeRun) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from brimful.report.page.time_page import time_view
 from brimful.runs import read_run
 
@@ -62,3 +64,14 @@ def test_waiting_for_data_is_told_and_advice_stands_below_it(new_run: MakeRun) -
     assert {"Compute", "Waiting for data", "Compiling and warming up"} <= {
         part.name for part in view.keys
     }
+
+
+def test_both_bars_have_one_scale(new_run: MakeRun) -> None:
+    plan = {"predicted": {"training_time_s": 340.0, "evaluation_time_s": 60.0}}
+    view = time_view(read_run(new_run(plan=plan)))
+    assert view is not None
+    seconds = [sum(part.size for part in row.parts) for row in view.rows]
+    widths = [float(row.width.rstrip("%")) for row in view.rows]
+    assert max(widths) == 100
+    assert widths[0] / widths[1] == pytest.approx(seconds[0] / seconds[1], abs=0.01)
+    assert widths[0] != widths[1]

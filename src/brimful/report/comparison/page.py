@@ -3,7 +3,7 @@ predictions beside measurements, time and cost.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from brimful.base.dotted import flatten
 from brimful.base.rundir import write_text_atomically
-from brimful.base.units import format_duration
-from brimful.report.bars import Part, parts
+from brimful.report.bars import Part
 from brimful.report.comparison.compare import PairComparison, RunComparison, compare
 from brimful.report.comparison.plots import MOST_RUNS, overlays
 from brimful.report.comparison.ranges import all_ranges
@@ -23,7 +22,7 @@ from brimful.report.comparison.units import heading, score_table, unit_of, varia
 from brimful.report.comparison.variants import distinct_names
 from brimful.report.page import headline, html
 from brimful.report.page.predicted import MAIN
-from brimful.report.page.time_page import PLACES
+from brimful.report.page.time_page import PLACES, TimeRow, measured_row, on_one_scale
 from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
 from brimful.report.quantities import MINUS, format_error, format_quantity
 from brimful.report.table import Cell, Row, Table, table_of
@@ -36,16 +35,6 @@ MAX_KEYS = 40
 FURTHER_COSTS = ("energy_wh", "cost_usd")
 """Measurements that the comparison itself does not have."""
 NamedRuns = Sequence[tuple[str, RunFolder]]
-
-
-@dataclass(frozen=True)
-class RunTime:
-    """Where one run's time went; `width` is its share of the longest run's, as CSS."""
-
-    name: str
-    parts: tuple[Part, ...]
-    total: str
-    width: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,7 @@ def _scores(comparison: RunComparison) -> dict[str, Any]:
 def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) -> dict[str, Any]:
     """Return the values of the page that follow from the run folders."""
     names = [name for name, _ in runs]
-    times = [(name, _seconds_by_purpose(run)) for name, run in runs]
+    times = _times(runs)
     return {
         "title": " and ".join(names) if len(runs) < 4 else f"{len(runs)} runs",
         "sentence": _sentence(comparison, runs),
@@ -119,11 +108,11 @@ def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) ->
         ],
         "num_hidden": max(0, len(runs) - MOST_RUNS),
         "predictions": _predictions(runs),
-        "times": _times(times),
+        "times": times,
         "time_keys": [
             Part(NAMES[key], 0.0, 0.0, "", place)
             for key, place in PLACES.items()
-            if any(key in seconds for _, seconds in times)
+            if any(part.place == place for row in times for part in row.parts)
         ],
         "differing": _differing(runs),
         "runs": [_run(name, run, path) for name, run in runs],
@@ -190,30 +179,17 @@ def _prediction_cell(prediction: Comparison | None) -> Cell:
     if prediction is None:
         return Cell(None)
     form = partial(format_quantity, prediction.key)
-    note = f"predicted {form(prediction.predicted)}"
-    if prediction.error is not None:
-        note += f" ({format_error(prediction.error, MINUS)})"
+    judgement = prediction.judgement
+    note = f"{judgement.made} {form(prediction.predicted)}"
+    if judgement.error is not None:
+        note += f" ({format_error(judgement.error, MINUS)}, {judgement.word})"
     return Cell(prediction.measured, form, note=note)
 
 
-def _seconds_by_purpose(run: RunFolder) -> dict[str, float]:
-    """Return what a run's time was spent on, in seconds; nothing for a run without timed steps."""
-    spent = time_spent(run)
-    seconds = {key: getattr(spent, key, None) or 0.0 for key in PLACES}
-    return {key: value for key, value in seconds.items() if value}
-
-
-def _times(times: Sequence[tuple[str, Mapping[str, float]]]) -> list[RunTime]:
+def _times(runs: NamedRuns) -> tuple[TimeRow, ...]:
     """Return a bar for each run that timed its steps, as long as the run took."""
-    timed = [(name, seconds) for name, seconds in times if seconds]
-    longest = max((sum(seconds.values()) for _, seconds in timed), default=0.0)
-    bars = []
-    for name, seconds in timed:
-        total = sum(seconds.values())
-        terms = [(NAMES[key], value) for key, value in seconds.items()]
-        shown = parts(terms, "time_s", [PLACES[key] for key in seconds])
-        bars.append(RunTime(name, tuple(shown), format_duration(total), f"{total / longest:.2%}"))
-    return bars
+    rows = [measured_row(time_spent(run), name) for name, run in runs]
+    return on_one_scale([row for row in rows if row])
 
 
 def _differing(runs: NamedRuns) -> Table | None:

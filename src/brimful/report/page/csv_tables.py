@@ -51,7 +51,7 @@ def csv_files(run: RunFolder) -> list[CsvFile]:
     layers = run.scores.layers
     files = {
         "predictions": (
-            "What the plan said and what came true; the unit ends the quantity's name.",
+            "What the plan said and what was measured; the unit ends the quantity's name.",
             _predictions(run),
         ),
         "steps": (
@@ -153,6 +153,7 @@ def _predictions(run: RunFolder) -> Table | None:
         "measured",
         "relative_error",
         "inside_interval",
+        "rough_guess",
         "predicted_from",
         "measured_as",
     )
@@ -163,7 +164,8 @@ def _predictions(run: RunFolder) -> Table | None:
             *(each.interval or (None, None)),
             each.measured,
             each.error,
-            each.came_true,
+            each.judgement.is_inside,
+            each.judgement.is_guess,
             each.basis,
             each.source,
         )

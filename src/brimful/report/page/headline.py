@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from brimful.base.units import format_count, format_duration
 from brimful.report.commands import continue_command, repeat_command
 from brimful.report.comparison.results import title as title_of
+from brimful.report.judgement import guesses_in_words, judge, judgements_in_words
 from brimful.report.kinds import Card, Command, report_kind
 from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
 from brimful.report.quantities import (
@@ -148,26 +149,26 @@ def task_verdict(tasks: TaskEvaluations, before: TaskEvaluations | None) -> str:
 
 
 def plan_verdict(run: RunFolder) -> str:
-    """Say how far off the plan was, in step time and memory, and how many of its intervals held; ""
-    when nothing can be compared.
+    """Say how far off the plan was, in step time and memory, and how good its predictions were in
+    all; "" when nothing can be compared.
     """
     known = [each for each in comparisons(run) if each.error is not None]
     parts = [
         _with_error(each) for each in known if each.key in ("step_time_s", "peak_memory_bytes")
     ]
-    checked = [each.came_true for each in known if each.came_true is not None]
-    if checked:
-        held = f"{sum(checked)} of {len(checked)} predictions"
-        parts.append(f"{held} came true within their intervals")
-    return f"{capitalised('; '.join(parts))}." if parts else ""
+    judgements = [each.judgement for each in known]
+    counts = [judgements_in_words(judgements), guesses_in_words(judgements)]
+    sentences = ["; ".join(parts), "; ".join(filter(None, counts))]
+    return " ".join(f"{capitalised(text)}." for text in sentences if text)
 
 
 def _with_error(each: Comparison) -> str:
-    """`peak memory 752.9 MiB, predicted 780.8 MiB (+3.7 %)`."""
+    """`peak memory 752.9 MiB, predicted 780.8 MiB (+3.7 %, close)`."""
     predicted = format_quantity(each.key, each.predicted)
     actual = format_quantity(each.key, each.measured or 0.0)
     error = format_error(each.error or 0.0, MINUS)
-    return f"{each.name.lower()} {actual}, predicted {predicted} ({error})"
+    made, word = each.judgement.made, each.judgement.word
+    return f"{each.name.lower()} {actual}, {made} {predicted} ({error}, {word})"
 
 
 def cards(run: RunFolder) -> list[Card]:
@@ -204,7 +205,8 @@ def _prediction(run: RunFolder, key: str) -> str:
     predicted = run.predicted(key)
     if predicted is None:
         return _OTHERWISE.get(key, "")
-    return f"predicted {format_quantity(key, predicted)}"
+    made = judge(predicted, run.predicted_interval(key), None).made
+    return f"{made} {format_quantity(key, predicted)}"
 
 
 def _time_detail(run: RunFolder) -> str:

@@ -15,6 +15,7 @@ import jinja2
 
 from brimful.base.rundir import write_text_atomically
 from brimful.report import tuned
+from brimful.report.judgement import BANDS, GUESS_WIDTH
 from brimful.report.kinds import report_kind
 from brimful.report.page import data_page, headline
 from brimful.report.page.events import event_table, memory_event_table
@@ -108,7 +109,13 @@ def _head(run: RunFolder) -> dict[str, Any]:
 
 def _predictions(run: RunFolder) -> dict[str, Any]:
     rows, scale = predictions(run)
-    return {"rows": rows, "scale": scale, "origins": origin_table(run)}
+    return {
+        "rows": rows,
+        "scale": scale,
+        "origins": origin_table(run),
+        "bands": [f"{band.limit * 100:.0f} %" for band in BANDS[:-1]],
+        "guess_width": f"{GUESS_WIDTH:g}",
+    }
 
 
 def _curves(run: RunFolder) -> dict[str, Any]:

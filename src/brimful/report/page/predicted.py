@@ -26,8 +26,6 @@ MAIN = (
 )
 """The scale has room for these; other values beyond it are drawn at its ends."""
 NOT_MEASURED = "-"
-VERDICTS = {True: ("inside", "good"), False: ("outside", "bad"), None: ("", "")}
-"""Whether a prediction came true -> what stands below its error, and the tone of both."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +42,33 @@ class Gauge:
 
 @dataclass(frozen=True)
 class PredictionRow:
-    """One row; `tone` is "good", "bad" or "" where no interval was stated or nothing measured."""
+    """One row.
+
+    Attributes:
+        word, tone: How large the error is, and the class of its colour; see `judgement`.
+        inside: Whether the measurement lies in the interval, in a word.
+        is_guess: Whether the interval is too wide for a prediction.
+    """
 
     name: str
     predicted: str
     interval: str
     measured: str
     error: str
-    inside: str
+    word: str
     tone: str
+    inside: str
+    is_guess: bool
     gauge: Gauge | None
 
 
 def predictions(run: RunFolder) -> tuple[list[PredictionRow], str]:
-    """Return every prediction of the plan, those that were measured first, and the end of their
-    gauges as text; "" where there is none to show.
+    """Return every prediction of the plan, those that were measured first, rough guesses behind
+    others, and the end of their gauges as text; "" where there is none to show.
     """
-    found = sorted(comparisons(run), key=lambda comparison: comparison.measured is None)
+    found = sorted(
+        comparisons(run), key=lambda each: (each.measured is None, each.judgement.is_guess)
+    )
     scale = _scale(found)
     rows = [_row(comparison, scale) for comparison in found]
     return rows, f"{scale:g}" if any(row.gauge for row in rows) else ""
@@ -77,16 +85,17 @@ def origin_table(run: RunFolder) -> Table | None:
 
 
 def _row(comparison: Comparison, scale: float) -> PredictionRow:
-    key, error = comparison.key, comparison.error
-    inside, tone = VERDICTS[comparison.came_true]
+    key, judgement = comparison.key, comparison.judgement
     return PredictionRow(
         comparison.name,
         _text(key, comparison.predicted),
         " to ".join(format_quantity(key, end) for end in comparison.interval or ()),
         _text(key, comparison.measured),
-        NOT_MEASURED if error is None else format_error(error, MINUS),
-        inside,
-        tone,
+        NOT_MEASURED if judgement.error is None else format_error(judgement.error, MINUS),
+        judgement.word,
+        judgement.tone,
+        judgement.inside,
+        judgement.is_guess,
         _gauge(comparison, scale),
     )
 

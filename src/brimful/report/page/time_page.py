@@ -2,10 +2,11 @@
 advice.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from brimful.base.units import format_duration
-from brimful.report.bars import Part, bar_drawing, parts, share_text
+from brimful.report.bars import Part, bar_drawing, parts, share_text, widths
 from brimful.report.drawing import Drawing
 from brimful.report.page.advice import Advice, advice
 from brimful.report.predictions import time_terms
@@ -24,11 +25,12 @@ PLACES = {name: place for place, name in enumerate(NAMES)}
 
 @dataclass(frozen=True)
 class TimeRow:
-    """One bar: predicted or measured."""
+    """One bar: predicted or measured; `width` is its share of the longest, as CSS."""
 
     name: str
     parts: tuple[Part, ...]
     total: str
+    width: str = "100%"
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,19 @@ class TimeView:
 def time_view(run: RunFolder) -> TimeView | None:
     """None where neither a plan nor a measurement says anything of time."""
     spent = time_spent(run)
-    rows = tuple(filter(None, (_planned_row(run), measured_row(spent))))
+    rows = on_one_scale([row for row in (_planned_row(run), measured_row(spent)) if row])
     step_terms = tuple(parts(time_terms(run), "step_time_s"))
     if not rows and not step_terms:
         return None
     bars = [(f"{row.name}\n{row.total}", row.parts) for row in rows]
     drawing = bar_drawing("time", "Where the time went", bars) if rows else None
     return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing)
+
+
+def on_one_scale(rows: Sequence[TimeRow]) -> tuple[TimeRow, ...]:
+    """Return the same bars with widths by which they can be compared."""
+    lengths = widths([row.parts for row in rows])
+    return tuple(replace(row, width=width) for row, width in zip(rows, lengths, strict=True))
 
 
 def _planned_row(run: RunFolder) -> TimeRow | None:
