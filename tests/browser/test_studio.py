@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from rich.console import Console
@@ -247,6 +249,67 @@ def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_i
     expect(page.locator("article.fit")).not_to_have_class(re.compile("stale"))
     page.get_by_label("Sequences a step").fill("many")
     expect(page.get_by_role("alert")).to_contain_text("whole number")
+
+
+WATCH = """() => {
+  window.seen = [];
+  const note = () => {
+    const title = document.querySelector("#fit-answer article:not(.stale) h2");
+    if (title && title.innerText !== window.seen.at(-1)) window.seen.push(title.innerText);
+  };
+  new MutationObserver(note).observe(document.body, {childList: true, subtree: true});
+}"""
+"""Notes every answer that the page shows as one to the controls as they are."""
+LONG = "meta-llama/Llama-3.1-70B"
+"""Not in the cache; many seconds of work."""
+
+
+def test_while_it_works_the_old_answer_is_grey_a_change_ends_it_and_others_do_not_wait(
+    studio: str, runs: Path, open_page: Open
+) -> None:
+    page, other = open_page(studio).page, open_page(studio).page
+    ask(page, runs)
+    page.evaluate(WATCH)
+
+    choose(page, "Model or recipe", LONG)
+    status, answer = page.locator("#fit-status"), page.locator("#fit-answer")
+    expect(status).to_contain_text(f"Working on {LONG} ...", timeout=ANSWER_MS)
+    expect(answer.locator("h2")).to_have_text(re.compile("^Last answer: LoRA of rank 16"))
+    expect(page.locator("#fit-recipe article")).to_have_class("stale")
+
+    ask(other, runs)  # of another session, meanwhile
+    expect(status).to_contain_text("Working on")
+
+    page.get_by_label("Rank", exact=True).fill("8")
+    expect(status).to_contain_text(f"Working on {LONG}, rank 8 ...", timeout=ANSWER_MS)
+    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
+    expect(answer.locator("article:not(.stale) h2")).to_contain_text(
+        "LoRA of rank 8", timeout=ANSWER_MS
+    )
+    expect(page.locator("#fit-recipe article")).not_to_have_class("stale")
+    assert not any(LONG in title for title in page.evaluate("window.seen"))
+
+
+def test_a_closed_page_ends_what_it_waited_for(studio: str, runs: Path, open_page: Open) -> None:
+    page = open_page(studio).page
+    ask(page, runs)
+    choose(page, "Model or recipe", LONG)
+    expect(page.locator("#fit-status")).to_contain_text("Working on", timeout=ANSWER_MS)
+    before = living()
+
+    page.close()
+
+    while before <= living():  # none of them ends by itself
+        time.sleep(0.1)
+
+
+def living() -> set[int]:
+    """Processes that were started from here and have not ended."""
+    return {
+        each.pid
+        for each in psutil.Process().children(recursive=True)
+        if each.is_running() and each.status() != psutil.STATUS_ZOMBIE
+    }
 
 
 def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(

@@ -60,7 +60,7 @@ def test_terms_are_stacked_and_end_where_the_peak_is_as_a_share_of_the_device() 
 
     assert first[0] == 0
     assert second[0] == first[1]
-    assert abs(sum(second) - 100 * (40 / 80) / 1.6) < 0.01
+    assert abs(sum(second) - 100 * (40 / 80)) < 0.01
 
 
 def test_what_fits_never_holds_more_than_the_device_has() -> None:
@@ -80,6 +80,36 @@ def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
     assert sum(pieces(shown, "Small")[-1]) <= 100
     assert "needs 2.5 x what it has" in shown
     assert shown.count("<em>") == 1
+
+
+@pytest.mark.parametrize(
+    ("peak_gib", "high_gib", "told"),
+    [
+        (70, 79, ""),
+        (70, 90, "may need more than it has"),
+        (81, 90, "needs more than it has"),
+        (100, 120, "needs 1.2 x what it has"),
+    ],
+)
+def test_a_bar_ends_at_what_the_device_has(peak_gib: int, high_gib: int, told: str) -> None:
+    peak = Prediction(peak_gib * GIB, 60 * GIB, high_gib * GIB, "traced")
+    terms = (("weights", (peak_gib - 10) * GIB), ("activations", 10 * GIB))
+    device = replace(LARGE, verdict="uncertain", peak_bytes=peak, terms=terms)
+    shown = fit_view(replace(FIT, devices=(device,)))
+
+    left, width = pieces(shown, "Large &lt;b&gt;")[-1]
+    assert left + width == pytest.approx(min(100, 100 * peak_gib / 80), abs=0.01)
+    assert re.findall("<em>(.*)</em>", shown) == [told] * bool(told)
+    for start, spread in re.findall(r'<u style="left: ([\d.]+)%; width: ([\d.]+)%', shown):
+        assert float(start) + float(spread) <= 100
+
+
+def test_a_cost_below_a_cent_has_no_interval_of_signs() -> None:
+    cheap = replace(LARGE, cost_usd=Prediction(0.002, 0.001, 0.004, ""))
+    near = replace(LARGE, cost_usd=Prediction(0.01, 0.001, 0.02, ""))
+
+    assert "to &lt; " not in fit_view(replace(FIT, devices=(cheap,)))
+    assert "&lt; &#36;0.01 to &#36;0.02" in fit_view(replace(FIT, devices=(near,)))
 
 
 def test_the_numbers_of_the_bars_stand_in_their_labels_and_in_the_table() -> None:
@@ -143,7 +173,9 @@ def test_texts_are_escaped_and_an_old_answer_is_marked() -> None:
 
     assert "on a &lt;model&gt;" in shown
     assert "<b>" not in shown.replace("<b>Small</b>", "").replace("<b>Large &lt;b&gt;</b>", "")
-    assert "the last question that could be answered" in shown
+    assert "Last answer: LoRA of rank 16" in shown
+    assert "not to the controls as they are now" in shown
+    assert "Last answer" not in fit_view(FIT)
     assert "1.00k parameters, of which 10 train." in shown
 
 

@@ -2,21 +2,25 @@
 last answer.
 """
 
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
 
 from brimful.base.errors import RequestError
+from brimful.studio.fit_request import FitRequest
+from brimful.studio.planners import Planners
 from brimful.studio.will_it_fit import (
     SETTLED_S,
     FitTab,
     FitTabState,
     LatestControls,
     number_of,
+    question_line,
     request_of,
 )
 
@@ -90,36 +94,97 @@ def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
 
 def test_the_last_of_quick_changes_is_answered_by_session() -> None:
     typing = LatestControls()
-    typing.note(request("a"), "1")
-    typing.note(request("a"), "12")
-    typing.note(request("b"), "other")
+    typing.note("a", ("1",))
+    typing.note("a", ("12",))
+    typing.note("b", ("other",))
     started_s = time.monotonic()
 
     assert typing.settled("a", ("1",)) == ("12",)
     assert time.monotonic() - started_s > SETTLED_S / 2
     assert typing.settled("nobody", ("own",)) == ("own",)
-    typing.forget(request("a"))
+    typing.forget("a")
     assert typing.settled("a", ("own",)) == ("own",)
 
 
-def test_a_problem_stands_beside_the_last_answer_and_the_same_question_is_not_answered_twice(
-    tmp_path: Path,
+@pytest.fixture(scope="module")
+def planners() -> Iterator[Planners]:
+    made = Planners()
+    yield made
+    made.close()
+
+
+def test_the_old_answer_is_grey_and_named_while_the_question_is_worked_on(
+    planners: Planners, tmp_path: Path
 ) -> None:
-    answers = FitTab(local_folders=False)
-    shown, told, recipe, answered = answers.first(request(), FitTabState(), *controls("", SMALL))
+    tab = FitTab(planners, local_folders=False)
+    reading, working, answered = tab.answer(request(), FitTabState(), *controls("", SMALL))
 
-    assert told == ""
-    assert "Tesla T4" in shown
-    assert "name: small" in recipe
-    assert answers.first(request(), answered, *controls("", SMALL)) == (gr.skip(),) * 4
-    assert answers.closer(answered) == (gr.skip(), gr.skip()), "it fits"
+    assert (reading.shown, reading.recipe.strip()) == ("", "")
+    assert "Working on the pasted text ..." in working.status
+    assert answered.problem == ""
+    assert "Tesla T4" in answered.shown
+    assert "stale" not in answered.shown + answered.recipe
+    assert "name: small" in answered.recipe
 
-    shown, told, recipe, after = answers.first(request(), answered, *controls("quikstart"))
-    assert "did you mean" in told
-    assert "stale" in shown
-    assert recipe == ""
-    assert after.fit == answered.fit
+    *old, refused = tab.answer(request(), answered.state, *controls("quikstart", rank="8"))
+    assert "Working on quikstart, rank 8 ..." in old[-1].status
+    for update in (*old, refused):
+        assert "Last answer: small" in update.shown
+        assert "stale" in update.shown
+        assert "stale" in update.recipe
+    assert "did you mean" in refused.problem
+    assert refused.state.fit == answered.state.fit
 
-    shown, told, _, _ = answers.first(request(), FitTabState(), *controls(str(tmp_path)))
-    assert shown == ""
-    assert "nothing is called" in told
+    *_, refused = tab.answer(request(), FitTabState(), *controls(str(tmp_path)))
+    assert refused.shown == ""
+    assert "nothing is called" in refused.problem
+
+
+def test_controls_set_back_bring_their_answer_back_at_once(planners: Planners) -> None:
+    tab = FitTab(planners, local_folders=False)
+    *_, answered = tab.answer(request(), FitTabState(), *controls("", SMALL))
+    *_, refused = tab.answer(request(), answered.state, *controls("quikstart"))
+
+    *_, again = tab.answer(request(), answered.state, *controls("", SMALL))
+    assert again == answered
+    *_, again = tab.answer(request(), refused.state, *controls("", SMALL))
+    assert again.shown == answered.shown
+    assert again.problem == ""
+
+
+@pytest.mark.parametrize("event", ["changed", "left"])
+def test_a_change_or_a_closed_page_ends_what_was_worked_on(planners: Planners, event: str) -> None:
+    tab = FitTab(planners, local_folders=False)
+    long = controls("meta-llama/Llama-3.1-70B")
+    updates = tab.answer(request(event), FitTabState(), *long)
+    assert "Working on meta-llama/Llama-3.1-70B" in [next(updates), next(updates)][-1].status
+    came: list[Any] = []
+    waits = threading.Thread(target=lambda: came.extend(updates))
+    waits.start()
+    while event not in planners._jobs:
+        pass
+    tab.changed(request("another"), *controls("quickstart"))
+    tab.changed(request(event), *long)
+    assert event in planners._jobs, "nothing has changed for this session"
+
+    if event == "changed":
+        tab.changed(request(event), *controls("quickstart"))
+    else:
+        tab.left(request(event))
+    waits.join()
+
+    assert came == []
+    assert event not in planners._jobs
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        (FitRequest("quickstart"), "quickstart"),
+        (FitRequest("a/b", "lora", rank=8, tokens=10**7), "a/b, lora, rank 8, tokens 10,000,000"),
+        (FitRequest('{"model_type": "llama"}'), "the pasted text"),
+        (FitRequest("", effective_batch=4), "no model, sequences a step 4"),
+    ],
+)
+def test_a_question_is_named_in_a_line(question: FitRequest, line: str) -> None:
+    assert question_line(question) == line

@@ -14,7 +14,8 @@ from brimful.base.errors import PlanError, RequestError
 from brimful.model import catalog
 from brimful.planning.specs import ModelFacts, facts_of_values, model_facts
 from brimful.planning.survey import Margin
-from brimful.recipe import Recipe, load, shipped_names, with_changes
+from brimful.recipe import OF_RECIPE, Recipe, load, shipped_names, with_changes
+from brimful.studio.hub import refuse_unless_known
 from brimful.studio.pasted import (
     LIMITS,
     PastedConfig,
@@ -112,10 +113,14 @@ def recipe_for(request: FitRequest, *, local_folders: bool = True) -> FitRecipe:
         return _recipe_for_config(request, config)
     if looks_like_recipe(text):
         recipe = pasted_recipe(text, local_folders=local_folders)
+        if isinstance(recipe.model, str) and not recipe.model.startswith(OF_RECIPE):
+            refuse_unless_known(recipe.model)
     elif text in shipped_names():
         recipe = load(text)
     else:
-        recipe = template(published_name(text, local_folders=local_folders), request.method)
+        name = published_name(text, local_folders=local_folders)
+        refuse_unless_known(name)
+        recipe = template(name, request.method)
     return _changed(request, recipe, [])
 
 

@@ -33,8 +33,6 @@ FORMS = {
     "billion_tokens_usd": format_money,
     "energy_wh": format_energy,
 }
-LEAST_SCALE, LARGEST_SCALE = 1.1, 1.6
-"""Of the bars, as shares of what a device has; what is longer is cut, and says by how much."""
 COLOURS = 10
 """Of the style sheet, from 1."""
 LEAST_TERM = 0.002
@@ -51,7 +49,6 @@ def fit_view(fit: Fit, *, stale: bool = False, looks_closely: bool = False) -> s
         stale: It belongs to an earlier request.
         looks_closely: What would make it fit is still looked for.
     """
-    scale = _scale(fit.devices)
     colours = _colours(fit.devices)
     is_length_known = any(device.total_time_s for device in fit.devices)
     return render(
@@ -60,12 +57,10 @@ def fit_view(fit: Fit, *, stale: bool = False, looks_closely: bool = False) -> s
         notes=fit.notes,
         stale=stale,
         looks_closely=looks_closely,
-        brim=_percent(1 / scale),
         counted=_counted(fit),
         legend=[{"name": name, "colour": colour} for name, colour in colours.items()],
         devices=[
-            _device(device, scale, colours, is_length_known=is_length_known)
-            for device in fit.devices
+            _device(device, colours, is_length_known=is_length_known) for device in fit.devices
         ],
         is_length_known=is_length_known,
         has_cost=any(device.cost_usd or device.billion_tokens_usd for device in fit.devices),
@@ -79,15 +74,6 @@ def _counted(fit: Fit) -> str:
     if fit.trainable != fit.parameters:
         line += f", of which {format_count(fit.trainable)} train"
     return f"{line}."
-
-
-def _scale(devices: Sequence[DeviceFit]) -> float:
-    """Return how many times the memory of its device a bar is wide."""
-    largest = max(
-        (peak.high / device.capacity_bytes for device in devices if (peak := _peak(device))),
-        default=1.0,
-    )
-    return min(max(largest * 1.03, LEAST_SCALE), LARGEST_SCALE)
 
 
 def _peak(device: DeviceFit) -> Prediction | None:
@@ -116,9 +102,7 @@ def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
     return {name: place % COLOURS + 1 for place, name in enumerate(shown)}
 
 
-def _device(
-    device: DeviceFit, scale: float, colours: dict[str, int], *, is_length_known: bool
-) -> dict[str, Any]:
+def _device(device: DeviceFit, colours: dict[str, int], *, is_length_known: bool) -> dict[str, Any]:
     """Return the values of one device for the template."""
     times = ["billion_tokens_s", "billion_tokens_usd"]
     if is_length_known:
@@ -143,24 +127,33 @@ def _device(
             {"value": batch, "interval": _largest(device)},
             *(_cell(name, getattr(device, name)) for name in ("step_time_s", *times)),
         ],
-        **_bar(device, scale, colours),
+        **_bar(device, colours),
     }
 
 
-def _bar(device: DeviceFit, scale: float, colours: dict[str, int]) -> dict[str, Any]:
-    """Return the stacked bar of a device with the interval of its peak."""
+def _bar(device: DeviceFit, colours: dict[str, int]) -> dict[str, Any]:
+    """Return the stacked bar of a device with the interval of its peak. A full bar is what the
+    device has; more is cut off and told in words.
+    """
     peak, capacity = _peak(device), device.capacity_bytes
     if peak is None:
-        return {"peak": "", "bar": [], "low": 0.0, "spread": LEAST_SPREAD, "beyond": ""}
-    ratio, width = peak.value / capacity, capacity * scale
-    low, high = _percent(peak.low / width), _percent(peak.high / width)
+        return {"peak": "", "bar": [], "low": 0.0, "spread": 0.0, "beyond": ""}
+    low, high = (min(100.0, _percent(end / capacity)) for end in (peak.low, peak.high))
     return {
         "peak": format_bytes(peak.value),
-        "bar": _pieces(device, width, colours),
-        "low": low,
-        "spread": max(high - low, LEAST_SPREAD),
-        "beyond": f"needs {ratio:.1f} x what it has" if ratio > scale else "",
+        "bar": _pieces(device, capacity, colours),
+        "low": min(low, 100 - LEAST_SPREAD),
+        "spread": 0.0 if peak.value > capacity else max(high - low, LEAST_SPREAD),
+        "beyond": _beyond(peak, capacity),
     }
+
+
+def _beyond(peak: Prediction, capacity: int) -> str:
+    """`needs 2.5 x what it has`; empty where even the upper end of the peak fits."""
+    needed, most = peak.value / capacity, peak.high / capacity
+    if needed > 1:
+        return f"needs {needed:.1f} x what it has" if needed >= 1.05 else "needs more than it has"
+    return "may need more than it has" if most > 1 else ""
 
 
 def _largest(device: DeviceFit) -> str:
@@ -212,8 +205,10 @@ def _cell(name: str, prediction: Prediction | None) -> dict[str, str]:
         return {"value": "-", "interval": ""}
     form = FORMS[name]
     low, high = form(prediction.low), form(prediction.high)
+    if low == high:  # both below a cent, say
+        return {"value": form(prediction.value), "interval": ""}
     number, _, unit = low.partition(" ")
-    if unit and high.endswith(f" {unit}"):
+    if unit and number != "<" and high.endswith(f" {unit}"):
         low = number
     return {"value": form(prediction.value), "interval": f"{low} to {high}"}
 

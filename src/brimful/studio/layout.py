@@ -16,10 +16,13 @@ from brimful.studio.html import style
 from brimful.studio.library import Library
 from brimful.studio.look import theme
 from brimful.studio.page import is_local as is_local_address
+from brimful.studio.planners import Planners
 
 TITLE = "brimful studio"
 WAITING_AT_MOST = 32
 """Requests in the queue; more are refused."""
+AT_ONCE_AT_MOST = 8
+"""Requests of one kind that are served at once; one session does not wait for another's."""
 OPEN = frozenset({"/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json"})
 OPEN_BELOW = (
     "/assets/",
@@ -66,10 +69,13 @@ class PathGuard:
             await self._app(scope, receive, send)
 
 
-def build(runs_folder: Path | None, *, is_local: bool = True) -> gr.Blocks:
+def build(
+    runs_folder: Path | None, planners: Planners | None = None, *, is_local: bool = True
+) -> gr.Blocks:
     """The page, not served yet.
 
     Args:
+        planners: What answers the first tab; None for processes of its own.
         runs_folder: Holds the runs to show and try; None: the first tab only.
         is_local: Only this machine sees the page, so it may name folders.
     """
@@ -78,24 +84,30 @@ def build(runs_folder: Path | None, *, is_local: bool = True) -> gr.Blocks:
         gr.HTML("<header><h1>brimful studio</h1></header>", elem_id="studio-head")
         with gr.Tabs():
             with gr.Tab("Will it fit?", id="fit"):
-                will_it_fit.build(page, local_folders=is_local)
+                will_it_fit.build(page, planners or Planners(), local_folders=is_local)
             if runs_folder is not None:
                 library = Library(runs_folder)
                 with gr.Tab("Runs", id="runs"):
                     runs.build(page, library)
                 with gr.Tab("Try it", id="try"):
                     chat.build(page, library)
-    page.queue(max_size=WAITING_AT_MOST, api_open=False)
+    page.queue(max_size=WAITING_AT_MOST, api_open=False, default_concurrency_limit=AT_ONCE_AT_MOST)
     return page
 
 
-def launch(host: str, port: int, runs_folder: Path | None) -> str:
+def launch(host: str, port: int, runs_folder: Path | None, planners: Planners) -> str:
     """Serve the page from a thread.
+
+    Args:
+        host: The address to listen on.
+        port: The port to listen on.
+        runs_folder: As in `build`.
+        planners: What answers the first tab.
 
     Returns:
         Its address.
     """
-    page = build(runs_folder, is_local=is_local_address(host))
+    page = build(runs_folder, planners, is_local=is_local_address(host))
     settings: dict[str, Any] = {
         "share": False,
         "inbrowser": False,

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -30,8 +31,11 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
     silence_gradio()
     # Brings Gradio, which must be silenced first.
     from brimful.studio.layout import launch  # noqa: PLC0415
+    from brimful.studio.planners import Planners  # noqa: PLC0415
 
-    address = launch(host, port, runs_folder)
+    planners = Planners()
+    threading.Thread(target=planners.warm_up, daemon=True).start()
+    address = launch(host, port, runs_folder, planners)
     print(f"studio: {address} (Ctrl-C ends it)", flush=True)
     if warning := warning_of(host, runs_folder):
         print(f"warning: {warning}", flush=True)
@@ -40,6 +44,7 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
             time.sleep(3600)
     except KeyboardInterrupt:
         print("studio: ended", flush=True)
+        planners.close()
         # Threads of the server and of the libraries are left as they are: ending them in the middle
         # of a model aborts the process.
         os._exit(0)

@@ -3,20 +3,22 @@
 import math
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
 from brimful.base.errors import RequestError
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
-from brimful.studio.fit import Fit, assess
+from brimful.studio.fit import Fit
 from brimful.studio.fit_request import METHODS, FitRequest, known_models
 from brimful.studio.fit_view import fit_view
 from brimful.studio.html import problem_of, render
 from brimful.studio.pasted import MOST_CHARACTERS
-from brimful.studio.templates import Method
+from brimful.studio.planners import Planners, Superseded
+from brimful.studio.templates import APPROACHES, Method
 
 Controls = tuple[Any, ...]
 
@@ -33,7 +35,7 @@ HINT = (
     " step is traced, layer by layer."
 )
 COPY = """() => {
-  const recipe = document.querySelector("#fit-recipe pre");
+  const recipe = document.querySelector("#fit-recipe article:not(.stale) pre");
   if (!recipe) return;
   getSelection().selectAllChildren(recipe);
   navigator.clipboard ? navigator.clipboard.writeText(recipe.textContent) : document.execCommand("copy");
@@ -102,9 +104,9 @@ class LatestControls:
     def __init__(self) -> None:
         self._latest: dict[str, tuple[float, Controls]] = {}
 
-    def note(self, request: gr.Request, *controls: Any) -> None:
+    def note(self, session: str, controls: Controls) -> None:
         """A control has changed."""
-        self._latest[str(request.session_hash)] = (time.monotonic(), controls)
+        self._latest[session] = (time.monotonic(), controls)
 
     def settled(self, session: str, controls: Controls) -> Controls:
         """Wait until the controls have not changed for a moment, and return them; those of the
@@ -116,9 +118,9 @@ class LatestControls:
             time.sleep(wait_s)
         return controls if found is None else found[1]
 
-    def forget(self, request: gr.Request) -> None:
+    def forget(self, session: str) -> None:
         """The session has ended."""
-        self._latest.pop(str(request.session_hash), None)
+        self._latest.pop(session, None)
 
 
 @dataclass(frozen=True)
@@ -126,101 +128,174 @@ class FitTabState:
     """The state of a session.
 
     Attributes:
-        controls: The last values that were assessed.
-        fit: What was shown last.
-        open_request: Its request if it does not surely fit, to look for remedies.
+        controls: The values that `fit` answers; empty where the last ones had no answer.
+        fit: The last answer.
     """
 
     controls: Controls = ()
     fit: Fit | None = None
-    open_request: FitRequest | None = None
+
+
+class FitUpdate(NamedTuple):
+    """New values of the tab's outputs."""
+
+    status: str
+    shown: str
+    problem: str
+    recipe: str
+    state: FitTabState
 
 
 class FitTab:
-    """The callbacks of the tab."""
+    """The callbacks of the tab.
 
-    def __init__(self, *, local_folders: bool) -> None:
-        self._local_folders, self.typing = local_folders, LatestControls()
+    Args:
+        planners: What answers.
+        local_folders: Whether a folder of this machine may be named.
+    """
 
-    def first(self, request: gr.Request, last: FitTabState, *values: Any) -> tuple[Any, ...]:
-        """Return (view, problem, recipe, state). With a problem the view is the last one, marked as
-        outdated.
+    def __init__(self, planners: Planners, *, local_folders: bool) -> None:
+        self._planners, self._local_folders = planners, local_folders
+        self._typing = LatestControls()
+        self._working: dict[str, Controls] = {}
+
+    def changed(self, request: gr.Request, *controls: Any) -> None:
+        """A control has changed: what the session waits for is given up."""
+        session = str(request.session_hash)
+        self._typing.note(session, controls)
+        if self._working.get(session) != controls:
+            self._planners.give_up(session)
+
+    def left(self, request: gr.Request) -> None:
+        """The page is closed: what it waits for is given up."""
+        session = str(request.session_hash)
+        self._typing.forget(session)
+        self._planners.give_up(session)
+
+    def answer(self, request: gr.Request, last: FitTabState, *values: Any) -> Iterator[FitUpdate]:
+        """Yield the last answer, marked as old, while the question is worked on; then the answer;
+        then the same with what would make it fit, if it does not.
         """
-        controls = self.typing.settled(str(request.session_hash), values)
-        if controls == last.controls:
-            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
+        session = str(request.session_hash)
+        yield _waiting(last, "Reading the controls ...")
+        controls = self._typing.settled(session, values)
+        if controls == last.controls and last.fit is not None:
+            yield _answered(last.fit, last.controls)
+            return
         try:
-            fit_request = request_of(*controls)
-            fit = assess(fit_request, local_folders=self._local_folders)
+            self._working[session] = controls
+            question = request_of(*controls)
+            yield _waiting(last, f"Working on {question_line(question)} ...")
+            fit = self._asked(session, question)
+            looks_closely = any(
+                device.verdict in {"uncertain", "does not fit"} for device in fit.devices
+            )
+            yield _answered(fit, controls, looks_closely=looks_closely)
+            if looks_closely:
+                yield _answered(self._with_remedies(session, question, fit), controls)
+        except Superseded:
+            return
         except Exception as error:
-            shown = fit_view(last.fit, stale=True) if last.fit else ""
-            return shown, problem_of(error), "", FitTabState(controls, last.fit)
-        is_open = any(device.verdict in {"uncertain", "does not fit"} for device in fit.devices)
-        return (
-            fit_view(fit, looks_closely=is_open),
-            "",
-            render("recipe.html.j2", text=fit.recipe_yaml),
-            FitTabState(controls, fit, fit_request if is_open else None),
+            yield _unanswered(last, error)
+        finally:
+            self._working.pop(session, None)
+
+    def _asked(self, session: str, question: FitRequest, **settings: Any) -> Fit:
+        return self._planners.answer(
+            session, question, local_folders=self._local_folders, **settings
         )
 
-    def closer(self, last: FitTabState) -> tuple[Any, ...]:
-        """Return the view with what would make it fit, and the state."""
-        if last.open_request is None:
-            return gr.skip(), gr.skip()
+    def _with_remedies(self, session: str, question: FitRequest, fit: Fit) -> Fit:
+        """Return the answer with what would make it fit; as it is if that cannot be found."""
         try:
-            fit: Fit | None = assess(
-                last.open_request, with_remedies=True, local_folders=self._local_folders
-            )
+            return self._asked(session, question, with_remedies=True)
+        except Superseded:
+            raise
         except Exception as error:
             problem_of(error)
-            fit = last.fit
-        return fit_view(fit) if fit else "", FitTabState(last.controls, fit)
+            return fit
 
 
-def build(page: gr.Blocks, *, local_folders: bool = True) -> None:
+def question_line(question: FitRequest) -> str:
+    """Return what a question asks about in a line: `quickstart, lora, rank 8`."""
+    model = question.model
+    if "\n" in model or model.startswith("{"):
+        model = "the pasted text"
+    changes = {
+        "rank": question.rank,
+        "length": question.sequence_length,
+        "sequences a step": question.effective_batch,
+        "tokens": question.tokens,
+    }
+    words = [model or "no model", *(name for name in APPROACHES if name == question.method)]
+    words += [f"{name} {value:,}" for name, value in changes.items() if value is not None]
+    return ", ".join(words)
+
+
+def _waiting(last: FitTabState, status: str) -> FitUpdate:
+    """Return the page while it works: the last answer is grey and named as such."""
+    shown = fit_view(last.fit, stale=True) if last.fit else ""
+    return FitUpdate(_status(status, busy=True), shown, "", _recipe(last.fit, stale=True), last)
+
+
+def _answered(fit: Fit, controls: Controls, *, looks_closely: bool = False) -> FitUpdate:
+    status = _status("Looking for what would make it fit ...", busy=True) if looks_closely else ""
+    return FitUpdate(
+        status or _status(HINT),
+        fit_view(fit, looks_closely=looks_closely),
+        "",
+        _recipe(fit),
+        FitTabState(controls, fit),
+    )
+
+
+def _unanswered(last: FitTabState, error: Exception) -> FitUpdate:
+    """Return the page with a problem; the last answer stays, grey and named as such."""
+    shown = fit_view(last.fit, stale=True) if last.fit else ""
+    state = FitTabState((), last.fit)
+    return FitUpdate(_status(HINT), shown, problem_of(error), _recipe(last.fit, stale=True), state)
+
+
+def _recipe(fit: Fit | None, *, stale: bool = False) -> str:
+    text = "" if fit is None else fit.recipe_yaml
+    return render("recipe.html.j2", text=text, stale=stale)
+
+
+def _status(text: str, *, busy: bool = False) -> str:
+    return render("status.html.j2", text=text, busy=busy)
+
+
+def build(page: gr.Blocks, planners: Planners, *, local_folders: bool = True) -> None:
     """Lay the tab out, inside a page that is being built.
 
     Args:
         page: The page.
+        planners: What answers.
         local_folders: Whether a folder of this machine may be named.
     """
-    answers, last = FitTab(local_folders=local_folders), gr.State(FitTabState())
+    tab, last = FitTab(planners, local_folders=local_folders), gr.State(FitTabState())
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=1, min_width=280):
             controls, wrong = _lay_out_controls(local_folders=local_folders)
         with gr.Column(scale=3, min_width=300):
-            status = gr.HTML(f'<p class="quiet">{HINT}</p>', elem_id="fit-status")
+            status = gr.HTML(_status(HINT), elem_id="fit-status")
             shown = gr.HTML(elem_id="fit-answer")
             recipe = gr.HTML(elem_id="fit-recipe")
             copy = gr.Button("Copy the recipe", elem_id="fit-copy")
     copy.click(None, js=COPY, api_visibility="private")
-    common: dict[str, Any] = {
-        "api_visibility": "private",
-        "concurrency_limit": 1,
-        "concurrency_id": "plan",
-        "trigger_mode": "always_last",
-    }
-    progress: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": status}
-    changes, inputs, outputs = (
-        [control.change for control in controls],
-        [last, *controls],
-        [shown, wrong, recipe, last],
-    )
+    hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+    changes = [control.change for control in controls]
+    gr.on(changes, tab.changed, controls, None, queue=False, trigger_mode="multiple", **hidden)
     gr.on(
-        changes,
-        answers.typing.note,
-        controls,
-        None,
-        queue=False,
-        trigger_mode="multiple",
-        show_progress="hidden",
-        api_visibility="private",
+        [page.load, *changes],
+        tab.answer,
+        [last, *controls],
+        [status, shown, wrong, recipe, last],
+        trigger_mode="always_last",
+        concurrency_limit=None,
+        **hidden,
     )
-    changed = gr.on(changes, answers.first, inputs, outputs, **progress, **common)
-    loaded = page.load(answers.first, inputs, outputs, **progress, **common)
-    for event in (changed, loaded):
-        event.then(answers.closer, last, [shown, last], show_progress="hidden", **common)
-    page.unload(answers.typing.forget)
+    page.unload(tab.left)
 
 
 def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
