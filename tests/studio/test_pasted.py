@@ -3,6 +3,7 @@ machine busy.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +142,15 @@ def test_long_texts_are_refused_and_short_names_are_no_recipes() -> None:
         True,
         True,
     ]
+
+
+def test_a_gguf_file_may_be_named_where_folders_may(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    with pytest.raises(RequestError, match="nothing is called"):
+        published_name(str(path), local_folders=True)
+    path.write_bytes(b"GGUF")
+
+    assert published_name(str(path), local_folders=True) == str(path)
+    with pytest.raises(RequestError, match="nothing is called"):
+        published_name(str(path), local_folders=False)
+    assert published_name("minilm-l6", local_folders=False) == "minilm-l6"

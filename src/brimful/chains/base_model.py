@@ -4,13 +4,22 @@ from pathlib import Path
 
 from brimful.data.tokens import Progress
 from brimful.kinds.run_data import run_data_class
+from brimful.model.catalog import needs_folder
+from brimful.model.obtained import Say, folder_of_model, origin_of
 from brimful.recipe import OF_RECIPE, Recipe, load
 
 
-def named_model(recipe: Recipe) -> str:
-    """Return the hub id or absolute folder that a recipe names; empty for a fresh model."""
+def named_model(recipe: Recipe, say: Say = lambda text: None) -> str:
+    """Return the hub id or absolute folder that a recipe names; empty for a fresh model. A GGUF
+    file, or a model in a package, is made a folder first, and `say` is told where it is from.
+    """
     if not isinstance(recipe.model, str):
         return ""
+    if needs_folder(recipe.model):
+        folder = folder_of_model(recipe.model, say)
+        if origin := origin_of(folder):
+            say(f"model: {origin.line()}")
+        return str(folder.resolve())
     return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
 
 

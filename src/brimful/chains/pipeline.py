@@ -111,7 +111,7 @@ def source_of(recipe: Recipe, console: Console) -> str:
     fresh model. A model that another recipe trains is trained first.
     """
     if not names_recipe(recipe):
-        return named_model(recipe)
+        return named_model(recipe, console_printer(console))
     with data_progress(console) as progress:
         first = recipe_of_base(recipe, progress)
     return str((train(first, console).folder / "model").resolve())

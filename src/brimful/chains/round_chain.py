@@ -27,6 +27,7 @@ from brimful.generation.load import recipe_of
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe, torch_device
 from brimful.mirror.folder import mirrored_folder
+from brimful.model.catalog import needs_folder
 from brimful.recipe import OF_RECIPE, DataRecipe, Recipe
 from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE
@@ -203,7 +204,7 @@ class RoundChain:
             author_id = source_fingerprint(str(student.folder / "model"))
             return author_id, partial(tuned_author, student.folder, device)
         source = str(rft.teacher)
-        if source.startswith(OF_RECIPE):
+        if source.startswith(OF_RECIPE) or needs_folder(source):
             named = self.recipe.model_copy(update={"model": source})
             source = pipeline.source_of(named, self.console)
         precision = "bf16" if here.abilities.bf16 else "fp16"

@@ -20,6 +20,7 @@ from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import BASE, AnyRunData
 from brimful.mirror.opening import Mirroring
+from brimful.model.obtained import origin_of
 from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
@@ -112,6 +113,8 @@ def _write_facts(
     facts = {**data.report, "fingerprints": dict(data.fingerprints)}
     if data.source:
         facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
+        if origin := origin_of(data.source):
+            facts["base"]["origin"] = origin.to_json()
     write_json_atomically(folder / "data.json", facts)
 
 

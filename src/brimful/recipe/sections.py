@@ -337,7 +337,8 @@ class Recipe(Section):
     training: TrainingRecipe
     model: Model = Field(
         description=(
-            "A section that describes a fresh model; or the hub id or folder of a published one; or"
+            "A section that describes a fresh model; or a published one: hub id, folder, FILE.gguf,"
+            " package:NAME==VERSION#FILE, or a short name such as smollm2-135m-instruct; or"
             " recipe:NAME, what that recipe trains."
         )
     )

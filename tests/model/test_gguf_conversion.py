@@ -1,0 +1,80 @@
+"""A GGUF file as a model folder: its weights exactly, its tokenizer, and what its types lost."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from brimful.base.errors import PlanError
+from brimful.model import gguf_conversion
+from brimful.model.gguf_file import read_gguf
+
+Write = Callable[..., Path]
+needs_gguf = pytest.mark.skipif(
+    importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
+)
+
+
+@needs_gguf
+def test_the_folder_holds_the_weights_of_the_file_exactly(
+    write_gguf: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from gguf import GGUFReader, dequantize
+
+    file = read_gguf(write_gguf())
+    share = gguf_conversion.convert(file, tmp_path / "made")
+
+    assert capfd.readouterr() == ("", ""), "no bars of other libraries"
+    assert not (tmp_path / "made" / "source").exists()
+    weights = AutoModelForCausalLM.from_pretrained(tmp_path / "made").state_dict()
+    stored = {
+        tensor.name: dequantize(tensor.data, tensor.tensor_type)
+        for tensor in GGUFReader(file.path).tensors
+    }
+    for ours, theirs in (
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.1.mlp.down_proj.weight", "blk.1.ffn_down.weight"),
+        ("model.layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight"),
+    ):
+        assert weights[ours].dtype == torch.float32
+        assert np.array_equal(weights[ours].numpy(), stored[theirs])
+    assert sum(tensor.numel() for name, tensor in weights.items() if name != "lm_head.weight") == (
+        file.parameters
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "made")
+    assert tokenizer.decode(tokenizer("the cat")["input_ids"]) == "the cat"
+    # The writer rounded normally distributed weights, of which the true rounding is known.
+    drawn = np.random.default_rng(0).normal(0, 0.05, (262, 32)).astype(np.float32)
+    true = np.sqrt(np.square(stored["token_embd.weight"] - drawn).mean() / np.square(drawn).mean())
+    assert share == pytest.approx(true, rel=0.1)
+
+
+@needs_gguf
+def test_a_file_that_lacks_weights_is_refused(
+    write_gguf: Write, tmp_path: Path, refuses: Any
+) -> None:
+    file = read_gguf(write_gguf(llama__block_count=3))
+    with refuses(PlanError, names=["model.layers.2"]):
+        gguf_conversion.convert(file, tmp_path / "made")
+
+
+@needs_gguf
+def test_a_file_whose_tokenizer_cannot_be_read_is_refused(
+    write_gguf: Write, tmp_path: Path
+) -> None:
+    file = read_gguf(write_gguf(tokenizer__ggml__model="unheard of"))
+    with pytest.raises(PlanError, match=r"cannot be turned into a model folder: .* Hugging Face"):
+        gguf_conversion.convert(file, tmp_path / "made")
+
+
+def test_the_package_that_reads_it_is_an_extra_that_is_asked_for(
+    write_gguf: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_conversion, "find_spec", lambda name: None)
+    with pytest.raises(PlanError, match=r"pip install 'brimful\[gguf\]'"):
+        gguf_conversion.convert(read_gguf(write_gguf()), tmp_path / "made")
