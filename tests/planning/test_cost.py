@@ -11,7 +11,6 @@ from brimful.hardware import catalog
 from brimful.hardware.catalog import Price
 from brimful.hardware.device import Device
 from brimful.planning.cost import (
-    CHECKPOINT_AFTER_S,
     CHECKPOINT_BYTES_PER_S,
     HASH_BYTES_PER_S,
     PARTS,
@@ -21,12 +20,11 @@ from brimful.planning.cost import (
     checkpoint_seconds,
     conditions_of,
     costed,
-    evaluate_every,
-    evaluations,
     total_time,
     whole_run,
 )
 from brimful.planning.plan import Plan, Prediction
+from brimful.planning.spacing import CHECKPOINT_AFTER_S
 from brimful.recipe import Recipe
 from brimful.training import session
 
@@ -129,28 +127,13 @@ def test_a_recipe_can_bound_the_validation_sequences(
 def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(
     tiny: Callable[..., Recipe], plan: Plan
 ) -> None:
-    assert (evaluate_every, CHECKPOINT_AFTER_S) == (
-        session.evaluate_every,
-        session.CHECKPOINT_AFTER_S,
-    )
+    assert CHECKPOINT_AFTER_S == session.CHECKPOINT_AFTER_S
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
 
     assert automatic["evaluation_time_s"].basis.startswith("10 x 40 ")
     assert automatic["checkpoint_time_s"].basis.startswith(
         "18 of 300 MB"
     )  # 10 beside evaluations, one a minute in 500 s
-
-
-@pytest.mark.parametrize(
-    ("every", "steps", "interval", "count"),
-    [("auto", 1000, 100, 10), ("auto", 19, 1, 19), ("auto", 25, 2, 13), (6, 13, 6, 3)],
-)
-def test_a_run_is_evaluated_at_every_interval_and_at_its_end(
-    tiny: Callable[..., Recipe], every: object, steps: int, interval: int, count: int
-) -> None:
-    recipe = tiny(f"evaluation={{every: {every}}}")
-
-    assert (evaluate_every(recipe, steps), evaluations(recipe, steps)) == (interval, count)
 
 
 def test_a_share_that_is_known_errs_less_than_a_guessed_one(recipe: Recipe, plan: Plan) -> None:
@@ -234,3 +217,42 @@ def test_a_plan_is_costed_again_without_traces_of_the_last_time(recipe: Recipe, 
     assert {"step_time_s", "peak_memory_bytes", "total_time_s", "cost_usd"} <= once.predicted.keys()
     assert costed(recipe, once, KNOWN) == once
     assert "cost_usd" not in costed(recipe, once, dataclasses.replace(KNOWN, price=None)).predicted
+
+
+def test_evaluations_that_would_cost_too_much_are_fewer_in_the_plan_and_in_its_prediction(
+    tiny: Callable[..., Recipe], plan: Plan, snapshot: SnapshotAssertion
+) -> None:
+    """Of 40 validation sequences, an evaluation takes as long as 1.7 of the 12 steps."""
+    recipe = tiny("evaluation.every=auto")
+    made = costed(recipe, plan, KNOWN)
+
+    assert made.evaluate_every == 12
+    assert made.predicted["evaluation_time_s"].basis.startswith("1 x ")
+    assert made.predicted["checkpoint_time_s"].basis.startswith("1 of ")
+    assert [choice.name for choice in made.choices].count("evaluation") == 1
+    assert made.choices[-1].reason == snapshot
+    assert costed(recipe, made, KNOWN) == made
+
+
+def test_an_interval_is_not_settled_before_the_data_are_read(
+    tiny: Callable[..., Recipe], plan: Plan
+) -> None:
+    unread = costed(tiny("evaluation.every=auto"), plan, Conditions())
+
+    assert unread.evaluate_every is None
+    assert unread.choices[-1].reason.endswith("settled when the data are read")
+
+
+def test_a_run_that_goes_on_keeps_its_interval(tiny: Callable[..., Recipe], plan: Plan) -> None:
+    recipe = tiny("evaluation.every=auto")
+
+    assert costed(recipe, plan, KNOWN, evaluate_every=2).evaluate_every == 2
+    assert costed(tiny("evaluation.every=3"), plan, KNOWN, evaluate_every=2).evaluate_every == 3
+
+
+def test_without_a_step_time_evaluations_have_the_usual_interval(
+    tiny: Callable[..., Recipe], plan: Plan
+) -> None:
+    unknown = dataclasses.replace(plan, predicted={})
+
+    assert costed(tiny("evaluation.every=auto"), unknown, KNOWN).evaluate_every == 1

@@ -623,3 +623,37 @@ def test_a_run_whose_batches_come_late_measures_what_more_threads_would_have_mad
     assert [record["kind"] for record in read_journal(folder / "monitor.jsonl")][
         -1
     ] == "monitor_end"
+
+
+@pytest.mark.parametrize("change", [(), ("plan.loss_chunk=16",)], ids=["same", "planned-anew"])
+@pytest.mark.parametrize(
+    ("stored", "evaluated"), [(5, [5, 10, 12]), (None, list(range(1, 13)))], ids=["new", "old"]
+)
+def test_a_run_that_goes_on_evaluates_as_often_as_its_plan_says(
+    tiny: Tiny,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: int | None,
+    evaluated: list[int],
+    change: tuple[str, ...],
+) -> None:
+    """A plan of an earlier version does not say it: then there are about ten evaluations."""
+    recipe = tiny("evaluation.every=auto")
+    _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=1)
+    path = pipeline.folder_of(recipe) / "plan.json"
+    plan = read_json(path)
+    assert plan.pop("evaluate_every") in range(1, 13)
+    path.write_text(json.dumps(plan if stored is None else {**plan, "evaluate_every": stored}))
+
+    folder = _train(tiny("evaluation.every=auto", *change))
+
+    assert [each["step"] for each in _measurements(folder) if "best" in each] == evaluated
+
+
+def test_the_interval_changes_when_the_recipe_asks_for_another(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at(tiny("evaluation.every=auto"), monkeypatch, signal.SIGINT, step=1)
+
+    folder = _train(tiny("evaluation.every=4"))
+
+    assert [each["step"] for each in _measurements(folder) if "best" in each] == [4, 8, 12]

@@ -12,10 +12,11 @@ from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
 from brimful.planning.budget import sessions
-from brimful.planning.cost import checkpoint_seconds, costed
+from brimful.planning.cost import checkpoint_seconds, costed, respaced
 from brimful.planning.derive import derive
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
+from brimful.planning.spacing import usual_interval
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
 from brimful.report.plan.budgets import session_lines
@@ -27,6 +28,10 @@ _DECIDES_PLAN = ("plan.", "batch.", "training.", "optimizer.clip_norm")
 """Fields that may change between sessions and on which the plan depends; of data and model none
 may.
 """
+
+
+_DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "batch.")
+"""Fields on which the interval between evaluations depends."""
 
 
 def pinned_plan(recipe: Recipe, device: Device, plan_file: Path | None) -> Plan | None:
@@ -70,8 +75,14 @@ def _settled(
     stored: Plan | None,
     pinned: Plan | None,
 ) -> Plan:
+    known = replace(
+        conditions(device),
+        train_sequences=data.train_rows,
+        validation_sequences=data.validation_rows,
+    )
+    keep = None if stored is None else _kept_interval(stored, admission)
     if pinned is not None and data.planned is data.recipe:
-        return pinned
+        return respaced(data.recipe, pinned, known, evaluate_every=keep)
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
     facts = facts_of(
         device,
@@ -81,14 +92,20 @@ def _settled(
     )
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)
-    known = replace(
-        conditions(device),
-        train_sequences=data.train_rows,
-        validation_sequences=data.validation_rows,
-    )
     if pinned is not None or stored is None or _is_outdated(stored, derived, device, admission):
-        return costed(recipe, derived, known)
-    return costed(recipe, stored, known) if admission.changed else stored
+        return costed(recipe, derived, known, evaluate_every=keep)
+    return costed(recipe, stored, known, evaluate_every=keep) if admission.changed else stored
+
+
+def _kept_interval(stored: Plan, admission: Admission) -> int | None:
+    """Return the steps between evaluations of the run that goes on, so that its best model and
+    early stopping are judged as before; None where the recipe now asks for something else.
+    """
+    if any(change.startswith(_DECIDES_INTERVAL) for change in admission.changed):
+        return None
+    if stored.evaluate_every is not None or stored.total_steps is None:
+        return stored.evaluate_every
+    return usual_interval(stored.total_steps)
 
 
 def _is_outdated(stored: Plan, derived: Plan, device: Device, admission: Admission) -> bool:

@@ -11,15 +11,16 @@ from brimful.hardware import catalog
 from brimful.hardware.catalog import Price
 from brimful.planning.choices import COMPILE_SECONDS
 from brimful.planning.plan import Plan, Prediction
+from brimful.planning.spacing import (
+    Durations,
+    evaluations,
+    interval,
+    saves_between,
+    spaced,
+    with_spacing,
+)
 from brimful.recipe import Recipe
 
-EVALUATIONS_PER_RUN = 10
-"""Approximate number of evaluations with `evaluation.every: auto`; see `evaluate_every`."""
-CHECKPOINT_AFTER_S = 60.0
-MOST_CHECKPOINT_SHARE = 1 / 20
-"""`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this
-share of the time for writing them.
-"""
 CHECKPOINT_BYTES_PER_S = (60e6, 200e6, 1e9)
 """Low, expected and high rate at which a checkpoint is copied, written, hashed, synced and read
 back. Measured 157 to 240 MB/s (2 cores, checkpoints of 20 to 300 MB, 2026-11-21); the rest is
@@ -115,10 +116,30 @@ def _price_of(device_name: str, prices: Mapping[str, float]) -> Price | None:
     return catalog.price_of(device_name) if catalog.find(device_name) else None
 
 
-def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
-    """Return the plan with the predictions of `whole_run`."""
+def costed(
+    recipe: Recipe, plan: Plan, conditions: Conditions, *, evaluate_every: int | None = None
+) -> Plan:
+    """Return the plan with the interval between evaluations and the predictions of `whole_run`.
+
+    Args:
+        recipe: What the plan is for.
+        plan: With step_time_s among its predictions.
+        conditions: What else is known.
+        evaluate_every: The interval of the run that goes on, to be kept.
+    """
+    plan = respaced(recipe, plan, conditions, evaluate_every=evaluate_every)
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
+
+
+def respaced(
+    recipe: Recipe, plan: Plan, conditions: Conditions, *, evaluate_every: int | None = None
+) -> Plan:
+    """Return the plan with the interval between evaluations, as `costed`; predictions stay."""
+    steps = plan.total_steps
+    times = None if steps is None else durations(recipe, plan, conditions, steps)
+    settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
+    return with_spacing(recipe, plan, times, settled=settled, keep=evaluate_every)
 
 
 def whole_run(
@@ -151,10 +172,12 @@ def whole_run(
             predicted["billion_tokens_usd"] = cost(billion, conditions.price)
         return predicted
     training = _times(step_time, steps, f"{steps:,} steps")
+    each, sequences = _evaluation(recipe, plan, conditions, step_time, steps)
+    count = evaluations(_interval(recipe, plan, conditions, steps), steps)
     predicted = {
         "training_time_s": training,
-        "evaluation_time_s": _evaluation(recipe, plan, conditions, step_time, steps),
-        "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps),
+        "evaluation_time_s": _times(each, count, f"{count:,} x {sequences}"),
+        "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps, count),
         "start_time_s": _start(plan),
     }
     total = total_time(predicted)
@@ -166,15 +189,26 @@ def whole_run(
     return predicted
 
 
-def evaluate_every(recipe: Recipe, steps: int) -> int:
-    """Return the number of optimizer steps between two evaluations."""
-    every = recipe.evaluation.every
-    return max(1, steps // EVALUATIONS_PER_RUN) if every == "auto" else every
+def durations(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) -> Durations | None:
+    """Return what the parts of a run are expected to take; None where the step time is unknown."""
+    step_time = plan.predicted.get("step_time_s")
+    if step_time is None:
+        return None
+    each, _ = _evaluation(recipe, plan, conditions, step_time, steps)
+    return Durations(
+        training_s=step_time.value * steps,
+        start_s=_start(plan).value,
+        evaluation_s=each.value,
+        checkpoint_s=checkpoint_seconds(recipe, plan, conditions).value,
+    )
 
 
-def evaluations(recipe: Recipe, steps: int) -> int:
-    """Return the number of evaluations of a run, the one at its end included."""
-    return math.ceil(steps / evaluate_every(recipe, steps))
+def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) -> int:
+    """Return the steps between evaluations: the plan's, or what another number of steps gets."""
+    if plan.evaluate_every is not None and steps == plan.total_steps:
+        return plan.evaluate_every
+    times = durations(recipe, plan, conditions, steps)
+    return interval(recipe, plan, steps) if times is None else spaced(recipe, steps, times).every
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
@@ -260,19 +294,21 @@ def _start(plan: Plan) -> Prediction:
 
 def _evaluation(
     recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
-) -> Prediction:
-    count = evaluations(recipe, steps)
+) -> tuple[Prediction, str]:
+    """Return the time of one evaluation, and in words what it scores."""
     sequences, note = _validation_sequences(recipe, conditions, steps)
     share, spread, batch = plan.evaluation_share, SHARE_SPREAD, recipe.effective_batch
     if not share:
         share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
         spread = FORWARD_SPREAD
-    return Prediction(
-        count * sequences.value / batch * share * step_time.value,
-        count * sequences.low / batch * share / spread * step_time.low,
-        count * sequences.high / batch * share * spread * step_time.high,
-        f"{count:,} x {round(sequences.value):,} validation sequences{note}",
+    what = f"{round(sequences.value):,} validation sequences{note}"
+    time = Prediction(
+        sequences.value / batch * share * step_time.value,
+        sequences.low / batch * share / spread * step_time.low,
+        sequences.high / batch * share * spread * step_time.high,
+        what,
     )
+    return time, what
 
 
 def _validation_sequences(
@@ -291,18 +327,18 @@ def _validation_sequences(
 
 
 def _checkpoints(
-    recipe: Recipe, plan: Plan, conditions: Conditions, training: Prediction, steps: int
+    recipe: Recipe,
+    plan: Plan,
+    conditions: Conditions,
+    training: Prediction,
+    steps: int,
+    evaluated: int,
 ) -> Prediction:
+    """Return the time of all checkpoints; there is one beside each of the evaluations."""
     each = checkpoint_seconds(recipe, plan, conditions)
 
     def count(training_s: float) -> int:
-        every = recipe.checkpoint.every
-        if every == "auto":
-            interval_s = max(CHECKPOINT_AFTER_S, each.value / MOST_CHECKPOINT_SHARE)
-            by_interval = int(training_s // interval_s)
-        else:
-            by_interval = steps // every
-        return min(steps, evaluations(recipe, steps) + by_interval)
+        return min(steps, evaluated + saves_between(recipe, steps, training_s, each.value))
 
     number = count(training.value)
     low, high = each.low * count(training.low), each.high * count(training.high)

@@ -55,6 +55,8 @@ class Plan:
         memory_terms: Bytes by term; they add up to the predicted peak.
         time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where
             no time is predicted.
+        evaluate_every: Optimizer steps between evaluations; None where that is not settled before
+            the data are read, and in plans of earlier versions.
         evaluation_share: Time of scoring a sequence over time of training on it; None where no time
             is predicted.
         correction: What predicted times were multiplied by because of earlier runs.
@@ -80,6 +82,7 @@ class Plan:
     predicted: Mapping[str, Prediction]
     memory_terms: Mapping[str, int]
     time_terms: Mapping[str, float] = field(default_factory=dict)
+    evaluate_every: int | None = None
     evaluation_share: float | None = None
     correction: float = 1.0
     rates_basis: str = ""

@@ -236,7 +236,11 @@ class EvaluationRecipe(Section):
     """When the model is scored during training, each time on the whole validation split."""
 
     every: PositiveInt | Auto = Field(
-        "auto", description="Optimizer steps between evaluations; auto: ten over the run."
+        "auto",
+        description=(
+            "Optimizer steps between evaluations; auto: ten over the run, or fewer if evaluations"
+            " and checkpoints would take more than a tenth of its time."
+        ),
     )
     max_sequences: PositiveInt | None = Field(
         None,

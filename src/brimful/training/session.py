@@ -23,14 +23,9 @@ from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import step_hooks_of
-from brimful.planning.cost import (
-    CHECKPOINT_AFTER_S,
-    MOST_CHECKPOINT_SHARE,
-    Conditions,
-    checkpoint_seconds,
-    evaluate_every,
-)
+from brimful.planning.cost import Conditions, checkpoint_seconds
 from brimful.planning.plan import Plan
+from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
 from brimful.runs.files import JOURNAL_FILE
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
@@ -196,7 +191,7 @@ class TrainingSession:
             sequences=setup.sequences,
             micro_batches=self.sizes.micro_batches,
             total_steps=setup.total_steps,
-            evaluate_every=evaluate_every(recipe, setup.total_steps),
+            evaluate_every=interval(recipe, plan, setup.total_steps),
             meter=self.meter,
             evaluate=self._evaluate,
             save=self.save,
