@@ -5,6 +5,7 @@ import os
 import signal
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,19 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, plans, scoring, training_session
+from brimful.chains import pipeline, plans, run_plan, scoring, study, training_session
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.generation.load import load_run, load_untuned
-from brimful.kinds import run_data
+from brimful.generation.sampler import SamplingSettings
+from brimful.generation.samples import draw_samples
+from brimful.kinds import examples, run_data
 from brimful.kinds.run_data import gather
 from brimful.planning.pinned import save_plan
+from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
+from brimful.report.base_to_tuned import base_to_tuned
+from brimful.runs import read_run
+from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences, load
 
@@ -398,3 +405,167 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
                 Console(file=StringIO()),
                 request=EvaluationRequest(wrong, samples=3),
             )
+
+
+def _base_records(folder: Path) -> list[dict[str, Any]]:
+    return [record for record in read_journal(folder / "metrics.jsonl") if record["kind"] == "base"]
+
+
+def _weights(folder: Path) -> bytes:
+    return (folder / "model" / "adapter_model.safetensors").read_bytes()
+
+
+def test_scoring_the_base_does_not_change_what_is_learned(tuning: Tuning) -> None:
+    """Not even with dropout, whose random numbers come from the same generator."""
+    options = ("adapter.dropout=0.3", "checkpoint.every=2")
+    never = _train(tuning("run.name=never", "evaluation.base=never", *options))
+    always = _train(tuning("run.name=always", "evaluation.base=always", *options))
+
+    assert differences(_final(always), _final(never)) == []
+    assert _weights(always) == _weights(never)
+    assert _validation_losses(always) == _validation_losses(never)
+    assert not _base_records(never)
+    assert not (never / "side_by_side.jsonl").exists()
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_the_loss_before_the_first_step_is_the_published_models(
+    tuning: Tuning, manner: str
+) -> None:
+    told = StringIO()
+    recipe = tuning("evaluation.base=always", "plan.precision=fp32", *MANNERS[manner])
+    folder = pipeline.train(recipe, Console(file=told, width=80)).folder
+    (record,) = _base_records(folder)
+    untuned = scoring.evaluate(folder, Console(file=StringIO()), untuned=True)["validation"]
+
+    assert (record["step"], record["model"], record["share"]) == (0, "base", 1.0)
+    assert record["loss"] == pytest.approx(untuned["loss"], rel=2e-3)
+    pairs = read_side_by_side(folder)
+    assert pairs[0].prompt == "Say red twice."
+    assert len(pairs) == 3
+    assert pairs[1].reference
+    with_base = load_untuned(folder, CPU)
+    greedy = SamplingSettings(temperature=0.0, top_k=None, top_p=1.0)
+    for loaded, answer in (
+        (with_base, pairs[0].base),
+        (load_run(folder, CPU, torch.float32), pairs[0].tuned),
+    ):
+        (sample,) = draw_samples(
+            loaded, "Say red twice.", greedy, max_new_tokens=8, count=1, seed=0
+        )
+        assert sample.completion == answer
+    last = told.getvalue().rstrip().splitlines()[-5:]
+    assert last[0].startswith("before tuning (base)")
+    assert f"{record['loss']:.3f} -> {min(_validation_losses(folder)):.3f}" in last[1]
+    assert all(len(line) <= 80 for line in last)
+
+
+def test_a_base_scored_on_few_sequences_is_compared_on_the_same_ones(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = run_plan.settle_plan
+
+    def few(*arguments: Any) -> Any:
+        plan, notes = real(*arguments)
+        return replace(plan, base=BaseScoring(0.5)), notes
+
+    monkeypatch.setattr(pipeline, "settle_plan", few)
+    folder = _train(tuning("training.steps=24", "evaluation.every=8"))
+    base, tuned = _base_records(folder)
+    count = gather(tuning(), str(tuning().model)).validation_count
+
+    assert [each["model"] for each in (base, tuned)] == ["base", "tuned"]
+    assert base["tokens"] == tuned["tokens"]
+    assert tuned["loss"] < base["loss"] - 0.3
+    assert count > 2
+    found = base_to_tuned(read_run(folder))
+    assert found is not None
+    (loss,) = found.scores
+    assert (loss.before.value, loss.after.value) == (base["loss"], tuned["loss"])
+    assert loss.about == "50% of the validation sequences"
+
+
+def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
+    """Train in a child, which is killed at the given use of a function."""
+    child = os.fork()
+    if child == 0:
+        real, calls = getattr(target, name), []
+
+        def act(*args: Any, **kwargs: Any) -> Any:
+            calls.append(1)
+            if len(calls) == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        setattr(target, name, act)
+        try:
+            _train(recipe)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "call", "scored_again"),
+    [
+        pytest.param(examples, "score_examples", 1, True, id="in the base's evaluation"),
+        pytest.param(loop, "guarded_update", 2, False, id="after it, before a checkpoint"),
+        pytest.param(loop, "guarded_update", 6, False, id="after a checkpoint"),
+        pytest.param(examples, "write_side_by_side", 1, False, id="before the samples"),
+    ],
+)
+def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_one(
+    tuning: Tuning, target: object, name: str, call: int, scored_again: bool
+) -> None:
+    options = ["checkpoint.every=4", "evaluation.base=always", "adapter.dropout=0.3"]
+    undisturbed = _train(tuning("run.name=undisturbed", *options))
+    recipe = tuning("run.name=killed", *options)
+    _killed_at(recipe, target, name, call)
+    before = _base_records(pipeline.folder_of(recipe))
+    assert (not before) is scored_again
+
+    folder = _train(recipe)
+
+    assert differences(_final(folder), _final(undisturbed)) == []
+    assert _weights(folder) == _weights(undisturbed)
+    (record,) = _base_records(folder)
+    if before:
+        assert record == before[0], "it was scored again"
+    assert record["loss"] == _base_records(undisturbed)[0]["loss"]
+    pairs, expected = read_side_by_side(folder), read_side_by_side(undisturbed)
+    assert [replace(each, seconds=None) for each in pairs] == [
+        replace(each, seconds=None) for each in expected
+    ]
+
+
+def test_the_tasks_of_base_and_tuned_model_stand_beside_each_other_and_are_scored_once(
+    tuning: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tuning(
+        "evaluation.tasks=[code-syntax]", "evaluation.max_examples=4", "evaluation.base=always"
+    )
+    told = StringIO()
+    report = pipeline.run(recipe, Console(file=told, width=80))
+    folder = report.parent
+
+    found = base_to_tuned(read_run(folder))
+    assert found is not None
+    names = [each.name for each in found.scores]
+    assert names == ["held-out loss", "code-syntax: syntax"]
+    assert all(each.before.interval and each.after.interval for each in found.scores[1:])
+    last = told.getvalue().rstrip().splitlines()[-6:]
+    assert last[0].startswith("before tuning (base) -> after:")
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "evaluate_into", None)
+        pipeline.run(recipe, Console(file=StringIO()))
+
+
+def test_a_study_scores_its_base_once_for_all_members(tuning: Tuning) -> None:
+    recipe = tuning("study={variants: {a: [], b: [adapter.rank=2]}}")
+    folder = study.run_study(recipe, Console(file=StringIO())).parent
+
+    for name in ("a", "b"):
+        assert not _base_records(folder / name)
+        found = base_to_tuned(read_run(folder / name))
+        assert found is not None
+        assert [each.name for each in found.scores] == ["held-out loss"]

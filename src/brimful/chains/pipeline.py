@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from brimful.base.console import console_printer
+from brimful.base.console import Say, console_printer
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
@@ -16,15 +16,17 @@ from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, remember_run
 from brimful.chains.run_plan import pinned_plan, session_notes, settle_plan
 from brimful.chains.score_files import discard_scores, is_scored
-from brimful.chains.scoring import evaluate, evaluate_rest
+from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
 from brimful.recipe import Recipe
+from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
 from brimful.report.page.html import write_report
 from brimful.report.text import evaluation_lines
+from brimful.runs import read_run
 from brimful.training.admission import admit, claim, write_status
 from brimful.training.memory_errors import give_back_memory
 
@@ -54,12 +56,14 @@ def run(
     say = console_printer(console)
     if not is_scored(folder_of(recipe), recipe):
         refuse_unreadable_tasks(recipe)
-    trained = train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
+    trained = _train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
     if trained.trained_now:
         say("\n".join(evaluation_lines(evaluate(trained.folder, console))))
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
+    evaluate_base(trained.folder, console)
     report = write_report(trained.folder)
+    _say_what_tuning_changed(trained.folder, say)
     catch_up(recipe, trained.folder, say)
     return report
 
@@ -75,6 +79,25 @@ def train(
     """Train a recipe, or continue its unfinished run, by the saved plan if one is given; at the
     end the model is exported and used once.
     """
+    trained = _train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
+    if trained.trained_now:
+        _say_what_tuning_changed(trained.folder, console_printer(console))
+    return trained
+
+
+def _say_what_tuning_changed(folder: Path, say: Say) -> None:
+    if lines := base_lines(read_run(folder)):
+        say("\n".join(lines))
+
+
+def _train(
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool,
+    accept: Sequence[str],
+    plan_file: Path | None,
+) -> Run:
     say = console_printer(console)
     mirror = open_mirror(recipe, folder_of(recipe), say, fresh=fresh, accept=accept)
     admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)

@@ -32,6 +32,7 @@ may.
 
 _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "batch.")
 """Fields on which the interval between evaluations depends."""
+_BASE_KEY = "evaluation.base"
 
 
 def pinned_plan(recipe: Recipe, device: Device, plan_file: Path | None) -> Plan | None:
@@ -80,9 +81,10 @@ def _settled(
         train_sequences=data.train_rows,
         validation_sequences=data.validation_rows,
     )
-    keep = None if stored is None else _kept_interval(stored, admission)
+    every = None if stored is None else _kept_interval(stored, admission)
+    base = None if stored is None or _BASE_KEY in _changed_keys(admission) else stored.base
     if pinned is not None and data.planned is data.recipe:
-        return respaced(data.recipe, pinned, known, evaluate_every=keep)
+        return respaced(data.recipe, pinned, known, evaluate_every=every, base=base)
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
     facts = facts_of(
         device,
@@ -93,15 +95,22 @@ def _settled(
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)
     if pinned is not None or stored is None or _is_outdated(stored, derived, device, admission):
-        return costed(recipe, derived, known, evaluate_every=keep)
-    return costed(recipe, stored, known, evaluate_every=keep) if admission.changed else stored
+        return costed(recipe, derived, known, evaluate_every=every, base=base)
+    if not admission.changed:
+        return stored
+    return costed(recipe, stored, known, evaluate_every=every, base=base)
+
+
+def _changed_keys(admission: Admission) -> list[str]:
+    """Return the keys of the recipe that change with this session."""
+    return [change.partition(":")[0] for change in admission.changed]
 
 
 def _kept_interval(stored: Plan, admission: Admission) -> int | None:
     """Return the steps between evaluations of the run that goes on, so that its best model and
     early stopping are judged as before; None where the recipe now asks for something else.
     """
-    if any(change.startswith(_DECIDES_INTERVAL) for change in admission.changed):
+    if any(key.startswith(_DECIDES_INTERVAL) for key in _changed_keys(admission)):
         return None
     if stored.evaluate_every is not None or stored.total_steps is None:
         return stored.evaluate_every

@@ -7,15 +7,17 @@ from typing import Any
 
 from rich.console import Console
 
+from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.chains.finished import finished_run
 from brimful.chains.score_files import SCORES_FILE, add_scores, describe_untuned, missing_tasks
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest, score_tasks
 from brimful.generation.load import recipe_of
-from brimful.kinds.run_data import AnyRunData, run_data_class
+from brimful.kinds.run_data import AnyRunData, plan_of, run_data_class
 from brimful.recipe import Recipe
 from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
+from brimful.runs.files import PLAN_FILE
 
 
 def evaluate(
@@ -98,6 +100,24 @@ def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Conso
     if not (folder / SCORES_FILE).exists():
         evaluate_into(folder, run_folder, console)
     if missing := missing_tasks(folder, recipe):
+        request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
+        evaluate_into(folder, run_folder, console, request=request)
+
+
+def evaluate_base(run_folder: Path, console: Console) -> None:
+    """Score the base of a tuned run on the recipe's tasks, if its plan says so and the run's
+    folder does not hold the scores yet.
+
+    Raises:
+        BrimfulError: as `evaluate`.
+    """
+    if not (run_folder / PLAN_FILE).exists():
+        return
+    recipe, plan, folder = recipe_of(run_folder), plan_of(run_folder), run_folder / UNTUNED_FOLDER
+    if plan.base is None or not plan.base.tasks:
+        return
+    if missing := missing_tasks(folder, recipe):
+        console_printer(console)("the tasks, of the model before tuning:")
         request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
         evaluate_into(folder, run_folder, console, request=request)
 

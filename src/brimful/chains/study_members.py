@@ -59,11 +59,21 @@ def train_member(
         BrimfulError: as training does.
     """
     return pipeline.train(
-        member.recipe,
+        _without_base(member.recipe),
         console,
         fresh=fresh and status_of(member.folder) != "finished",
         accept=accept,
     )
+
+
+def _without_base(recipe: Recipe) -> Recipe:
+    """Return a member's recipe without the base of its own, which is scored once for all members,
+    unless the recipe asks for it.
+    """
+    if recipe.evaluation.base == "always":
+        return recipe
+    evaluation = recipe.evaluation.model_copy(update={"base": "never"})
+    return recipe.model_copy(update={"evaluation": evaluation})
 
 
 def score_base(done: Sequence[Member], folder: Path, console: Console) -> Path:

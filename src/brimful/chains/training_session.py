@@ -28,6 +28,7 @@ from brimful.recipe import Recipe
 from brimful.report.live.progress import progress_listener
 from brimful.report.live.tensorboard import tensorboard_listener
 from brimful.training.admission import Admission, describe, write_status
+from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
 from brimful.training.session import Setup, run_session
 
@@ -101,7 +102,21 @@ def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Le
         listeners=(),
         tokens_per_step=data.tokens_per_step,
         deadline=None if session_s is None else Deadline.of_process(session_s),
+        base=_base_comparison(data, plan, where),
     )
+
+
+def _base_comparison(data: AnyRunData, plan: Plan, where: torch.device) -> BaseComparison | None:
+    """Return how the model is scored before its first step; None where the plan leaves it out."""
+    if plan.base is None or not plan.base.loss_share:
+        return None
+    rows, share = EVALUATION_FACTOR * plan.micro_batches[0], plan.base.loss_share
+
+    def score(current: PreTrainedModel) -> dict[str, Any]:
+        record = data.validate_share(current, plan, where, rows=rows, share=share)
+        return {"split": "validation", **record}
+
+    return BaseComparison(score, share, data.recipe.evaluation.max_sequences)
 
 
 def _write_facts(

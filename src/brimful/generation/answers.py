@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import torch
 from rich import box
@@ -25,6 +25,7 @@ from brimful.model.published import is_adapter_folder, without_adapters
 
 Judge = Callable[[str], tuple[str, str]]
 """From an answer to its code and one line that says whether it parses."""
+Told = TypeVar("Told")
 Ask = Callable[[], str]
 """Returns the user's next line; an empty one ends the conversation."""
 SIDE_BY_SIDE_COLUMNS = 110
@@ -197,8 +198,8 @@ class Conversation:
 
 
 def before_and_after(
-    run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], str]
-) -> tuple[str, str]:
+    run_folder: Path, device: torch.device, tell: Callable[[LoadedRun], Told]
+) -> tuple[Told, Told]:
     """Return `tell` of the model before tuning and of the tuned one. Only one is in memory at a
     time.
 

@@ -3,10 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
+import torch
+from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.console import console_printer
+from brimful.base.errors import BrimfulError
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
 from brimful.data.formats import Example
@@ -15,6 +20,7 @@ from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
+from brimful.generation.side_by_side import shown_prompts, write_side_by_side
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
@@ -75,6 +81,10 @@ class ExampleRunData(RunData[ExampleSplit]):
         return -(-self._positions("validation") // self.recipe.sequence_length)
 
     @property
+    def validation_count(self) -> int:
+        return self.splits["validation"].num_examples
+
+    @property
     def tokens_per_step(self) -> int:
         return round(self.recipe.effective_batch * self.mean_positions)
 
@@ -120,6 +130,20 @@ class ExampleRunData(RunData[ExampleSplit]):
         if not loaded.is_tuned:
             return subject
         return replace(subject, text_ending=text_ending_of(self.splits["train"].examples))
+
+    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
+        """Write a sample, and the answers of both models to the same prompts if the plan says
+        so.
+        """
+        super().finish(run_folder, plan, console)
+        if plan.base is not None and plan.base.samples:
+            device = torch.device(str(plan.device["kind"]))
+            prompts = shown_prompts(self.recipe.sample.prompt, self.examples["validation"])
+            try:
+                write_side_by_side(run_folder, device, prompts, self.recipe.sample.tokens)
+            except BrimfulError as error:
+                # The run is trained and saved; its comparison must not take that away.
+                console_printer(console)(f"note: no samples beside the base's: {error}")
 
     def describe(self) -> list[str]:
         lines = [

@@ -218,6 +218,13 @@ class RunData(ABC, Generic[Split]):
         """Rows of the sequence length in the validation split, as planning counts."""
 
     @property
+    def validation_count(self) -> int:
+        """Sequences or examples of the validation split, as `ScoringOptions.max_sequences` counts
+        them.
+        """
+        return self.validation_rows
+
+    @property
     def tokens_per_step(self) -> int | None:
         """Mean number of tokens of an optimizer step; None where the plan knows it."""
         return None
@@ -271,7 +278,27 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RequestError: as `score`.
         """
+        return self.validate_share(model, plan, device, rows=rows)
+
+    def validate_share(
+        self,
+        model: PreTrainedModel,
+        plan: Plan,
+        device: torch.device,
+        *,
+        rows: int,
+        share: float = 1.0,
+    ) -> dict[str, Any]:
+        """Return the record of a likelihood on a share of the sequences that `validate` scores,
+        spread evenly.
+
+        Raises:
+            RequestError: as `score`.
+        """
         most = self.recipe.evaluation.max_sequences
+        if share < 1:
+            count = self.validation_count
+            most = max(1, round(share * (count if most is None else min(most, count))))
         options = ScoringOptions(plan=plan, device=device, rows=rows, max_sequences=most)
         likelihood = self.score(model, "validation", options)
         values = likelihood.to_json()

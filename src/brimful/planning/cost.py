@@ -9,12 +9,18 @@ from dataclasses import dataclass, replace
 from brimful.base.units import format_duration, format_money
 from brimful.hardware import catalog
 from brimful.hardware.catalog import Price
+from brimful.planning.base_scoring import (
+    BaseTimes,
+    base_answers_time,
+    base_loss_time,
+    times_of,
+    with_base,
+)
 from brimful.planning.choices import COMPILE_SECONDS
-from brimful.planning.plan import Plan, Prediction
+from brimful.planning.plan import BaseScoring, Plan, Prediction
 from brimful.planning.spacing import (
     Durations,
     evaluations,
-    interval,
     saves_between,
     spaced,
     with_spacing,
@@ -66,6 +72,8 @@ PARTS = ("training_time_s", "evaluation_time_s", "checkpoint_time_s", "start_tim
 """Parts of total_time_s."""
 WHOLE_RUN = (
     *PARTS,
+    "base_time_s",
+    "base_answers_time_s",
     "total_time_s",
     "energy_wh",
     "cost_usd",
@@ -117,29 +125,51 @@ def _price_of(device_name: str, prices: Mapping[str, float]) -> Price | None:
 
 
 def costed(
-    recipe: Recipe, plan: Plan, conditions: Conditions, *, evaluate_every: int | None = None
+    recipe: Recipe,
+    plan: Plan,
+    conditions: Conditions,
+    *,
+    evaluate_every: int | None = None,
+    base: BaseScoring | None = None,
 ) -> Plan:
-    """Return the plan with the interval between evaluations and the predictions of `whole_run`.
+    """Return the plan with the interval between evaluations, what is found out about the model
+    before tuning, and the predictions of `whole_run`.
 
     Args:
         recipe: What the plan is for.
         plan: With step_time_s among its predictions.
         conditions: What else is known.
-        evaluate_every: The interval of the run that goes on, to be kept.
+        evaluate_every, base: Of the run that goes on, to be kept.
     """
-    plan = respaced(recipe, plan, conditions, evaluate_every=evaluate_every)
+    plan = respaced(recipe, plan, conditions, evaluate_every=evaluate_every, base=base)
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
 
 
 def respaced(
-    recipe: Recipe, plan: Plan, conditions: Conditions, *, evaluate_every: int | None = None
+    recipe: Recipe,
+    plan: Plan,
+    conditions: Conditions,
+    *,
+    evaluate_every: int | None = None,
+    base: BaseScoring | None = None,
 ) -> Plan:
-    """Return the plan with the interval between evaluations, as `costed`; predictions stay."""
-    steps = plan.total_steps
-    times = None if steps is None else durations(recipe, plan, conditions, steps)
+    """Return the plan with what `costed` decides; predictions stay."""
+    steps, step_time = plan.total_steps, plan.predicted.get("step_time_s")
+    times = of_base = None
+    if steps is not None and step_time is not None:
+        times = _durations(recipe, plan, conditions, step_time, steps)
+        of_base = _base_times(recipe, plan, conditions, times, steps)
     settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
-    return with_spacing(recipe, plan, times, settled=settled, keep=evaluate_every)
+    plan = with_spacing(recipe, plan, times, settled=settled, keep=evaluate_every)
+    return with_base(recipe, replace(plan, base=base), of_base, kept=base is not None)
+
+
+def _base_times(
+    recipe: Recipe, plan: Plan, conditions: Conditions, times: Durations, steps: int
+) -> BaseTimes:
+    sequences, _ = _validation_sequences(recipe, conditions, steps)
+    return times_of(recipe, plan, times, sequences.value)
 
 
 def whole_run(
@@ -180,20 +210,22 @@ def whole_run(
         "checkpoint_time_s": _checkpoints(recipe, plan, conditions, training, steps, count),
         "start_time_s": _start(plan),
     }
+    times = _durations(recipe, plan, conditions, step_time, steps)
+    of_base = _base_times(recipe, plan, conditions, times, steps)
+    predicted |= base_loss_time(plan.base, of_base, each)
     total = total_time(predicted)
     predicted["total_time_s"] = total
     if conditions.power_w:
         predicted["energy_wh"] = energy(total, conditions.power_w)
     if conditions.price is not None:
         predicted["cost_usd"] = cost(total, conditions.price)
-    return predicted
+    return predicted | base_answers_time(plan.base, of_base)
 
 
-def durations(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) -> Durations | None:
-    """Return what the parts of a run are expected to take; None where the step time is unknown."""
-    step_time = plan.predicted.get("step_time_s")
-    if step_time is None:
-        return None
+def _durations(
+    recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
+) -> Durations:
+    """Return what the parts of a run are expected to take."""
     each, _ = _evaluation(recipe, plan, conditions, step_time, steps)
     return Durations(
         training_s=step_time.value * steps,
@@ -207,8 +239,8 @@ def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) ->
     """Return the steps between evaluations: the plan's, or what another number of steps gets."""
     if plan.evaluate_every is not None and steps == plan.total_steps:
         return plan.evaluate_every
-    times = durations(recipe, plan, conditions, steps)
-    return interval(recipe, plan, steps) if times is None else spaced(recipe, steps, times).every
+    times = _durations(recipe, plan, conditions, plan.predicted["step_time_s"], steps)
+    return spaced(recipe, steps, times).every
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:

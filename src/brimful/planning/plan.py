@@ -31,6 +31,22 @@ class Prediction:
     basis: str
 
 
+@dataclass(frozen=True)
+class BaseScoring:
+    """What a tuning run finds out about the model as it was before tuning.
+
+    Attributes:
+        loss_share: The share of the usual validation sequences whose loss is computed before the
+            first step, 0 to 1; below 1 the tuned model is scored on the same ones at the end.
+        samples: Whether both models continue the same prompts at the end.
+        tasks: Whether the recipe's tasks are scored of it, too.
+    """
+
+    loss_share: float = 0.0
+    samples: bool = False
+    tasks: bool = False
+
+
 def verdict_on(prediction: Prediction, limit: float) -> Verdict:
     """Return whether a predicted value surely, perhaps or surely not stays within a limit."""
     if prediction.high <= limit:
@@ -50,8 +66,9 @@ class Plan:
         predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and
             device_memory_bytes; where a time is predicted step_time_s, tokens_per_s and mfu; and
             what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s,
-            checkpoint_time_s, start_time_s, total_time_s, energy_wh and cost_usd, or
-            billion_tokens_s and billion_tokens_usd.
+            checkpoint_time_s, start_time_s, of a tuning run base_time_s, total_time_s, energy_wh
+            and cost_usd, or billion_tokens_s and billion_tokens_usd; and base_answers_time_s, which
+            comes after the run and is not part of its total.
         memory_terms: Bytes by term; they add up to the predicted peak.
         time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where
             no time is predicted.
@@ -61,6 +78,8 @@ class Plan:
             is predicted.
         correction: What predicted times were multiplied by because of earlier runs.
         rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
+        base: What is found out about the model before tuning; None where nothing is tuned, and in
+            plans of earlier versions.
     """
 
     recipe: str
@@ -86,6 +105,7 @@ class Plan:
     evaluation_share: float | None = None
     correction: float = 1.0
     rates_basis: str = ""
+    base: BaseScoring | None = None
 
     @property
     def effective_batch(self) -> int:
@@ -157,6 +177,8 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
         if "fused_optimizer" in values:
             plain.setdefault("optimizer", "fused" if values["fused_optimizer"] else "for_loop")
         choices = tuple(Choice(**choice) for choice in values["choices"])
+        if plain.get("base") is not None:
+            plain["base"] = BaseScoring(**plain["base"])
         return Plan(
             **{
                 **plain,

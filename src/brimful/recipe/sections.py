@@ -255,6 +255,13 @@ class EvaluationRecipe(Section):
             "Stop after this many evaluations in a row without a better score; null: never."
         ),
     )
+    base: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description=(
+            "Method sft: score the model as it was before tuning, too: held-out loss, samples and"
+            " tasks; auto: what takes at most a tenth of the run."
+        ),
+    )
     tasks: list[str] = Field(
         [],
         description=(

@@ -19,9 +19,11 @@ PREDICTED_NAMES = {
     "mfu": "Model FLOPs utilisation",
     "training_time_s": "Training time",
     "evaluation_time_s": "Evaluation time",
+    "base_time_s": "Time for the base's loss",
     "checkpoint_time_s": "Checkpoint time",
     "start_time_s": "Compiling and starting",
     "total_time_s": "Time in all",
+    "base_answers_time_s": "Time for the base's answers",
     "energy_wh": "Energy",
     "cost_usd": "Cost",
 }
@@ -98,6 +100,7 @@ def _sources(run: RunFolder) -> dict[str, str]:
         "mfu": "at the median step; arithmetic and peak as planned",
         "training_time_s": "all steps, without compiling and warming up",
         "evaluation_time_s": plural(len(run.evaluations), "evaluation"),
+        "base_time_s": "held-out loss before the first step",
         "checkpoint_time_s": plural(len(run.checkpoints), "checkpoint"),
         "start_time_s": "the time in all without training, evaluations and checkpoints",
         "total_time_s": (

@@ -13,6 +13,7 @@ NAMES = {
     "compute_s": "Compute",
     "loader_s": "Waiting for data",
     "evaluation_s": "Evaluation",
+    "base_s": "Scoring the base",
     "checkpoint_s": "Checkpoints",
     "compile_s": "Compiling and warming up",
     "start_s": "Starting and saving the model",
@@ -35,6 +36,7 @@ class TimeSpent:
             measuring the loader.
         lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a
             monitor.
+        base_s: Held-out loss of the model before tuning, and of the tuned one beside it.
         device_idle_share: Share of the monitored time in which no kernel ran on the device, across
             all parts; None where it cannot be read.
     """
@@ -47,6 +49,7 @@ class TimeSpent:
     start_s: float
     lost_s: float
     device_idle_share: float | None
+    base_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -82,7 +85,8 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
         max(0.0, times[name] or 0.0)
         for name in ("evaluation_time_s", "checkpoint_time_s", "total_time_s")
     )
-    known_s = training_s + evaluation_s + checkpoint_s
+    base_s = times["base_time_s"] or 0.0
+    known_s = training_s + evaluation_s + base_s + checkpoint_s
     # The records of a killed session do not say how long it was.
     rest_s = max(0.0, total_s - known_s)
     compile_s = min(warm_up_s(run), rest_s)
@@ -97,6 +101,7 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
         start_s=rest_s - compile_s,
         lost_s=_lost_s(run, known_s + rest_s),
         device_idle_share=None if busy_share is None else 1 - busy_share,
+        base_s=base_s,
     )
 
 

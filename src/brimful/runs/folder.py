@@ -28,6 +28,7 @@ from brimful.runs.files import (
 from brimful.runs.parsing import Bounds, parse
 from brimful.runs.plans import interval_of, read_plan
 from brimful.runs.records import (
+    BaseRecord,
     CheckpointRecord,
     EvaluationRecord,
     EventRecord,
@@ -100,6 +101,11 @@ class RunFolder:
     def evaluations(self) -> tuple[EvaluationRecord, ...]:
         """Return the evaluations while training; those on tasks are in `tasks`."""
         return self.records_of(EvaluationRecord)
+
+    @property
+    def base_scores(self) -> tuple[BaseRecord, ...]:
+        """Return the losses by which the tuned model is compared with its base."""
+        return self.records_of(BaseRecord)
 
     @cached_property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:

@@ -147,12 +147,14 @@ def stage_times_s(run: RunFolder) -> dict[str, float | None]:
     total_s, training_s = total_seconds(run.sessions), training_time_s(run)
     evaluation_s = sum(each.seconds or 0.0 for each in run.evaluations)
     checkpoint_s = sum(each.seconds or 0.0 for each in run.checkpoints)
+    base_s = sum(each.seconds or 0.0 for each in run.base_scores)
     start_s = None
     if total_s is not None and training_s is not None:
-        start_s = max(0.0, total_s - training_s - evaluation_s - checkpoint_s)
+        start_s = max(0.0, total_s - training_s - evaluation_s - checkpoint_s - base_s)
     return {
         "training_time_s": training_s,
         "evaluation_time_s": evaluation_s,
+        "base_time_s": base_s if run.base_scores else None,
         "checkpoint_time_s": checkpoint_s,
         "start_time_s": start_s,
         "total_time_s": total_s,

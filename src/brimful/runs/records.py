@@ -89,6 +89,26 @@ class EvaluationRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaseRecord(Record):
+    """The held-out loss of the model before tuning, or of the tuned one on the same sequences.
+
+    Attributes:
+        model: BASE_MODEL or TUNED_MODEL.
+        share: Of the usual validation sequences, 0 to 1.
+        tokens: Learned tokens that were scored.
+    """
+
+    model: str = ""
+    share: float | None = None
+    split: str = "validation"
+    loss: float | None = None
+    tokens: float | None = None
+
+
+BASE_MODEL, TUNED_MODEL = "base", "tuned"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointRecord(Record):
     """A checkpoint that was written, its size and how long that took."""
 
@@ -157,6 +177,7 @@ class LoaderRecord(Record):
 RECORDS: dict[str, type[Record]] = {
     "step": StepRecord,
     "evaluation": EvaluationRecord,
+    "base": BaseRecord,
     "checkpoint": CheckpointRecord,
     "event": EventRecord,
     "start": SessionStart,

@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brimful.base.errors import CheckpointError, Interrupted, SessionOver, TrainingStopped
+from brimful.base.errors import (
+    CheckpointError,
+    Interrupted,
+    RequestError,
+    SessionOver,
+    TrainingStopped,
+)
 from brimful.base.manifest import note_hashes
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
@@ -28,6 +34,8 @@ from brimful.planning.plan import Plan
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
 from brimful.runs.files import JOURNAL_FILE
+from brimful.runs.records import BASE_MODEL, TUNED_MODEL
+from brimful.training.base_comparison import BaseComparison
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
 from brimful.training.deadline import Deadline
 from brimful.training.loader import measure_loader
@@ -57,6 +65,7 @@ class Setup:
             batch times sequence length.
         deadline: When the session has to end; None for no limit.
         copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
+        base: How the model is scored before its first step; None: it is not.
     """
 
     recipe: Recipe
@@ -74,6 +83,7 @@ class Setup:
     tokens_per_step: int | None = None
     deadline: Deadline | None = None
     copy_s: Callable[[], float] = lambda: 0.0
+    base: BaseComparison | None = None
 
 
 @dataclass(frozen=True)
@@ -104,13 +114,15 @@ def run_session(setup: Setup) -> SessionResult:
     )
     loaded = store.load_newest()
     path = setup.run_folder / JOURNAL_FILE
-    recorded = [int(record["step"]) for record in read_journal(path) if record["kind"] == "step"]
+    before = list(read_journal(path))
+    recorded = [int(record["step"]) for record in before if record["kind"] == "step"]
     keep_bytes = 0
     if loaded is not None:
         keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
     with StopRequest() as stop, Journal(path, keep_bytes=keep_bytes) as journal:
         session = TrainingSession(setup, store, loaded, stop, journal)
         session.announce(loaded, max(recorded, default=0))
+        session.score_base(before)
         progress = session.run()
         if not session.is_complete(progress):
             session.note_end("stopped", started_s)
@@ -118,6 +130,7 @@ def run_session(setup: Setup) -> SessionResult:
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
         exported_step = session.export(progress)
+        session.score_beside_base(progress)
         session.note_loader(progress)
         session.note_end("finished", started_s)
     return SessionResult(progress, exported_step, time.perf_counter() - started_s)
@@ -208,6 +221,41 @@ class TrainingSession:
         """Run the loop; return the progress reached."""
         self.setup.model.train()
         return train(self.parts, self.progress)
+
+    def score_base(self, recorded: Sequence[Mapping[str, Any]]) -> None:
+        """Record the held-out loss of the model before its first step, once in a run.
+
+        Args:
+            recorded: By earlier sessions. One that goes on without a checkpoint takes the base's
+                score over.
+        """
+        base = self.setup.base
+        if base is None or self.progress.step > 0:
+            return
+        if base.of_base(read_journal(self.journal.path)) is not None:
+            return
+        before = base.of_base(recorded)
+        if before is not None:
+            self.meter.note(dict(before))
+        else:
+            self._compare(base, BASE_MODEL, self.progress)
+
+    def score_beside_base(self, progress: Progress) -> None:
+        """Record the exported model's loss on the base's sequences, if no evaluation was on the
+        same ones.
+        """
+        base = self.setup.base
+        if base is not None and base.lacks_tuned(list(read_journal(self.journal.path))):
+            self._compare(base, TUNED_MODEL, progress)
+
+    def _compare(self, base: BaseComparison, which: str, progress: Progress) -> None:
+        self.setup.model.eval()
+        try:
+            values = self._without_compiling(base.score)
+        except RequestError as error:
+            self.meter.note_event(progress, f"the {which} model was not scored: {error}")
+        else:
+            self.meter.note(base.record(which, progress.step, values))
 
     def is_complete(self, progress: Progress) -> bool:
         """Return whether training has reached its end, rather than a stop in the middle."""
@@ -314,10 +362,15 @@ class TrainingSession:
         """Return the validation score. Evaluation runs without compiling: its batches have other
         shapes, for which compiling would not pay off.
         """
+        return self._without_compiling(self.setup.evaluate)
+
+    def _without_compiling(
+        self, score: Callable[[PreTrainedModel], Mapping[str, Any]]
+    ) -> Mapping[str, Any]:
         if not self.setup.plan.compile:
-            return self.setup.evaluate(self.setup.model)
+            return score(self.setup.model)
         with torch.compiler.set_stance("force_eager"):
-            return self.setup.evaluate(self.setup.model)
+            return score(self.setup.model)
 
     def _checkpoint_due(self, progress: Progress) -> bool:
         if progress.step == 0 or _mark(progress) == self.saved_mark:

@@ -28,7 +28,7 @@ LINE_EVERY_S = 10.0
 LINE_EVERY_SHARE = 0.05
 LINE_AT_MOST_EVERY_S = 1.0
 """Runs whose twentieth part is shorter than this print fewer than twenty lines."""
-SHOWN_ABOVE = frozenset({"evaluation", "event", "out_of_memory", "end"})
+SHOWN_ABOVE = frozenset({"base", "evaluation", "event", "out_of_memory", "end"})
 """Kinds of records that stay above the panel."""
 
 

@@ -10,6 +10,7 @@ from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import format_micro_batches, format_step_time
 from brimful.runs.parsing import Json
 from brimful.runs.records import (
+    BaseRecord,
     CheckpointRecord,
     EvaluationRecord,
     LoaderRecord,
@@ -203,6 +204,9 @@ def _incident(record: Record, state: RunState) -> str:
         case CheckpointRecord():
             took = format_duration(record.seconds or 0)
             return f"checkpoint {format_bytes(record.bytes or 0)} in {took}"
+        case BaseRecord():
+            loss = "not finite" if record.loss is None else f"{record.loss:.4f}"
+            return f"{record.model} model: {record.split} loss {loss}"
         case OutOfMemoryRecord():
             before = format_micro_batches(list(record.larger))
             after = format_micro_batches(list(record.smaller))

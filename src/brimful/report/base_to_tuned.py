@@ -1,0 +1,199 @@
+"""What tuning changed: scores and answers of the base beside those of the tuned model; of a
+classifier, whose untrained head knows nothing, beside those of simpler ones.
+"""
+
+import textwrap
+from dataclasses import dataclass
+
+from brimful.planning.base_scoring import BASE, missing_parts
+from brimful.report.labels import format_of, main_metric, main_split, metrics_of
+from brimful.report.scores import best_evaluation, main_score
+from brimful.report.table import Cell
+from brimful.report.tasks import comparable, metric_cell
+from brimful.report.tasks import main_metric as metric_of_task
+from brimful.report.tuned import base_name, before_tuning, score_before
+from brimful.runs import RunFolder
+from brimful.runs.records import BASE_MODEL, TUNED_MODEL, BaseRecord
+from brimful.runs.scores import LabelScore
+from brimful.runs.side_by_side import AnswerPair, read_side_by_side
+
+MOST_LINES = 6
+MOST_TASK_LINES = 2
+WIDTH = 78
+MOST_FREQUENT = "most frequent label"
+
+
+@dataclass(frozen=True)
+class ChangedScore:
+    """A score before and after tuning, of the same held-out texts.
+
+    Attributes:
+        name: What is scored, such as `held-out loss`.
+        unit: Of both; "" where the cells show it.
+        before, after: With their intervals where these are known.
+        before_name: Whose the first score is.
+        about: On what, such as `34% of the validation sequences`; "" for all of them.
+    """
+
+    name: str
+    unit: str
+    before: Cell
+    after: Cell
+    before_name: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class BaseToTuned:
+    """What tuning changed.
+
+    Attributes:
+        base: The name of what the tuned model is compared with.
+        scores: The loss first, then a score of every task.
+        samples: Greedy answers of both to the same prompts.
+        left_out: Why something is missing; "" where nothing is.
+        is_classifier: Whether the scores are those of simple models, not of the untuned one.
+    """
+
+    base: str
+    scores: tuple[ChangedScore, ...]
+    samples: tuple[AnswerPair, ...]
+    left_out: str = ""
+    is_classifier: bool = False
+
+
+def base_to_tuned(run: RunFolder) -> BaseToTuned | None:
+    """Return what tuning changed; None for a run that tunes nothing, or does not know it."""
+    split = main_split(run.scores)
+    if split is not None:
+        return _beside_simple_models(run.scores.labels[split], split)
+    scores = (*_loss(run), *_tasks(run))
+    found = BaseToTuned(base_name(run), scores, read_side_by_side(run.folder), _left_out(run))
+    return found if found.scores or found.samples or found.left_out else None
+
+
+def _left_out(run: RunFolder) -> str:
+    plan = run.plan
+    # Without this choice nobody wanted to know.
+    if plan is None or plan.base is None or BASE not in {each.name for each in plan.choices}:
+        return ""
+    missing = missing_parts(plan.base, has_tasks=bool(run.recipe.evaluation.tasks))
+    if not missing:
+        return ""
+    return (
+        f"left out of the comparison, to keep it below a tenth of the run: {', '.join(missing)};"
+        " with them: evaluation.base=always"
+    )
+
+
+def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
+    """The loss over held-out answers: of the whole split where both models were scored on it, else
+    of what the base was scored on before the first step.
+    """
+    name, unit, base = "held-out loss", "nats/token", base_name(run)
+    before, after = score_before(run), main_score(run)
+    if before is not None and before.loss is not None and after is not None:
+        first = Cell(before.loss, "{:.3f}".format, before.loss_interval)
+        last = Cell(after.loss, "{:.3f}".format, after.loss_interval)
+        return (ChangedScore(name, unit, first, last, base),)
+    scored = [each for each in run.base_scores if each.model == BASE_MODEL]
+    if not scored or scored[-1].loss is None:
+        return ()
+    loss, share = _tuned_loss(run, scored[-1]), scored[-1].share or 1.0
+    if loss is None:
+        return ()
+    about = "" if share == 1 else f"{share:.0%} of the validation sequences"
+    first, last = (Cell(value, "{:.3f}".format) for value in (scored[-1].loss, loss))
+    return (ChangedScore(name, unit, first, last, base, about),)
+
+
+def _tuned_loss(run: RunFolder, base: BaseRecord) -> float | None:
+    """The tuned model's loss on the sequences that the base was scored on."""
+    if base.share == 1:
+        best = best_evaluation(run)
+        return best.loss if best else None
+    tuned = [each for each in run.base_scores if each.model == TUNED_MODEL]
+    same = [each.loss for each in tuned if each.share == base.share]
+    return same[-1] if same else None
+
+
+def _tasks(run: RunFolder) -> list[ChangedScore]:
+    """The main metric of every task that both models had."""
+    earlier = before_tuning(run)
+    if earlier is None:
+        return []
+    found = []
+    for task, summary in run.tasks.summaries.items():
+        before, (name, metric) = earlier.tasks.summaries.get(task), metric_of_task(summary)
+        if before is None or not comparable(summary, before) or name not in before.metrics:
+            continue
+        shown = task if name == task else f"{task}: {name}"
+        cells = metric_cell(before.metrics[name]), metric_cell(metric)
+        found.append(ChangedScore(shown, "", *cells, base_name(run)))
+    return found
+
+
+def _beside_simple_models(score: LabelScore, split: str) -> BaseToTuned | None:
+    """A classifier beside a bag of words, and beside always giving the most frequent label."""
+    metrics = {each.key: each for each in metrics_of(score)}
+    main, accuracy = metrics.get(main_metric(score)), metrics.get("accuracy")
+    scores = []
+    if main is not None and main.floor.value is not None:
+        name = main.name.partition(" (")[0]
+        scores.append(ChangedScore(name, "", main.floor, main.value, score.floor.name, split))
+    most = _most_frequent(score)
+    if accuracy is not None and most is not None:
+        first = Cell(most, format_of("accuracy"))
+        scores.append(ChangedScore("Accuracy", "", first, accuracy.value, MOST_FREQUENT, split))
+    base = score.floor.name or MOST_FREQUENT
+    return BaseToTuned(base, tuple(scores), (), is_classifier=True) if scores else None
+
+
+def _most_frequent(score: LabelScore) -> float | None:
+    """The accuracy of always giving the most frequent label; None where texts have several."""
+    if score.multiple or not isinstance(score.confusion, tuple):
+        return None
+    counts = [sum(each or 0.0 for each in row) for row in score.confusion]
+    return max(counts) / sum(counts) if counts and sum(counts) > 0 else None
+
+
+def base_lines(run: RunFolder) -> list[str]:
+    """Return what tuning changed in at most MOST_LINES lines for a terminal; none where nothing is
+    known.
+    """
+    found = base_to_tuned(run)
+    if found is None:
+        return []
+    has_intervals = any(each.before.interval or each.after.interval for each in found.scores)
+    told = ", 95 % intervals in brackets" if has_intervals else ""
+    lines = [_cut(f"before tuning ({found.base}) -> after{told}:")]
+    if found.is_classifier:
+        on = found.scores[0].about
+        lines = [f"simple models -> this classifier, on {on}{told}:"]
+    most = MOST_TASK_LINES + 1 if found.samples else MOST_LINES - 1
+    lines += [_score_line(each, with_name=found.is_classifier) for each in found.scores[:most]]
+    for pair in found.samples[: 1 if len(lines) + 3 <= MOST_LINES else 0]:
+        lines.append(_cut(f"  asked: {pair.prompt}"))
+        lines.append(_cut(f"    before: {pair.base}"))
+        lines.append(_cut(f"    after:  {pair.tuned}"))
+    if found.left_out and len(lines) < MOST_LINES:
+        lines.append(_cut(f"  {found.left_out}"))
+    return lines
+
+
+def _score_line(score: ChangedScore, *, with_name: bool) -> str:
+    """`  held-out loss: 1.234 -> 0.987 nats/token`."""
+    ends = [
+        f"{cell.text} ({cell.interval_text})" if cell.interval else cell.text
+        for cell in (score.before, score.after)
+    ]
+    if with_name:
+        return _cut(f"  {score.name}, {score.before_name}: {' -> '.join(ends)}")
+    about = f" ({score.about})" if score.about else ""
+    return _cut(f"  {score.name}: {' -> '.join(ends)} {score.unit}".rstrip() + about)
+
+
+def _cut(line: str) -> str:
+    """A line cut at a word to WIDTH characters; its indentation stays."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return indent + textwrap.shorten(line, WIDTH - len(indent), placeholder=" ...")

@@ -1,0 +1,49 @@
+"""A tuned model compared with its base while it is trained: the same held-out sequences, scored
+before the first step and, where no evaluation is on the same ones, at the end.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from brimful.runs.records import BASE_MODEL, TUNED_MODEL
+
+KIND = "base"
+"""Of the records in the journal."""
+
+
+@dataclass(frozen=True)
+class BaseComparison:
+    """How the base and the tuned model are scored.
+
+    Attributes:
+        score: Returns the values of a record.
+        share: Of the validation sequences that an evaluation scores, 0 to 1.
+        max_sequences: That an evaluation scores at most, as the recipe says.
+    """
+
+    score: Callable[[PreTrainedModel], Mapping[str, Any]]
+    share: float
+    max_sequences: int | None
+
+    def of_base(self, records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """Return the base's score among a journal's records, if it is of the same sequences."""
+        return next(iter(self._of(records, BASE_MODEL)), None)
+
+    def lacks_tuned(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether only the base was scored, on sequences that no evaluation has alone."""
+        has_base = bool(self._of(records, BASE_MODEL))
+        return self.share < 1 and has_base and not self._of(records, TUNED_MODEL)
+
+    def record(self, model: str, step: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of a score."""
+        scored = {name: value for name, value in values.items() if name != "batch_sizes"}
+        how = {"share": self.share, "max_sequences": self.max_sequences}
+        return {"kind": KIND, "step": step, "model": model, **how, **scored}
+
+    def _of(self, records: Iterable[Mapping[str, Any]], model: str) -> list[Mapping[str, Any]]:
+        wanted = (KIND, model, self.share, self.max_sequences)
+        keys = ("kind", "model", "share", "max_sequences")
+        return [each for each in records if tuple(each.get(key) for key in keys) == wanted]

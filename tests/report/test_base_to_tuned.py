@@ -1,0 +1,138 @@
+"""What tuning changed: scores and answers of the base beside those of the tuned model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from syrupy.assertion import SnapshotAssertion
+
+from brimful.report.base_to_tuned import MOST_LINES, WIDTH, base_lines, base_to_tuned
+from brimful.runs import read_run
+from brimful.runs.files import JOURNAL_FILE, SIDE_BY_SIDE_FILE
+
+MakeRun = Callable[..., Path]
+BASE = {"kind": "base", "step": 0, "model": "base", "share": 1.0, "loss": 3.25, "seconds": 0.5}
+PAIR = {
+    "prompt": "Write a function that adds two numbers, and say what it does in one line. " * 2,
+    "base": "I am a helpful\nassistant.",
+    "tuned": "def add(a, b):\n    return a + b",
+}
+
+
+def add_records(run: Path, *records: dict[str, Any]) -> None:
+    path = run / JOURNAL_FILE
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[1:1] = [json.dumps(record) for record in records]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_a_run_of_a_fresh_model_and_one_from_before_it_was_asked_have_none(
+    new_run: MakeRun, tuned_run: MakeRun
+) -> None:
+    assert base_to_tuned(read_run(new_run())) is None
+    assert base_to_tuned(read_run(tuned_run())) is None
+    assert base_lines(read_run(new_run("other"))) == []
+
+
+def test_the_loss_before_the_first_step_stands_beside_the_best_models(
+    tuned_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
+    folder = tuned_run()
+    add_records(folder, BASE)
+    (folder / SIDE_BY_SIDE_FILE).write_text(json.dumps(PAIR) + "\n", encoding="utf-8")
+    run = read_run(folder)
+    found = base_to_tuned(run)
+
+    assert found is not None
+    (loss,) = found.scores
+    assert (loss.before.value, loss.after.value) == (
+        3.25,
+        min(each.loss for each in run.evaluations if each.loss is not None),
+    )
+    assert found.samples[0].tuned == PAIR["tuned"]
+    lines = base_lines(run)
+    assert lines == snapshot
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_a_loss_on_few_sequences_stands_beside_the_tuned_models_on_the_same(
+    tuned_run: MakeRun,
+) -> None:
+    folder = tuned_run()
+    part = {**BASE, "share": 0.3}
+    add_records(folder, part)
+    assert base_to_tuned(read_run(folder)) is None, "the tuned model was not scored on them"
+
+    add_records(folder, {**part, "step": 5, "model": "tuned", "loss": 2.0})
+    found = base_to_tuned(read_run(folder))
+    assert found is not None
+    (loss,) = found.scores
+    assert (loss.before.value, loss.after.value) == (3.25, 2.0)
+    assert loss.about == "30% of the validation sequences"
+
+
+def test_scores_of_the_whole_split_go_before_those_while_training(
+    tuned_run: MakeRun, untuned: Callable[..., None]
+) -> None:
+    folder = tuned_run()
+    add_records(folder, BASE)
+    untuned(folder / "untuned")
+    found = base_to_tuned(read_run(folder))
+
+    assert found is not None
+    (loss,) = found.scores
+    assert (loss.before.value, loss.after.value) == (2.5, 1.5)
+    assert loss.before.interval
+    assert loss.after.interval
+
+
+def test_tasks_are_those_that_both_models_had(
+    tuned_run: MakeRun,
+    untuned: Callable[..., None],
+    answered: Callable[..., None],
+    answer_of: Callable[..., dict[str, Any]],
+    snapshot: SnapshotAssertion,
+) -> None:
+    folder = tuned_run()
+    untuned(folder / "untuned")
+    for place in (folder, folder / "untuned"):
+        answered(place, "code-syntax", [answer_of(1, "x = 1"), answer_of(2, "x = 2")])
+    answered(folder, "bleu", [answer_of(1, "x = 1")])
+    found = base_to_tuned(read_run(folder))
+
+    assert found is not None
+    assert [each.name.partition(":")[0] for each in found.scores[1:]] == ["code-syntax"]
+    assert base_lines(read_run(folder)) == snapshot
+
+
+def test_a_classifier_stands_beside_simple_models(
+    labelled_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
+    """Before tuning its head knew no labels, so nothing is said of that."""
+    run = read_run(labelled_run())
+    found = base_to_tuned(run)
+
+    assert found is not None
+    names = [each.before_name for each in found.scores]
+    assert names[0] == run.scores.labels["test"].floor.name
+    assert names[1:] == ["most frequent label"]
+    assert all(each.before.value is not None for each in found.scores)
+    assert base_lines(run) == snapshot
+    assert len(base_lines(run)) <= MOST_LINES
+
+
+def test_what_was_left_out_is_named(tuned_run: MakeRun) -> None:
+    choice = {"name": "base", "value": "samples", "reason": "", "alternative": None}
+    folder = tuned_run()
+    path = folder / "plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    plan["choices"] = [*plan["choices"], choice]
+    plan["base"] = {"loss_share": 0.0, "samples": True, "tasks": False}
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    found = base_to_tuned(read_run(folder))
+
+    assert found is not None
+    assert "loss" in found.left_out
+    assert "evaluation.base=always" in found.left_out
