@@ -78,12 +78,17 @@ def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> N
         "recipes",
         "recipes show",
         "recipes schema",
+        "devices",
+        "models",
     ]
     questions = [
         *(f"{verb} --help".split() for verb in verbs),
         ["recipes"],
         ["recipes", "show", "quickstart"],
         ["recipes", "schema"],
+        ["devices", "t4"],
+        ["models", "smol"],
+        ["--version"],
     ]
     code = f"""
 import sys
@@ -129,6 +134,15 @@ def test_help_answers_within_a_third_of_a_second_of_work() -> None:
 @pytest.mark.parametrize("name", brimful.__all__)
 def test_every_public_name_resolves_and_is_documented(name: str) -> None:
     assert getattr(brimful, name).__doc__
+
+
+def test_dir_and_help_show_the_public_functions() -> None:
+    import pydoc
+
+    assert set(brimful.__all__) <= set(dir(brimful))
+    shown = pydoc.plain(pydoc.render_doc(brimful))
+    for name in ("train(", "run(", "plan(", "evaluate(", "load_recipe", "class Recipe"):
+        assert name in shown
 
 
 def test_public_names_are_sorted_and_an_unknown_one_is_an_attribute_error() -> None:

@@ -52,7 +52,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from brimful.base.version import installed_version  # noqa: PLC0415 - as all names here
+
+        return installed_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'brimful' has no attribute {name!r}")
     module, attribute = _HOMES[name]
     return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -44,6 +44,8 @@ def verbs_and_flags() -> str:
             types = inspect.signature(command.callback).parameters
             yield from (
                 f"    {_parameter(parameter, types[parameter.name].annotation)}"
+                if parameter.name in types
+                else f"    {' '.join(parameter.opts)}: typer's own"
                 for parameter in command.params
             )
         for name, inner in getattr(command, "commands", {}).items():
@@ -959,7 +961,7 @@ def test_a_plan_that_does_not_fit_has_exit_code_1(brimful: Brimful, recipe_file:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--on", "Tesla T5"), "unknown accelerator 'Tesla T5' - did you mean 'Tesla T4'?"),
+        (("--on", "Tesla T5"), "unknown device 'Tesla T5' - did you mean 'Tesla T4'?"),
         (("--on", ","), "--on names no device"),
         (
             ("model=nobody/nothing", "tokenizer=null", "--on", "Tesla T4"),
@@ -1057,7 +1059,7 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
         (("--session", "12"), "--session '12' is not a time above zero"),
         (("--session", "1s"), "--session 1.0 s is too short: start"),
         (("--price", "cheap"), "--price 'cheap' is not a price"),
-        (("--price", "L40=1"), "unknown accelerator 'L40'"),
+        (("--price", "L41=1"), "unknown device 'L41'"),
         (
             ("--budget", "$5", "--on", "Tesla P4"),
             "no price is known for Tesla P4. Say what an hour costs in US dollars: --price 2.5",

@@ -95,7 +95,7 @@ def test_a_row_says_where_it_comes_from_and_has_no_key_that_nobody_reads(
         "source",
         "read",
     }
-    assert row.keys() <= known | {"uncertain", "note"}
+    assert row.keys() <= known | {"uncertain", "note", "licence", "gated"}
     assert row["source"]
     assert row["parameters_source"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", row["read"])

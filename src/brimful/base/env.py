@@ -29,6 +29,17 @@ def shared_data_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def hub_cache_folder() -> Path:
+    """Where the hub library keeps what it downloads: `HF_HUB_CACHE`, `HF_HOME`, or the user's cache
+    folder.
+    """
+    own = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if own:
+        return Path(own).expanduser()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("HF_HOME") or cache / "huggingface").expanduser() / "hub"
+
+
 def hub_is_offline() -> bool:
     """Whether the user told Hugging Face libraries not to use the network."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}

@@ -18,7 +18,7 @@ from brimful.recipe import PlanChoices, Recipe
 
 
 def devices_of(recipe: Recipe, on: str) -> list[Device]:
-    """The devices that "here", "all" or a list of exact names stand for.
+    """The devices that "here", "all" or a list of names stand for (`T4,a100-sxm4-80gb`), each once.
 
     Raises:
         DeviceError: no such device.
@@ -28,9 +28,11 @@ def devices_of(recipe: Recipe, on: str) -> list[Device]:
     names = [name.strip() for name in on.split(",") if name.strip()]
     if not names:
         raise DeviceError(
-            "--on names no device. Write here, all, or exact names separated by commas."
+            "--on names no device. Write here, all, or names separated by commas; `brimful devices`"
+            " lists them."
         )
-    return [here(recipe) if name == "here" else catalog.get(name) for name in names]
+    named = [here(recipe) if name == "here" else catalog.get(name) for name in names]
+    return list({device.name: device for device in named}.values())
 
 
 def here(recipe: Recipe) -> Device:

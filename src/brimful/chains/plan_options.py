@@ -45,9 +45,7 @@ def refuse_to_save(recipe: Recipe, on: str) -> None:
 
 def _refuse_several(on: str, option: str) -> None:
     if on == "all" or "," in on.strip(" ,"):
-        raise RequestError(
-            f"{option} the plan of one device. Name it: --on here, or one exact name."
-        )
+        raise RequestError(f"{option} the plan of one device. Name it: --on here, or one name.")
 
 
 def save_surveyed(path: Path, recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> None:

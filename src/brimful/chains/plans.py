@@ -25,8 +25,8 @@ def plan(
 
     Args:
         recipe: What to train.
-        device: A Device, the exact name of a catalog row, or None for the one of this machine that
-            the recipe would use.
+        device: A Device, the name of a catalog row ("T4" is enough), or None for the one of this
+            machine that the recipe would use.
         trust_custom_code: Consent to run code that comes with a published model.
 
     Raises:
@@ -56,8 +56,7 @@ def survey(
 
     Args:
         recipe: What to train.
-        on: "here", "all" (the whole catalog), or exact names separated by commas, "here" among
-            them.
+        on: "here", "all" (the whole catalog), or names separated by commas, "here" among them.
         trust_custom_code: Consent to run code that comes with a published model.
         prices: US dollars an hour by device name, "" for every device, in place of the catalog's.
 

@@ -1,12 +1,13 @@
 """The application: its verbs in the order of the help, and the entry point."""
 
 import sys
+from typing import Annotated
 
 import typer
 
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
-from brimful.cli import models, planning, runs, training
+from brimful.cli import catalogs, models, planning, runs, training
 from brimful.cli.recipes import recipes_app
 
 VERBS = (
@@ -21,6 +22,7 @@ VERBS = (
     models.evaluate,
     models.diagnose,
     planning.calibrate,
+    catalogs.devices,
     runs.report,
     runs.compare,
     runs.runs,
@@ -31,15 +33,33 @@ VERBS = (
 app = typer.Typer(
     name="brimful",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help=(
-        "Say what to train. brimful works out what the hardware can hold, trains it that way, and"
-        " shows what came of it."
-    ),
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from brimful.base.version import installed_version
+
+        print(f"brimful {installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Say what to train. brimful works out what the hardware can hold, trains it that way, and
+    shows what came of it.
+    """
+
+
 app.add_typer(recipes_app, name="recipes")
+app.add_typer(catalogs.models_app, name="models")
 for verb in VERBS:
     app.command()(verb)
 

@@ -5,8 +5,23 @@ from typing import Annotated
 
 import typer
 
+from brimful.cli.completion import device_names, recipe_names, run_names
+
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name or a .yaml file.")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A shipped recipe's name or a .yaml file.",
+        autocompletion=recipe_names,
+    ),
+]
+Devices = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICES",
+        help="here, all, or names separated by commas: T4, 4090; `brimful devices` lists them.",
+        autocompletion=device_names,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -40,6 +55,9 @@ Session = Annotated[
         help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.",
     ),
 ]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
+RunName = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's name or folder.", autocompletion=run_names),
+]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.cli.inputs import load_recipe
-from brimful.cli.options import DeviceName, Json, Overrides, RecipeName
+from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import open_console, print_json
 
 if TYPE_CHECKING:
@@ -24,13 +24,7 @@ Sort = Literal["time", "cost", "name"]
 def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     recipe: RecipeName,
     overrides: Overrides = None,
-    on: Annotated[
-        str,
-        typer.Option(
-            metavar="DEVICES",
-            help="here, all, or exact names separated by commas; `--on all` lists them.",
-        ),
-    ] = "here",
+    on: Devices = "here",
     explain: Annotated[
         bool, typer.Option("--explain", help="Name the ten largest tensors at the peak.")
     ] = False,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from brimful.cli.completion import recipe_names
+
 recipes_app = typer.Typer(
     no_args_is_help=False,
     invoke_without_command=True,
@@ -35,7 +37,9 @@ def _described(name: str) -> str:
 
 
 @recipes_app.command("show")
-def recipes_show(name: Annotated[str, typer.Argument(help="A shipped recipe.")]) -> None:
+def recipes_show(
+    name: Annotated[str, typer.Argument(help="A shipped recipe.", autocompletion=recipe_names)],
+) -> None:
     """Print a shipped recipe, to save and edit."""
     from brimful.recipe import shipped_text
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import Json, RunName
 from brimful.cli.output import open_console, print_json
@@ -41,7 +42,10 @@ def report(
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Names or folders of two runs or more.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Names or folders of two runs or more.", autocompletion=run_names
+        ),
     ],
     page: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also a page with curves, for a browser.")
@@ -105,7 +109,9 @@ def watch(
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN", help="A run's name or folder, a study's, or its copy in a mirror."
+            metavar="RUN",
+            help="A run's name or folder, a study's, or its copy in a mirror.",
+            autocompletion=run_names,
         ),
     ],
     once: Annotated[

@@ -1,10 +1,9 @@
-"""The catalog of accelerators to plan for: one row of catalog.toml each, found by its exact
-name.
+"""The catalog of accelerators to plan for: one row of catalog.toml each. What the driver reports is
+looked up by its exact name (`find`); what a person writes may be shorter (`get`).
 """
 
 import dataclasses
 import functools
-import re
 import tomllib
 from importlib import resources
 from typing import Any
@@ -13,10 +12,14 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import DTYPES, Device, abilities_of
+from brimful.hardware.naming import Named, matching, short_name, split
 
 _UNMEASURED_MEMORY = (
     "memory (the driver's total; torch was seen to get 0.3 to 0.8 GiB less on other rows)"
 )
+
+MOST_LISTED = 12
+"""Devices that an error lists at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +53,26 @@ def find(name: str) -> Device | None:
 
 
 def get(name: str) -> Device:
-    """Return the row with this exact name or alias in any case.
+    """Return the row that a person means by this name: an exact name or alias in any case, else the
+    only one that `naming.matching` finds, so that `T4` and `4090` are enough.
 
     Raises:
-        DeviceError: no such row. A part of a name is not enough; the message lists rows that
-            contain all its words.
+        DeviceError: no such row, or several; the message lists them.
     """
     return _device(_require(name))
+
+
+def having(words: str) -> list[str]:
+    """Return the exact names of the rows that `words` can mean, or whose name or vendor has each of
+    them as a part; all rows for no word.
+    """
+    meant = set(matching(words, _called()))
+    return [
+        row["name"]
+        for row in _rows()
+        if row["name"] in meant
+        or all(part in f"{row['vendor']} {row['name']}".casefold() for part in split(words))
+    ]
 
 
 def price_of(name: str) -> Price | None:
@@ -91,29 +107,40 @@ def _require(name: str) -> dict[str, Any]:
     row = _row_by_name().get(name.casefold().strip())
     if row is not None:
         return row
-    words = _words(name)
-    matching = [known for known in names() if words and words <= _words(known)]
-    if len(matching) > 1:
-        listed = ", ".join(repr(known) for known in matching)
+    meant = matching(name, _called())
+    if len(meant) == 1:
+        return _row_by_name()[meant[0].casefold()]
+    if meant:
+        shown = [f"  {short_name(known):<18} {known}" for known in meant[:MOST_LISTED]]
+        more = f"\n  and {len(meant) - MOST_LISTED} more" if len(meant) > MOST_LISTED else ""
         raise DeviceError(
-            f"{name!r} could be any of {len(matching)} accelerators: {listed}. Give the exact name"
-            " of one."
+            f"{name!r} can be any of {len(meant)} devices. Write one of these names, the short or"
+            " the long one:\n" + "\n".join(shown) + more
         )
-    hint = f" - did you mean {matching[0]!r}?" if matching else did_you_mean(name, names())
     raise DeviceError(
-        f"unknown accelerator {name!r}{hint} The catalog has {len(names())} rows, found by the"
-        " exact name that the driver reports."
+        f"unknown device {name!r}{_suggestion(name)} `brimful devices` lists the {len(_rows())} of"
+        " the catalog."
     )
 
 
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", name.casefold()))
+def _suggestion(name: str) -> str:
+    """Return ` - did you mean 'x'?` for a close exact or short name, else a full stop."""
+    hint = did_you_mean(name, names())
+    return did_you_mean(short_name(name), map(short_name, names())) if hint == "." else hint
 
 
 @functools.cache
 def _rows() -> tuple[dict[str, Any], ...]:
     text = resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8")
     return tuple(tomllib.loads(text)["accelerator"])
+
+
+@functools.cache
+def _called() -> tuple[Named, ...]:
+    return tuple(
+        Named((row["name"], *row.get("aliases", ())), row["memory_mib"] * MIB / GIB)
+        for row in _rows()
+    )
 
 
 @functools.cache

@@ -41,6 +41,7 @@ _NOT_OF_THE_NETWORK = {
     "quantization_config",
     "use_cache",
 }
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _ROPE = {"rope_theta", "rope_scaling"}
 """Keys that transformers moves into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
@@ -66,6 +67,9 @@ class ModelRow:
         read: The day they were read, ISO 8601.
         uncertain: Fields that were written from memory rather than read; `config` means all of it.
         note: Anything else worth knowing; may be empty.
+        other_names: Hub ids with the same values.
+        licence: As the hub names it; empty where it is not known.
+        gated: The hub asks for consent to terms before a download of this id.
     """
 
     name: str
@@ -76,6 +80,15 @@ class ModelRow:
     read: str
     uncertain: tuple[str, ...] = ()
     note: str = ""
+    other_names: tuple[str, ...] = ()
+    licence: str = ""
+    gated: bool = False
+
+    @property
+    def context(self) -> int | None:
+        """Longest input in tokens; None where the config does not limit it."""
+        limits = (self.config.get(key) for key in _CONTEXT_KEYS)
+        return next((limit for limit in limits if limit), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +143,11 @@ def packaged(name: str) -> PackagedModel | None:
     return next(
         (each for each in packages() if text.casefold() == each.name or text == each.source), None
     )
+
+
+def published() -> list[ModelRow]:
+    """Return a row for every hub id, other names among them, in the order of the file."""
+    return [_model(row, name) for row in _rows() for name in _names_of(row)]
 
 
 def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
@@ -264,9 +282,11 @@ def _all_names() -> list[str]:
     return [*(name for row in _rows() for name in _names_of(row)), *short]
 
 
-def _model(row: dict[str, Any]) -> ModelRow:
+def _model(row: dict[str, Any], name: str = "") -> ModelRow:
+    """Return a row under its first name, or under the other name that is given."""
+    own = name or row["name"]
     return ModelRow(
-        name=row["name"],
+        name=own,
         config=row["config"] | dict.fromkeys(row.get("null", ())),
         parameters=row["parameters"],
         published_dtype=row["published_dtype"],
@@ -274,7 +294,14 @@ def _model(row: dict[str, Any]) -> ModelRow:
         read=row["read"],
         uncertain=tuple(row.get("uncertain", ())),
         note=row.get("note", ""),
+        other_names=tuple(other for other in _names_of(row) if other != own),
+        licence=row.get("licence", ""),
+        gated=row.get("gated", False) and _owner(own) == _owner(row["name"]),
     )
+
+
+def _owner(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _local_file(name_or_path: str) -> Path | None:

@@ -53,7 +53,7 @@ def plan_model(
             and is changed for others. Only shapes and types count.
         optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or
             paged_8bit.
-        device: A Device, the exact name of a catalog row, or None for this machine's.
+        device: A Device, the name of a catalog row, or None for this machine's.
         autocast: "bf16" or "fp16" where the forward pass runs under torch.autocast, else "none".
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.

@@ -1,0 +1,60 @@
+"""The verbs `devices` and `models`: what there is to plan for and to tune. Nothing heavy is
+imported.
+"""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from brimful.cli.options import Json
+from brimful.cli.output import open_console, print_json
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILTER]...", help="Words of the name; without, the whole catalog."),
+]
+
+
+def devices(filter_words: Words = None, json_output: Json = False) -> None:
+    """The catalog of devices to plan for: the name that --on takes, memory, bandwidth, price."""
+    from brimful.report.catalogs import device_lines, devices_json
+
+    found = devices_json(" ".join(filter_words or ()))
+    if json_output:
+        print_json(found)
+    else:
+        print("\n".join(device_lines(found, open_console(least_width=120).width)))
+
+
+class ListsByDefault(TyperGroup):
+    """A group in which what is no command is a filter of its command `list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `list` before arguments that name no command, except a wish for help."""
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+models_app = typer.Typer(
+    cls=ListsByDefault,
+    rich_markup_mode=None,
+    help="Models to tune: published ones and your own runs'. list [FILTER] (or just FILTER).",
+)
+
+
+@models_app.callback()
+def models() -> None:
+    """Models to tune, published ones and those of your own runs: `brimful models [FILTER]` lists
+    them.
+    """
+
+
+@models_app.command("list")
+def models_list(filter_words: Words = None, json_output: Json = False) -> None:
+    """List published models and those of your runs: size, context, licence, whether at hand."""
+    from brimful.report.catalogs import model_lines, models_json
+
+    found = models_json(" ".join(filter_words or ()))
+    print_json(found) if json_output else print("\n".join(model_lines(found)))

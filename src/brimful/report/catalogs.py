@@ -1,0 +1,163 @@
+"""The catalogs of devices and of published models, as tables for a terminal and as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from brimful.base.discover import did_you_mean
+from brimful.base.env import hub_cache_folder, runs_folder
+from brimful.base.errors import RequestError
+from brimful.base.units import format_bytes, format_count, format_money
+from brimful.hardware import catalog as device_catalog
+from brimful.hardware.naming import short_name
+from brimful.model import catalog as model_catalog
+from brimful.model.at_hand import OwnModel, cached_models, own_models
+from brimful.model.catalog import ModelRow
+from brimful.report.table import Table, terminal_lines
+
+MOST_NAME_COLUMNS = 41
+"""A longer model id stands on a line of its own."""
+
+
+def devices_json(words: str) -> list[dict[str, Any]]:
+    """Return the devices whose name has these words; all for none.
+
+    Raises:
+        RequestError: there are none.
+    """
+    names = device_catalog.having(words)
+    if not names:
+        raise RequestError(
+            f"no device of the catalog is called {words!r}"
+            f"{did_you_mean(words, [*map(short_name, device_catalog.names())])} `brimful devices`"
+            " without a word lists all."
+        )
+    return [_device_json(name) for name in names]
+
+
+def _device_json(name: str) -> dict[str, Any]:
+    device, price = device_catalog.get(name), device_catalog.price_of(name)
+    return {
+        "name": name,
+        "short_name": short_name(name),
+        "kind": device.kind,
+        "memory_bytes": device.memory_bytes,
+        "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
+        "dense_flop_per_s": dict(device.dense_flop_per_s),
+        "power_w": device_catalog.power_of(name),
+        "usd_per_hour": price.usd_per_hour if price else None,
+        "price_read": price.read if price else None,
+        "source": device.source,
+        "uncertain": list(device.uncertain),
+    }
+
+
+def device_lines(devices: Sequence[dict[str, Any]], width: int) -> list[str]:
+    """Return a line for each device; exact names only where the terminal is wide enough."""
+    rows = tuple(
+        (
+            each["short_name"],
+            format_bytes(each["memory_bytes"]),
+            _bandwidth(each["bandwidth_bytes_per_s"]),
+            "" if each["usd_per_hour"] is None else f"{format_money(each['usd_per_hour'])}/h",
+            each["name"],
+        )
+        for each in devices
+    )
+    table = Table(("name for --on", "memory", "bandwidth", "price", "full name"), rows)
+    lines = terminal_lines(table)
+    if max(map(len, lines)) > width:
+        lines = terminal_lines(table.without_column("full name"))
+    read = max((each["price_read"] for each in devices if each["price_read"]), default="")
+    notes = ["Example: brimful plan quickstart --on " + devices[0]["short_name"]]
+    if read:
+        notes.append(f"Prices: one on-demand offer each, as read by {read}; --price sets yours.")
+    return [*lines, "", *notes]
+
+
+def _bandwidth(bytes_per_s: float | None) -> str:
+    return "" if bytes_per_s is None else f"{bytes_per_s / 1e9:,.0f} GB/s"
+
+
+def models_json(words: str) -> list[dict[str, Any]]:
+    """Return own models, then published ones, whose id has all these words as parts; all for none.
+
+    Raises:
+        RequestError: there are none.
+    """
+    parts = words.casefold().split()
+    cached = {name.casefold() for name in cached_models(hub_cache_folder())}
+    found = [
+        *map(_own_json, own_models(runs_folder())),
+        *(_published_json(row, row.name.casefold() in cached) for row in model_catalog.published()),
+    ]
+    shown = [each for each in found if all(part in each["id"].casefold() for part in parts)]
+    if not shown:
+        close = did_you_mean(words, [each["id"] for each in found])
+        raise RequestError(
+            f"no model of the catalog has {words!r} in its id{close} `brimful models` without a"
+            " word lists all; other models are found on the hub by their id, or in a folder."
+        )
+    return shown
+
+
+def _own_json(model: OwnModel) -> dict[str, Any]:
+    return {
+        "id": str(model.folder),
+        "parameters": model.parameters,
+        "context": model.context,
+        "licence": None,
+        "gated": False,
+        "at_hand": "run",
+    }
+
+
+def _published_json(row: ModelRow, is_cached: bool) -> dict[str, Any]:
+    return {
+        "id": row.name,
+        "parameters": row.parameters,
+        "context": row.context,
+        "licence": row.licence or None,
+        "gated": row.gated,
+        "at_hand": "hub cache" if is_cached else None,
+    }
+
+
+def model_lines(models: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each model, two for a very long id; `*` is on this disk."""
+    rows = [(" ", "model", "size", "context", "licence"), *map(_model_cells, models)]
+    # A long id stands alone, above the rest of its row.
+    halves = [
+        half
+        for row in rows
+        for half in ([row] if len(row[1]) <= MOST_NAME_COLUMNS else [row[:2], (" ", "", *row[2:])])
+    ]
+    widths = [
+        max(len(half[place]) for half in halves if len(half) == len(rows[0]))
+        for place in range(len(rows[0]))
+    ]
+    lines = [
+        " ".join(cell.ljust(width) for cell, width in zip(half, widths, strict=False)).rstrip()
+        for half in halves
+    ]
+    return [*lines, "", *_model_notes(models)]
+
+
+def _model_cells(model: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    context = model["context"]
+    terms = [model["licence"] or "", "gated" if model["gated"] else ""]
+    return (
+        "*" if model["at_hand"] else " ",
+        model["id"],
+        format_count(model["parameters"]),
+        "" if context is None else f"{context:,}",
+        ", ".join(filter(None, terms)),
+    )
+
+
+def _model_notes(models: Sequence[dict[str, Any]]) -> list[str]:
+    on_disk = sum(bool(each["at_hand"]) for each in models)
+    plural = "s" * (len(models) != 1)
+    notes = [f"{len(models)} model{plural}; * on this disk: {on_disk}"]
+    if any(each["gated"] for each in models):
+        notes.append("gated: accept the terms on the model's page, then `hf auth login`")
+    return notes

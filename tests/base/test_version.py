@@ -1,0 +1,17 @@
+"""The version is the installed package's, and nothing else is claimed."""
+
+from importlib import metadata
+
+import pytest
+
+from brimful.base.version import installed_version
+
+
+def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed_version() == metadata.version("brimful")
+
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    assert installed_version() == "unknown"

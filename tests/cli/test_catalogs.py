@@ -1,0 +1,65 @@
+"""The verbs `devices` and `models`, and names of devices on the command line."""
+
+import json
+import sys
+
+import pytest
+
+from brimful import cli
+
+
+def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["brimful", *arguments])
+        with pytest.raises(SystemExit) as ending:
+            cli.main()
+    captured = capsys.readouterr()
+    return int(ending.value.code or 0), captured.out, captured.err
+
+
+def test_devices_are_listed_filtered_and_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _said(capsys, "devices", "m3", "max")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[:2]] == ["name", "m3-max"]
+    code, out, _ = _said(capsys, "devices", "t4", "--json")
+    [device] = json.loads(out)
+    assert (device["name"], device["usd_per_hour"]) == ("Tesla T4", 0.6)
+    assert _said(capsys, "devices", "typewriter")[0] == 2
+
+
+@pytest.mark.parametrize("words", [["models"], ["models", "list"]])
+def test_models_are_listed_with_and_without_the_word_list(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _said(capsys, *words, "smollm2", "135m-instruct")
+    assert code == 0
+    assert "HuggingFaceTB/SmolLM2-135M-Instruct" in out
+    assert "1 models" not in out
+    code, out, _ = _said(capsys, *words, "qwen2.5-0.5b", "--json")
+    assert [each["licence"] for each in json.loads(out)] == ["apache-2.0", "apache-2.0"]
+    assert _said(capsys, *words)[0] == 0
+
+
+def test_help_of_the_group_is_not_taken_for_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = _said(capsys, "models", "--help")
+    assert code == 0
+    assert "list" in out
+
+
+def test_a_name_that_several_devices_have_ends_with_2_and_names_to_copy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = _said(capsys, "plan", "quickstart", "--on", "a100-80")
+    assert code == 2
+    assert "a100-sxm4-80gb" in err
+    assert "NVIDIA A100 80GB PCIe" in err
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    import brimful
+
+    assert brimful.__version__ == version("brimful")
+    assert _said(capsys, "--version") == (0, f"brimful {version('brimful')}\n", "")
