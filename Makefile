@@ -2,21 +2,34 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PLAIN := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup run test lint types tests snapshots notebooks pictures format clean
+.PHONY: plain setup run test lint types tests snapshots notebooks pictures format clean
 
-setup: $(STAMP)
+# What brimful needs, which is all that `make run` installs.
+plain: $(PLAIN)
 
-# torch first, alone and pinned: anything else may pull a build for another machine.
-$(STAMP): constraints.txt pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable ".[dev]"
-	touch $(STAMP)
+# And what tests, studio and notebooks need: the whole set-up for work on brimful.
+setup: $(DEV)
 
-run: setup
-	$(BIN)/brimful run quickstart
+# torch first, alone and pinned: anything else may pull a build for another machine. setuptools builds brimful.
+$(PLAIN): constraints.txt pyproject.toml
+	@echo "Installing torch and what brimful needs into $(VENV), once: about 75 packages, a few minutes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) "$$(grep '^torch==' constraints.txt)" "$$(grep '^setuptools==' constraints.txt)"
+	@$(PIP) --no-build-isolation --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEV): $(PLAIN)
+	@echo "Installing the development tools into $(VENV), once: tests, types, Gradio, notebooks"
+	@$(PIP) --no-build-isolation --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+run: plain
+	@echo "brimful run quickstart: plan, train a small GPT on this machine, write a text, evaluate, report"
+	@$(BIN)/brimful run quickstart
 
 test: setup lint types tests
 

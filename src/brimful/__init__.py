@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brimful.base.errors import BrimfulError
+    from brimful.chains.calls import evaluate, plan, run, train
     from brimful.chains.finished import Writer
-    from brimful.chains.pipeline import Run, run, train
-    from brimful.chains.plans import plan
-    from brimful.chains.scoring import evaluate
+    from brimful.chains.pipeline import Run
     from brimful.hardware.device import Device
     from brimful.planning.plan import Plan
     from brimful.recipe import Recipe
@@ -41,13 +40,13 @@ _HOMES = {
     "Plan": ("brimful.planning.plan", "Plan"),
     "Recipe": ("brimful.recipe", "Recipe"),
     "Run": ("brimful.chains.pipeline", "Run"),
-    "evaluate": ("brimful.chains.scoring", "evaluate"),
+    "evaluate": ("brimful.chains.calls", "evaluate"),
     "load_recipe": ("brimful.recipe", "load"),
     "Writer": ("brimful.chains.finished", "Writer"),
-    "run": ("brimful.chains.pipeline", "run"),
-    "plan": ("brimful.chains.plans", "plan"),
+    "run": ("brimful.chains.calls", "run"),
+    "plan": ("brimful.chains.calls", "plan"),
     "plan_model": ("brimful.rehearsal.foreign", "plan_model"),
-    "train": ("brimful.chains.pipeline", "train"),
+    "train": ("brimful.chains.calls", "train"),
 }
 
 

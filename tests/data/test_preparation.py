@@ -98,7 +98,7 @@ def test_a_missing_library_is_told_with_the_extra_that_brings_it(
         lambda *_: SimpleNamespace(STEP=str, LIBRARIES=("no-such-library",), EXTRA="vietnamese"),
     )
 
-    with refuses(RequestError, names=["pip install 'brimful[vietnamese]'"]):
+    with refuses(RequestError, names=["pip install 'underthesea"]):
         preparation(["any"])
     with refuses(RequestError):
         preparation_identity(["any"])

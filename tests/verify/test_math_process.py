@@ -7,9 +7,7 @@ import pytest
 
 from brimful.verify.math_process import MathProcess
 
-pytest.importorskip(
-    "math_verify", reason="math-verify is not installed: pip install 'brimful[math]'"
-)
+pytest.importorskip("math_verify", reason="math-verify is not installed (extra math)")
 
 
 @pytest.fixture(scope="module")

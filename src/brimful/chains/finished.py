@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from brimful.base.env import runs_folder
 from brimful.base.errors import (
     RequestError,
 )
@@ -16,7 +17,7 @@ from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import GenerationRequest, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
-from brimful.generation.load import load_run, recipe_of, trained_folder
+from brimful.generation.load import load_run, recipe_of, resolve_run, trained_folder
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
@@ -27,6 +28,7 @@ from brimful.verify.extract import python_verdict
 
 _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 """What only answers in code are measured by."""
+MODERATE = SamplingSettings(temperature=0.8, top_k=None, top_p=1.0)
 
 
 def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> TrainedRun:
@@ -48,18 +50,26 @@ def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -
 class Writer:
     """A finished run's model, loaded once, that continues prompts, or answers them as it was tuned
     to.
+
+    Args:
+        run_folder: A run's name or folder.
+        settings: How tokens are drawn.
+        tokens: New tokens at most.
+        count: Texts per prompt.
+        seed: Same seed, same text.
     """
 
     def __init__(
         self,
-        run_folder: Path,
-        settings: SamplingSettings,
+        run_folder: str | Path,
+        settings: SamplingSettings = MODERATE,
         *,
         tokens: int = 200,
         count: int = 1,
         seed: int = 0,
     ) -> None:
-        self._loaded = load_run(run_folder, torch_device(probe("auto")), torch.float32)
+        folder = resolve_run(run_folder, runs_folder())
+        self._loaded = load_run(folder, torch_device(probe("auto")), torch.float32)
         self._how = GenerationRequest(settings, tokens, count, seed)
 
     def write(self, prompt: Prompt, show: Callable[[str], None] | None = None) -> list[TextSample]:

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from brimful.base.discover import module_in
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 from brimful.recipe.labels import PREPROCESS_PACKAGE
 
 Prepare = Callable[[str], str]
@@ -104,6 +105,6 @@ def _versions(name: str, module: ModuleType) -> dict[str, str]:
     except importlib.metadata.PackageNotFoundError as error:
         raise RequestError(
             f"the step {name} (labels.preprocess) needs {' and '.join(module.LIBRARIES)}, not"
-            f" installed here: pip install 'brimful[{module.EXTRA}]'. A model that was trained with"
-            " the step needs it wherever it runs."
+            " installed here. A model that was trained with the step needs it wherever it runs."
+            f" {how_to_install(module.EXTRA)}"
         ) from error

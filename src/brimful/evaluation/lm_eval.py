@@ -1,5 +1,5 @@
 """Standard benchmarks through EleutherAI's lm-evaluation-harness, on a model as it stands in
-memory. An extra: `pip install "brimful[lm-eval]"`.
+memory. An extra: `lm-eval` of brimful.
 """
 
 import importlib
@@ -12,6 +12,7 @@ from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 from brimful.evaluation.task_prompts import Subject
 
 PREFIX = "lm-eval:"
@@ -96,8 +97,8 @@ def require_lm_eval() -> ModuleType:
         return importlib.import_module("lm_eval")
     except ImportError as error:
         raise RequestError(
-            f"lm-eval: tasks need the package lm-eval, which is not here ({error}). Install it: pip"
-            ' install "brimful[lm-eval]"'
+            f"lm-eval: tasks need the package lm-eval, which is not here ({error})."
+            f" {how_to_install('lm-eval')}"
         ) from error
 
 

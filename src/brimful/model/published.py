@@ -28,6 +28,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DeviceError, PlanError, RecipeError
+from brimful.base.extras import how_to_install
 from brimful.base.manifest import require_sound
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
@@ -342,8 +343,7 @@ def require_nf4(device: torch.device) -> None:
     """
     if find_spec("bitsandbytes") is None:
         raise DeviceError(
-            "quantize=nf4 needs bitsandbytes, which is not installed: pip install"
-            " 'brimful[quantize]'."
+            f"quantize=nf4 needs bitsandbytes, which is not installed. {how_to_install('quantize')}"
         )
     if device.type == "mps":
         raise DeviceError(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from brimful.base.env import silence_gradio
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 
-MISSING = 'the page needs Gradio, which is not installed. pip install "brimful[studio]"'
+MISSING = "the page needs Gradio, which is not installed."
 
 
 def serve(host: str, port: int, runs_folder: Path | None) -> None:
@@ -27,7 +28,7 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
     """
     refuse_if_taken(host, port)
     if importlib.util.find_spec("gradio") is None:
-        raise RequestError(MISSING)
+        raise RequestError(f"{MISSING} {how_to_install('studio')}")
     silence_gradio()
     # Brings Gradio, which must be silenced first.
     from brimful.studio.layout import launch  # noqa: PLC0415

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError, DeviceError, RequestError
+from brimful.base.extras import how_to_install
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import OptimizerRecipe
@@ -47,8 +48,8 @@ def require(variant: str, device_type: str) -> None:
         )
     if importlib.util.find_spec("bitsandbytes") is None:
         raise RequestError(
-            "8-bit optimizers need bitsandbytes, which is not installed: pip install"
-            " 'brimful[quantize]', or use optimizer.kind=adamw."
+            "8-bit optimizers need bitsandbytes, which is not installed. Use"
+            f" optimizer.kind=adamw, or install it. {how_to_install('quantize')}"
         )
 
 

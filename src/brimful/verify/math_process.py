@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 from brimful.base.units import GIB
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
 
@@ -91,8 +92,8 @@ class MathProcess:
         except (ClosedError, TimeoutError):
             self.close()
             raise RequestError(
-                "math-verify does not start; try `python -c 'import math_verify'`, or pip install"
-                " 'brimful[math]'."
+                "math-verify does not start; try `python -c 'import math_verify'`."
+                f" {how_to_install('math')}"
             ) from None
         self._process = process
         return process

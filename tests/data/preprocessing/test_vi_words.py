@@ -3,7 +3,7 @@
 import pytest
 
 underthesea = pytest.importorskip(
-    "underthesea", reason="underthesea is not installed: pip install 'brimful[vietnamese]'"
+    "underthesea", reason="underthesea is not installed (extra vietnamese)"
 )
 
 from brimful.data.preprocessing.vi_words import STEP  # noqa: E402 - after the skip

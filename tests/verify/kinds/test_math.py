@@ -19,7 +19,7 @@ def test_without_math_verify_the_verifier_says_how_to_get_it(
 
 @pytest.mark.skipif(
     find_spec("math_verify") is None,
-    reason="math-verify is not installed: pip install 'brimful[math]'",
+    reason="math-verify is not installed (extra math)",
 )
 @pytest.mark.parametrize(
     "reference", ["\\frac{1}{2}", "$x^2$", "So \\boxed{5}.", 5, "\\text{east}"]
@@ -30,7 +30,7 @@ def test_expressions_are_references(reference: object) -> None:
 
 @pytest.mark.skipif(
     find_spec("math_verify") is None,
-    reason="math-verify is not installed: pip install 'brimful[math]'",
+    reason="math-verify is not installed (extra math)",
 )
 @pytest.mark.parametrize(
     ("reference", "reason"),

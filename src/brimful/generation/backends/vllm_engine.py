@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 from brimful.base.rundir import read_json
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings
@@ -46,8 +47,8 @@ class VllmEngine:
     ) -> None:
         if importlib.util.find_spec("vllm") is None:
             raise RequestError(
-                "plan.sampling=vllm needs vLLM, which is not installed: pip install"
-                " 'brimful[vllm]'. Or use plan.sampling=brimful."
+                "plan.sampling=vllm needs vLLM, which is not installed. Use"
+                f" plan.sampling=brimful, or install it. {how_to_install('vllm')}"
             )
         if device.type != "cuda":
             raise RequestError(

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from brimful.base.errors import RequestError
+from brimful.base.extras import how_to_install
 from brimful.verify.answers import NO_MARK, FinalAnswer, find_final_answer
 from brimful.verify.math_process import MathProcess
 from brimful.verify.numbers import number_in
@@ -15,7 +16,7 @@ from brimful.verify.verifier import Verdict, Verifier, VerifierExample, referenc
 
 if find_spec("math_verify") is None:
     raise RequestError(
-        "the verifier math needs math-verify, which is not installed: pip install 'brimful[math]'."
+        f"the verifier math needs math-verify, which is not installed. {how_to_install('math')}"
     )
 
 _MAX_CHARACTERS = 300

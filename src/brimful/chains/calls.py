@@ -1,0 +1,136 @@
+"""What `import brimful` offers to a script or a notebook: train, run, plan and evaluate. They take
+the names that the command line takes, and need no console.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from brimful.base.env import runs_folder
+from brimful.base.errors import RequestError
+from brimful.chains import pipeline, plans, rounds, scoring, study
+from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
+from brimful.generation.load import resolve_run
+from brimful.hardware.device import Device
+from brimful.planning.plan import Plan
+from brimful.recipe import Recipe, load
+
+
+def train(
+    recipe: Recipe | str | Path,
+    console: Console | None = None,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    plan_file: Path | None = None,
+) -> pipeline.Run:
+    """Train a recipe, or continue its unfinished run, and return the finished run.
+
+    Args:
+        recipe: A recipe, the name of a shipped one, or a file. `load_recipe` makes changes to one.
+        console: Where progress is shown; None: standard output.
+        fresh: Start over; unfinished work is moved aside.
+        accept: Keys whose changed values a continued run accepts.
+        plan_file: A saved plan to use as it is.
+
+    Raises:
+        BrimfulError: with what is wrong, where, and what to do next.
+        RequestError: the recipe makes several runs (a study, or rounds); `run` trains those.
+    """
+    resolved = _recipe_of(recipe)
+    if _makes_several_runs(resolved):
+        raise RequestError(
+            f"recipe {resolved.name} makes several runs, and train makes one. Call brimful.run."
+        )
+    return pipeline.train(
+        resolved, console or Console(), fresh=fresh, accept=accept, plan_file=plan_file
+    )
+
+
+def run(
+    recipe: Recipe | str | Path,
+    console: Console | None = None,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    plan_file: Path | None = None,
+) -> Path:
+    """Plan, train, sample, evaluate and report, of a study or of rounds for every run; return the
+    path of the report.
+
+    Args and errors are those of `train`, except that a plan is the plan of one run.
+    """
+    resolved, shown = _recipe_of(recipe), console or Console()
+    if not _makes_several_runs(resolved):
+        return pipeline.run(resolved, shown, fresh=fresh, accept=accept, plan_file=plan_file)
+    if plan_file is not None:
+        raise RequestError(
+            f"plan_file is the plan of one run, but recipe {resolved.name} makes several. Leave it"
+            " out."
+        )
+    run_all = study.run_study if resolved.rft is None else rounds.run_rounds
+    return run_all(resolved, shown, fresh=fresh, accept=accept)
+
+
+def plan(
+    recipe: Recipe | str | Path,
+    device: Device | str | None = None,
+    *,
+    trust_custom_code: bool = False,
+) -> Plan:
+    """Return how a recipe runs on a device: choices, the micro-batch, the peak memory by term.
+
+    Args:
+        recipe: A recipe, the name of a shipped one, or a file.
+        device: A Device, a name of the catalog ("T4"), or None for this machine's.
+        trust_custom_code: Consent to run code that comes with a published model.
+
+    Raises:
+        PlanError: it does not fit, or cannot be traced.
+        DeviceError: no such device.
+    """
+    return plans.plan(_recipe_of(recipe), device, trust_custom_code=trust_custom_code)
+
+
+def evaluate(
+    run_folder: str | Path,
+    console: Console | None = None,
+    *,
+    split: str | None = None,
+    stride: int | None = None,
+    request: EvaluationRequest = DEFAULT_REQUEST,
+    untuned: bool = False,
+) -> dict[str, Any]:
+    """Score a finished run on its held-out splits (or the one named) and on tasks; return the
+    scores, which are also written to its scores.json.
+
+    Args:
+        run_folder: A run's name or folder.
+        console: Where progress is shown; None: standard output.
+        split: One split instead of all held-out ones.
+        stride: New tokens per window.
+        request: Which tasks, and how.
+        untuned: Score the model that the run tuned, as it was before.
+
+    Raises:
+        RequestError: no such split, or a task cannot be run here.
+        DataError: a task's data cannot be read.
+    """
+    return scoring.evaluate(
+        resolve_run(run_folder, runs_folder()),
+        console or Console(),
+        split=split,
+        stride=stride,
+        request=request,
+        untuned=untuned,
+    )
+
+
+def _recipe_of(recipe: Recipe | str | Path) -> Recipe:
+    return recipe if isinstance(recipe, Recipe) else load(str(recipe))
+
+
+def _makes_several_runs(recipe: Recipe) -> bool:
+    return recipe.study is not None or recipe.rft is not None
