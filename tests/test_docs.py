@@ -1,16 +1,28 @@
 """What the documents say is what the program does."""
 
+import json
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+import torch
+import typer
 
 from brimful import cli
-from brimful.recipe import load
+from brimful.base.discover import names_in
+from brimful.base.errors import DeviceError, PlanError, RecipeError
+from brimful.hardware.device import KINDS as DEVICE_KINDS
+from brimful.hardware.probe import probe
+from brimful.model.catalog import config_of_model
+from brimful.model.published import require_nf4
+from brimful.planning.choices import EIGHT_BIT_VARIANTS
+from brimful.recipe import KINDS, Recipe, load, shipped_names
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,6 +36,148 @@ def _commands(path: Path) -> Iterator[str]:
             command = line.removeprefix("$ ").partition("  #")[0].strip()
             if command.startswith("brimful "):
                 yield command
+
+
+def _named_commands() -> list[tuple[str, str]]:
+    """Every command that a document names, in a block, behind a pipe or in a line of text, with its
+    document; not those that only sketch one with dots.
+    """
+    found = []
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+    ):
+        text = path.read_text(encoding="utf-8")
+        blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.DOTALL)
+        whole = [block.replace("\\\n", " ") for block in blocks]
+        lines = [line.partition("  #")[0] for block in whole for line in block.splitlines()]
+        told = [part for line in lines for part in re.split(r" \| |&& ", line)]
+        told += re.findall(r"`(brimful [^`\s]+ [^`\n]+)`", text)
+        found += [
+            (path.name, command.strip().removeprefix("$ "))
+            for command in told
+            if re.match(r"(\$ )?brimful [a-z-]", command.strip()) and ".." not in command
+        ]
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize(("document", "command"), _named_commands())
+def test_a_command_that_a_document_names_has_these_options_and_keys(
+    document: str, command: str
+) -> None:
+    """Parsed as the command line parses it, and changes of a shipped recipe applied; nothing is
+    run.
+    """
+    words = shlex.split(re.split(r" [<>] ", command)[0])[1:]
+    group: Any = typer.main.get_command(cli.app)
+    if words[0] in ("--help", "--version", "--install-completion", "--show-completion"):
+        assert words[0] in {name for each in group.params for name in [*each.opts, "--help"]}
+        return
+    context = group.make_context("brimful", [*words], resilient_parsing=False)
+    while hasattr(group, "resolve_command"):
+        rest = [*context._protected_args, *context.args]
+        if not rest:
+            return
+        name, group, rest = group.resolve_command(context, rest)
+        context = group.make_context(name, rest, parent=context)
+    recipe = context.params.get("recipe")
+    if recipe in shipped_names():
+        load(recipe, context.params["overrides"] or [])
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_no_document_and_no_message_claims_a_package_index() -> None:
+    """brimful is on none yet: it is installed from a checkout or an address of its repository."""
+    claim = re.compile(r"pip install (?:-\S+ )*['\"]?brimful")
+    paths = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "notebooks" / "text").iterdir(),
+        *(ROOT / "src").rglob("*.py"),
+    ]
+    assert [path.name for path in paths if claim.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_extras_that_the_readme_names_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.search(r"with an extra: (.*)", readme)
+    assert named is not None
+    assert set(named[1].split(", ")) == project["optional-dependencies"].keys() - {"dev"}
+    least = re.search(r"torch \(([\d.]+) or newer\)", readme)
+    assert least is not None
+    assert f"torch>={least[1]}" in project["dependencies"]
+
+
+def _supported() -> dict[str, tuple[str, str]]:
+    """The table of the README: what is and what is not, by subject."""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What is supported")[2]
+    rows = re.findall(r"^\| (\w+) \| (.+?) \| (.+?) \|$", table, re.MULTILINE)
+    return {subject: (yes, no) for subject, yes, no in rows}
+
+
+def _code_words(text: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def test_methods_that_the_readme_supports_are_those_of_the_code() -> None:
+    yes, no = _supported()["methods"]
+    methods = set(names_in("brimful.training.methods", ".py"))
+    assert _code_words(yes) == methods == {each for kind in KINDS.values() for each in kind.methods}
+    assert ("rejection sampling" in yes) == ("rft" in Recipe.model_fields)
+    assert _code_words(no).isdisjoint(methods)
+    for method in _code_words(no):
+        with pytest.raises(RecipeError):
+            load("code-lora", [f"method={method}"])
+
+
+def test_tuning_that_the_readme_supports_is_that_of_the_code() -> None:
+    yes, no = _supported()["tuning"]
+    assert _code_words(yes) | {"none"} == set(get_args(Recipe.model_fields["quantize"].annotation))
+    assert ("8-bit optimizers" in yes) == bool(EIGHT_BIT_VARIANTS)
+    for device in _code_words(no):
+        with pytest.raises(DeviceError):
+            require_nf4(torch.device(device))
+
+
+def test_devices_that_the_readme_supports_are_those_of_the_code() -> None:
+    yes, no = _supported()["devices"]
+    assert _code_words(yes) == set(DEVICE_KINDS)
+    assert "several devices" in no
+    for several in ("cuda:0,cuda:1", "cuda:0-1", "tpu"):
+        with pytest.raises(DeviceError):
+            probe(several)
+
+
+def test_models_that_the_readme_does_not_support_are_refused(tmp_path: Path) -> None:
+    yes, no = _supported()["models"]
+    assert {kind.task for kind in KINDS.values()} >= {
+        "causal_lm",
+        "masked_lm",
+        "sequence_classification",
+    }
+    assert tuple(each for each in ("causal language models", "encoders") if each in yes) == (
+        "causal language models",
+        "encoders",
+    )
+    refused = {"vision": "vit", "audio": "wav2vec2", "T5": "t5"}
+    for word, model_type in refused.items():
+        assert word in no
+        config = tmp_path / f"{model_type}.json"
+        config.write_text(json.dumps({"model_type": model_type}))
+        with pytest.raises(PlanError):
+            config_of_model(str(config))
+
+
+def test_systems_that_the_readme_supports_have_what_the_code_imports() -> None:
+    """`resource` exists on Linux and macOS alone."""
+    _, no = _supported()["systems"]
+    imports = (ROOT / "src/brimful/training/meter.py").read_text(encoding="utf-8")
+    assert ("Windows" in no) == ("\nimport resource\n" in imports)
 
 
 def test_docs_recipes_md_lists_every_key(

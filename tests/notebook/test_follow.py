@@ -22,8 +22,10 @@ def test_a_recipe_is_taken_as_it_is_or_at_the_size_of_a_test(
 ) -> None:
     monkeypatch.delenv("BRIMFUL_NOTEBOOK", raising=False)
     assert follow.sized("tiny-gpt") == "tiny-gpt"
+    assert follow.sized_changes("model=gpt2") == ["model=gpt2"]
     monkeypatch.setenv("BRIMFUL_NOTEBOOK", "small")
     assert follow.sized("tiny-gpt") == "small/tiny-gpt.yaml"
+    assert follow.sized_changes("model=gpt2") == []
 
 
 def test_a_run_is_where_its_recipe_says(recipe_file: Path) -> None:

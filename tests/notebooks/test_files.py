@@ -87,6 +87,28 @@ def test_recipes_that_a_notebook_names_exist_at_both_sizes(
         assert load(other).name == other
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_notebook_downloads_by_default_is_not_gated(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of its recipe with its changes: one that the catalog knows and anyone may have, or
+    none that is published.
+    """
+    import brimful.notebook as nb
+    from brimful.model import catalog
+    from brimful.recipe import load
+
+    monkeypatch.delenv("BRIMFUL_NOTEBOOK", raising=False)
+    (cell,) = [cell.source for cell in _cells(name, "code") if "nb.sized(" in cell.source]
+    named: dict[str, Any] = {"nb": nb}
+    exec(cell.partition("\nnb.gpu")[0], named)  # noqa: S102 - the notebook's own cell
+    model = load(named["RECIPE"], named["CHANGES"]).model
+    if isinstance(model, str) and not model.startswith("recipe:"):
+        row = catalog.find(model)
+        assert row is not None
+        assert not row.gated
+
+
 def test_small_data_are_what_their_script_makes(tmp_path: Path) -> None:
     script = tmp_path / "make.py"
     script.write_text(

@@ -7,7 +7,7 @@ training goes on without the kernel. Needs Jupyter, Colab or Kaggle; no widgets.
 """
 
 from brimful.notebook.devices import COMPARED, gpu, plan
-from brimful.notebook.follow import sized, train, watch
+from brimful.notebook.follow import sized, sized_changes, train, watch
 from brimful.notebook.results import examples, report
 from brimful.notebook.takeaway import download, drive, push
 
@@ -21,6 +21,7 @@ __all__ = [
     "push",
     "report",
     "sized",
+    "sized_changes",
     "train",
     "watch",
 ]

@@ -134,6 +134,13 @@ def sized(recipe: str) -> str:
     return f"small/{recipe}.yaml" if notebook_is_small() else recipe
 
 
+def sized_changes(*changes: str) -> list[str]:
+    """Return the changes; with BRIMFUL_NOTEBOOK=small none, because the small version of a recipe
+    fits a CPU as it is.
+    """
+    return [] if notebook_is_small() else list(changes)
+
+
 def place_of(recipe: Recipe) -> Path:
     """Return the folder of the recipe's run, or of its runs."""
     folder = Path(recipe.run.folder) if recipe.run.folder else runs_folder()
