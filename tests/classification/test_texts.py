@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RecipeError, RequestError
 from brimful.classification.texts import Source, TextRow, source_of, windows
@@ -80,8 +81,32 @@ def test_the_column_is_the_recipes_unless_it_is_changed(recipe, write) -> None:
 def test_a_missing_column_is_told_with_those_there_are(
     recipe, write, refuses: Callable[..., Any]
 ) -> None:
-    with refuses(DataError, names=["'text'", "'texts'"]):
-        _texts(source_of(write("t.csv", "id,texts\n1,a\n"), recipe()))
+    with refuses(DataError, names=["'text'", "remark, other", "--text-column"]):
+        source_of(write("t.csv", "id,remark,other\n1,a,b\n"), recipe())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column"),
+    [
+        ("t.csv", "id,Text\n1,ok\n", "Text"),
+        ("t.csv", "remark\nok\n", "remark"),
+        ("t.csv", "id,Message,other\n1,ok,x\n", "Message"),
+        ("t.jsonl", '{"id": 1, "comment": "ok"}\n', "comment"),
+    ],
+)
+def test_a_column_of_another_name_is_matched_where_only_one_can_be_meant(
+    recipe, write, name: str, content: str, column: str
+) -> None:
+    """And that is told."""
+    source = source_of(write(name, content), recipe())
+
+    assert _texts(source) == ["ok"]
+    assert f"'{column}'" in source.notes[0]
+
+
+def test_of_two_columns_that_could_be_the_text_none_is_taken(recipe, write) -> None:
+    with pytest.raises(DataError, match="none that must be the text"):
+        source_of(write("t.csv", "review,comment\na,b\n"), recipe())
 
 
 def test_a_number_of_a_column_is_for_tables_without_a_header(recipe, write) -> None:
@@ -93,15 +118,43 @@ def test_a_number_of_a_column_is_for_tables_without_a_header(recipe, write) -> N
     ) == ["ok"]
 
 
-def test_a_first_row_of_usual_names_is_not_classified_where_columns_are_counted(
-    recipe, write, refuses: Callable[..., Any]
+@pytest.mark.parametrize("header", ["id,Text", "id,comment", "ref,remark,text", "a_number,text"])
+def test_a_header_is_seen_where_the_runs_own_files_have_none(
+    recipe, write, header: str, snapshot: SnapshotAssertion
 ) -> None:
+    """A file with a header, after training by the numbers of columns."""
     by_number = recipe("data.text_column=1", "data.label_column=0")
-    name = write("t.csv", "id,Text\n7,ok\n")
+    cells = ",".join(
+        "ok" if name.lower() in {"text", "comment"} else "7" for name in header.split(",")
+    )
+    name = write("t.csv", f"{header}\n{cells}\n")
+    source = source_of(name, by_number)
 
-    with refuses(DataError, names=["t.csv:1"]):
-        _texts(source_of(name, by_number))
-    assert _texts(source_of(name, by_number, ["data.header=false"])) == ["Text", "ok"]
+    assert _texts(source) == ["ok"]
+    assert source.reading.has_header
+    assert source.notes == snapshot
+    assert len(_texts(source_of(name, by_number, ["data.header=false"]))) == 2
+
+
+def test_a_header_of_unusual_names_is_asked_about_and_rows_are_no_header(recipe, write) -> None:
+    """A header repeats in no column; a label does."""
+    by_number = recipe("data.text_column=1", "data.label_column=0")
+    with pytest.raises(DataError, match="ref, remark"):
+        source_of(write("t.csv", "ref,remark,reason\nham,I am late,x\nham,well,y\n"), by_number)
+    rows = "ham,ok\nham,I am late\nspam,win\n"
+    source = source_of(write("u.csv", rows), by_number)
+    assert _texts(source) == ["ok", "I am late", "win"]
+    assert source.notes == ()
+
+
+def test_of_standard_input_a_first_row_of_usual_names_is_asked_about(
+    recipe, refuses: Callable[..., Any]
+) -> None:
+    """It can be read only once."""
+    by_number = recipe("data.text_column=1", "data.label_column=0")
+    source = source_of("-", by_number, ["data.file_type=csv"])
+    with refuses(DataError, names=["standard input:1"]):
+        _texts(source, b"id,Text\n7,ok\n")
 
 
 def test_a_name_of_a_column_makes_the_first_row_a_header_again(recipe, write) -> None:

@@ -277,15 +277,19 @@ def test_a_vocabulary_larger_than_the_data_support_is_told_with_the_largest(
     assert 256 < reached < 30_000
 
 
-@pytest.mark.parametrize("override", ["data.validation=0.0001", "data.document_start=null"])
-def test_an_empty_validation_split_is_told(
-    brimful: Brimful, recipe_file: Path, override: str
-) -> None:
+def test_an_empty_validation_split_is_told(brimful: Brimful, recipe_file: Path) -> None:
     _refused(
-        brimful("train", recipe_file, override),
+        brimful("train", recipe_file, "data.validation=0.0001"),
         "the validation split would be empty",
         "data.split_by=position",
     )
+
+
+def test_a_text_that_is_one_document_trains(brimful: Brimful, recipe_file: Path) -> None:
+    result = brimful("train", recipe_file, "data.document_start=null", "training.steps=1")
+
+    assert result.code == 0, result.err
+    assert "the text is one document, so it is split by position" in result.out
 
 
 def test_a_run_that_its_data_stopped_does_not_stand_in_the_way_of_the_corrected_one(

@@ -1,13 +1,18 @@
 """Hub data sets, with the network replaced by data sets made in memory."""
 
+import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import datasets
+import huggingface_hub
 import pytest
+from huggingface_hub import constants, errors
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.data import hub
 from brimful.data.labelled import read_labelled
 from brimful.data.sources import open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
@@ -19,6 +24,9 @@ Serve = Callable[[dict[str, dict[str, list[Any]]]], list[tuple[Any, ...]]]
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Make `load_dataset` answer with these columns per split; gives the list of its calls."""
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(hub, "_asked", lambda path, revision: "")
 
     def start(splits: dict[str, dict[str, list[Any]]]) -> list[tuple[Any, ...]]:
         calls: list[tuple[Any, ...]] = []
@@ -91,18 +99,101 @@ def test_a_missing_column_and_an_empty_cell_are_named(
 
 
 def test_a_failure_to_load_says_that_a_local_path_works(
-    monkeypatch: pytest.MonkeyPatch, data_recipe: Make, refuses: Callable[..., Any]
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
 ) -> None:
     """Whatever the library raises, in one sentence."""
+    serve({})
 
     def fail(*args: Any, **options: Any) -> None:
         raise ConnectionError("Couldn't reach 'owner/name' on the Hub.\nlong trace")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with refuses(DataError, names=["'owner/name'", "HF_HUB_OFFLINE", "data.path=FILE"]) as caught:
+    with refuses(DataError, names=["'owner/name'", "data.path=FILE"]) as caught:
         open_source(data_recipe("owner/name"))
     assert "long trace" not in str(caught.value)
+
+
+@pytest.fixture
+def hub_raises(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[Exception], list[float]]:
+    """The hub's answer to whether a data set exists; gives the list of timeouts asked with."""
+
+    def start(error: Exception) -> list[float]:
+        timeouts: list[float] = []
+
+        def answer(self: Any, path: str, *, revision: str | None, timeout: float) -> None:
+            timeouts.append(timeout)
+            raise error
+
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", answer)
+        return timeouts
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HOME", str(tmp_path))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    return start
+
+
+def test_a_hub_out_of_reach_is_asked_once_and_said(
+    hub_raises: Callable[[Exception], list[float]], refuses: Callable[..., Any]
+) -> None:
+    """With the reason's first line."""
+    timeouts = hub_raises(ConnectionError("Name or service not known\nlong trace"))
+    with refuses(DataError, names=["owner/name", "Name or service not known"]):
+        hub.check_there("owner/name", None)
+    assert len(timeouts) == 1
+    assert constants.HF_HUB_OFFLINE is False
+
+
+def test_a_data_set_that_was_downloaded_is_used_without_the_hub(
+    hub_raises: Callable[[Exception], list[float]], tmp_path: Path
+) -> None:
+    """From then on the libraries do not ask for it either, with their many tries."""
+    hub_raises(ConnectionError("no network"))
+    (tmp_path / "datasets" / "owner___name").mkdir(parents=True)
+    hub.check_there("owner/name", None)
+    assert (constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE) == (True, True)
+
+
+def test_what_the_hub_does_not_have_or_does_not_give_is_named(
+    hub_raises: Callable[[Exception], list[float]], refuses: Callable[..., Any]
+) -> None:
+    """A data set, a revision, access."""
+    for kind in (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.GatedRepoError,
+    ):
+        hub_raises(kind.__new__(kind))
+        with refuses(DataError, names=["owner/name"]):
+            hub.check_there("owner/name", "abc")
+
+
+def test_without_the_network_by_choice_the_hub_is_not_asked(
+    hub_raises: Callable[[Exception], list[float]],
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: Callable[..., Any],
+) -> None:
+    """HF_HUB_OFFLINE."""
+    timeouts = hub_raises(ConnectionError("no network"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with refuses(DataError, names=["HF_HUB_OFFLINE", "data.path=FILE"]):
+        hub.check_there("owner/name", None)
+    assert timeouts == []
+
+
+def test_of_many_tries_one_line_is_printed(caplog: pytest.LogCaptureFixture) -> None:
+    """In place of one line and one address for each."""
+    logger, one_line = logging.getLogger("tries"), hub._OneLine()
+    logger.addFilter(one_line)
+    for number in range(5):
+        logger.warning("Retrying in %ss [Retry %s/5].", number, number)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the Hugging Face hub is slow to answer; trying again"
+    ]
 
 
 def test_what_cannot_be_a_hub_id_is_not_asked_for(

@@ -142,10 +142,12 @@ def test_few_documents_are_cut_by_position_and_many_are_not(
     """Few: the hash would leave a split empty. A document at the border stays whole if it ends
     nearby.
     """
-    texts = [f"document {number} says this.\n" for number in range(6)]
+    texts = [f"document {number} says this.\n" * 5 for number in range(6)]
     data = data_recipe(rows(tmp_path / "few.jsonl", texts))
     documents = LabelledDocuments(open_source(data), data)
     assert documents.num_few == 6
+    few = data_recipe(data.path, validation=0.01)
+    assert LabelledDocuments(open_source(few), few).num_few == 0, "too little text to cut"
     assert "".join(text for _, text in documents) == "".join(texts)
     assert [split for split, _ in documents][-1] == "validation"
     assert documents.notes == snapshot

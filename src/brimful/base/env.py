@@ -45,6 +45,13 @@ def hub_is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
 
 
+def prepared_data_sets(home: str) -> Path:
+    """Where the library datasets keeps what it has prepared: `HF_DATASETS_CACHE`, else in Hugging
+    Face's home.
+    """
+    return Path(os.environ.get("HF_DATASETS_CACHE") or Path(home, "datasets"))
+
+
 def notebook_is_small() -> bool:
     """Whether notebooks are to run at the size of a test: on a CPU, with nothing downloaded
     (`BRIMFUL_NOTEBOOK=small`).

@@ -18,6 +18,7 @@ from brimful.chains.run_plan import pinned_plan, session_notes, settle_plan
 from brimful.chains.score_files import discard_scores, is_scored
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
+from brimful.data.first_look import first_look
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
@@ -105,6 +106,7 @@ def _train(
     if admission.finished:
         say(f"{folder} is finished; nothing to train.")
         return Run(folder, trained_now=False)
+    first_look(recipe)
     device = here(recipe)
     refuse_unsupported(recipe, device)
     source = source_of(recipe, console)

@@ -138,7 +138,11 @@ def predict(
     classifier = load_classifier(run_folder, torch_device(probe(request.device)))
     if request.threshold is not None:
         classifier.record = classifier.record.with_threshold(request.threshold)
-    for note in (*classifier.notes, *classifier.record.calibration.notes(classifier.record.labels)):
+    for note in (
+        *source.notes,
+        *classifier.notes,
+        *classifier.record.calibration.notes(classifier.record.labels),
+    ):
         tell(note)
     size = WINDOW_TEXTS
     if source.is_standard_input and standard_input is None and sys.stdin.isatty():

@@ -2,13 +2,17 @@
 that stand beside it.
 """
 
+import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from brimful.base.errors import DataError, RequestError
+from brimful.base.text import listed
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines, lines_of_bytes
 from brimful.data.readers import SUFFIXES, Reading, read_rows, rows_of_lines
 from brimful.data.rows import Column, Row, cell_of, text_of
@@ -34,8 +38,18 @@ _USUAL_NAMES = frozenset(
         "tweet",
         "category",
         "class",
+        "body",
+        "subject",
+        "post",
+        "title",
+        "description",
     }
 )
+_TEXT_NAMES = {"text", "texts", "message", "comment", "sentence", "content", "review", "tweet"}
+_TEXT_NAMES |= {"body", "post", "document", "utterance"}
+"""What columns of texts are usually called."""
+_NAME = re.compile(r"[^\W\d][\w.-]*")
+_COMPARED_ROWS, _LISTED = 50, 20
 WINDOW_TEXTS, WINDOW_CHARACTERS = 8192, 2**24
 """A window ends with so many texts, or so many characters."""
 
@@ -66,6 +80,7 @@ class Source:
         column: Of the text, by name or by number.
         is_header_guessed: Nobody said of this file that it has no header; columns are counted
             because the recipe's are.
+        notes: What was decided about this file, in sentences.
     """
 
     name: str
@@ -73,6 +88,7 @@ class Source:
     reading: Reading
     column: Column
     is_header_guessed: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def is_standard_input(self) -> bool:
@@ -102,7 +118,7 @@ class Source:
         else:
             found = read_rows(Path(self.name), self.reading)
         for number, row in enumerate(found):
-            if number == 0 and self.is_header_guessed and _reads_like_names(row):
+            if number == 0 and self.is_header_guessed and _reads_like_names(row, []):
                 raise DataError(
                     f"{row.where}: the first row reads like names of columns"
                     f" ({', '.join(row.columns.values())}), but the run's own files have none and"
@@ -138,8 +154,9 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
     these changes.
 
     The end of a file's name decides its format before the recipe's `data.file_type` does. A column
-    given by number counts where columns have no names; otherwise the column is `text`. Standard
-    input is UTF-8 and plain text, one text a line.
+    given by number counts where columns have no names; otherwise the column is `text`, else the
+    only one, or the only one that is called as texts usually are. Whether a table has a header is
+    seen by its first rows. Standard input is UTF-8 and plain text, one text a line.
 
     Args:
         name: A path, or `-`.
@@ -148,7 +165,8 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
 
     Raises:
         RequestError: a change of something else, or a format that is not known.
-        RecipeError: a value that its key does not take; DataError: no such file.
+        RecipeError: a value that its key does not take; DataError: no such file, or no column that
+            must be the text.
     """
     keys = [change.partition("=")[0] for change in changes]
     _refuse_unreadable(name, keys)
@@ -165,14 +183,65 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
     file_type = kind.removeprefix(".")
     reading = Reading(column, has_header=has_header, encoding=encoding, file_type=file_type)
     is_said = not {"data.text_column", "data.header"}.isdisjoint(keys)
-    return Source(name, kind, reading, column, is_table and not has_header and not is_said)
+    source = Source(name, kind, reading, column, is_table and not has_header and not is_said)
+    if is_said or kind == ".txt" or source.is_standard_input:
+        return source
+    return _fitted(source)
 
 
-def _reads_like_names(row: Row) -> bool:
-    """Whether a cell is what columns of texts are usually called."""
-    return any(
-        isinstance(cell, str) and cell.strip().casefold() in _USUAL_NAMES
-        for cell in row.columns.values()
+def _fitted(source: Source) -> Source:
+    """With header and column as the first rows of the file have them."""
+    first_rows: list[Row] = []
+    with contextlib.suppress(DataError):
+        first_rows.extend(islice(read_rows(Path(source.name), source.reading), _COMPARED_ROWS))
+    if not first_rows or not isinstance(first_rows[0].columns, dict):
+        return source
+    first, *others = first_rows
+    names, notes = list(first.columns), []
+    if source.is_header_guessed:
+        if not _reads_like_names(first, others):
+            return source
+        names = list(map(str, first.columns.values()))
+        reading = replace(source.reading, has_header=True)
+        source = replace(source, reading=reading, column=_TEXT, is_header_guessed=False)
+        notes.append(
+            "the first row is read as names of columns, which the run's own files do not have;"
+            " data.header=false says otherwise"
+        )
+    if isinstance(source.column, str) and source.column not in names:
+        found = _column_of_texts(names, source.column)
+        if found is None:
+            raise DataError(
+                f"{source.name}: no column {source.column!r}, and none that must be the text."
+                f" Columns: {listed(names, _LISTED)}. Name it with --text-column NAME, or by number"
+                " (--text-column 0 and so on) in a table without a header."
+            )
+        notes.append(f"the text is the column {found!r}; --text-column NAME says otherwise")
+        source = replace(source, column=found)
+    return replace(source, notes=tuple(notes))
+
+
+def _column_of_texts(names: Sequence[str], wanted: str) -> str | None:
+    """The column of that name but for case, else the only one, else the only one that is called as
+    texts usually are; None: several could be it.
+    """
+    for accepted in ({wanted.casefold()}, {name.casefold() for name in names}, _TEXT_NAMES):
+        found = [name for name in names if name.strip().casefold() in accepted]
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _reads_like_names(row: Row, others: Sequence[Row]) -> bool:
+    """Whether a first row names columns: a cell is what columns are usually called, or every cell
+    is a single word that none of the rows below has in its column.
+    """
+    cells = {name: str(cell).strip() for name, cell in row.columns.items()}
+    if any(cell.casefold() in _USUAL_NAMES for cell in cells.values()):
+        return True
+    below = {(name, str(cell).strip()) for other in others for name, cell in other.columns.items()}
+    return bool(others) and all(
+        _NAME.fullmatch(cell) and (name, cell) not in below for name, cell in cells.items()
     )
 
 

@@ -39,6 +39,26 @@ def load_recipe(name: str, overrides: list[str] | None, *, session: str | None =
     return recipe
 
 
+def look_at_data(recipe: "Recipe") -> None:
+    """Look at the first rows of a recipe's data before torch is imported, which takes seconds.
+
+    A finished run reads no data any more. A mirror may hold a finished run, and variants of a study
+    other data; those are looked at when they start.
+
+    Raises:
+        DataError: as `first_look`.
+    """
+    from brimful.base.env import runs_folder
+    from brimful.base.rundir import read_json
+    from brimful.data.first_look import first_look
+    from brimful.runs.files import STATUS_FILE
+
+    status = Path(recipe.run.folder or runs_folder(), recipe.run_name, STATUS_FILE)
+    is_finished = status.exists() and read_json(status).get("status") == "finished"
+    if recipe.study is None and not recipe.run.mirror and not is_finished:
+        first_look(recipe)
+
+
 def run_folder(run: str) -> Path:
     """Return the folder of a run that is named or whose path is given.
 

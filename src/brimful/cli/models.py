@@ -77,6 +77,13 @@ def predict(
             help="How FILE is read: data.text_column, data.header, data.encoding, data.file_type.",
         ),
     ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column that holds the text, or its number. Default: the recipe's, or the likely.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Default: standard output."),
@@ -117,8 +124,11 @@ def predict(
     # A bar on the same terminal as the predictions would garble both.
     shares_terminal = output is None and sys.stdout.isatty()
     shows_progress = console.is_terminal and not shares_terminal
+    reading = list(changes or ())
+    if text_column is not None:
+        reading.append(f"data.text_column={text_column}")
     request = PredictionRequest(
-        source, tuple(changes or ()), output, written_as, threshold, window, device
+        source, tuple(reading), output, written_as, threshold, window, device
     )
     with data_progress(console) if shows_progress else nullcontext() as progress:
         summary = predict_texts(run_folder(run), request, tell=_print_note, progress=progress)

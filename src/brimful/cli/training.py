@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import RequestError
-from brimful.cli.inputs import load_recipe
+from brimful.cli.inputs import load_recipe, look_at_data
 from brimful.cli.options import Accept, Fresh, Overrides, PlanFile, RecipeName, Session
 from brimful.cli.output import open_console
 
@@ -24,10 +24,11 @@ def train(
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same
     command again continues what is unfinished.
     """
+    resolved = load_recipe(recipe, overrides, session=session)
+    look_at_data(resolved)
     from brimful.chains import pipeline
     from brimful.mirror.opening import catch_up
 
-    resolved = load_recipe(recipe, overrides, session=session)
     if _makes_several_runs(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return
@@ -57,9 +58,10 @@ def run(
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
     """
+    resolved = load_recipe(recipe, overrides, session=session)
+    look_at_data(resolved)
     from brimful.chains import pipeline
 
-    resolved = load_recipe(recipe, overrides, session=session)
     if _makes_several_runs(resolved):
         _run_several(resolved, fresh, accept_change, plan_file)
         return

@@ -1,14 +1,17 @@
 """Data sets of the Hugging Face hub, through the `datasets` library."""
 
+import logging
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from brimful.base.env import hub_is_offline
+from brimful.base.env import hub_is_offline, prepared_data_sets
 from brimful.base.errors import DataError
 from brimful.base.text import clause
 from brimful.data.rows import Column, Row, column_name
@@ -19,6 +22,7 @@ _SPLIT_NAMES = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
 }
+_TIMEOUT_S = 5.0
 _LOCAL_REMEDY = "A local file or folder works too: data.path=FILE."
 
 
@@ -53,11 +57,6 @@ def open_data_set(
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such
             column.
     """
-    if not _HUB_ID.fullmatch(path):
-        raise DataError(
-            f"data.path: {path!r} is neither an existing file or folder, nor a hub id (owner/name),"
-            " nor builtin:NAME."
-        )
     loaded = _load(path, config_name, revision)
     used = splits_used(path, list(loaded))
     notes: tuple[str, ...] = ()
@@ -92,9 +91,92 @@ def splits_used(path: str, names: list[str]) -> dict[str, str]:
     raise DataError(f"data set {path} has no training split; its splits are {', '.join(names)}.")
 
 
+def check_there(path: str, revision: str | None) -> None:
+    """Ask the hub once, for a few seconds at most, whether a data set exists; where the hub is out
+    of reach, only what is downloaded already is used from then on.
+
+    Raises:
+        DataError: no hub id, no such data set or revision, no access; or neither the hub can be
+            reached nor was the data set downloaded before.
+    """
+    if not _HUB_ID.fullmatch(path):
+        raise DataError(
+            f"data.path: {path!r} is neither an existing file or folder, nor a hub id (owner/name),"
+            " nor builtin:NAME."
+        )
+    reason = "HF_HUB_OFFLINE is set"
+    if not hub_is_offline():
+        reason = _asked(path, revision)
+    if reason and not _was_downloaded(path):
+        raise DataError(
+            f"data.path: {path!r} is no local file or folder, and the Hugging Face hub cannot be"
+            f" asked for it: {reason}. Only data sets already downloaded can be used."
+            f" {_LOCAL_REMEDY}"
+        )
+    if reason:
+        _stay_offline()
+
+
+def _asked(path: str, revision: str | None) -> str:
+    """Why the hub cannot be reached; empty: it has the data set. Raises DataError: it has not."""
+    import huggingface_hub  # noqa: PLC0415 - only hub data need it
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    try:
+        huggingface_hub.HfApi().dataset_info(path, revision=revision, timeout=_TIMEOUT_S)
+    except errors.GatedRepoError as error:
+        raise DataError(
+            f"data.path: {path!r} is gated on the Hugging Face hub and this user has no access."
+            f" Accept its terms on its page and log in (hf auth login). {_LOCAL_REMEDY}"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        what = f"data set {path!r}"
+        if isinstance(error, errors.RevisionNotFoundError):
+            what = f"revision {revision!r} of the data set {path!r}"
+        raise DataError(
+            f"data.path: there is no local file or folder {path!r}, and no {what} on the Hugging"
+            f" Face hub, or it is private. {_LOCAL_REMEDY}"
+        ) from error
+    # The library raises whatever its network layer raises.
+    except Exception as error:
+        return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return ""
+
+
+def _was_downloaded(path: str) -> bool:
+    from huggingface_hub import constants  # noqa: PLC0415 - as above
+
+    return (Path(constants.HF_HUB_CACHE) / f"datasets--{path.replace('/', '--')}").exists() or (
+        prepared_data_sets(constants.HF_HOME) / path.replace("/", "___")
+    ).exists()
+
+
+def _stay_offline() -> None:
+    """Keep this process from asking the hub, which would try for minutes."""
+    from huggingface_hub import constants  # noqa: PLC0415 - as above
+
+    constants.HF_HUB_OFFLINE = True
+    if "datasets.config" in sys.modules:
+        sys.modules["datasets.config"].HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+class _OneLine(logging.Filter):
+    """Lets the first of the library's lines about another try pass, in fewer words."""
+
+    is_told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_first, self.is_told = not self.is_told, True
+        record.msg, record.args = "the Hugging Face hub is slow to answer; trying again", ()
+        return is_first
+
+
 def _load(path: str, config_name: str | None, revision: str | None) -> Any:
+    check_there(path, revision)
     import datasets  # noqa: PLC0415 - takes a second to import and only hub data need it
 
+    logger, one_line = logging.getLogger("huggingface_hub.utils._http"), _OneLine()
+    logger.addFilter(one_line)
     try:
         return datasets.load_dataset(path, config_name, revision=revision)
     # The library raises all kinds of errors of its network, parsing and file layers.
@@ -105,6 +187,8 @@ def _load(path: str, config_name: str | None, revision: str | None) -> Any:
             f"data.path: {path!r} is no local file or folder, and loading it from the Hugging Face"
             f" hub failed: {reason.rstrip('.')}.{clause(hub_is_offline(), offline)} {_LOCAL_REMEDY}"
         ) from error
+    finally:
+        logger.removeFilter(one_line)
 
 
 def _reader(split: Any, where: str, column: Column | None) -> Callable[[], Iterator[Row]]:

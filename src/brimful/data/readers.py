@@ -11,9 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow
-import pyarrow.parquet
-
 from brimful.base.errors import DataError
 from brimful.base.text import clause
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines
@@ -262,6 +259,9 @@ def _json_rows(
 
 
 def _parquet_rows(path: Path, column: Column | None) -> Iterator[Row]:
+    # Takes a while to import, and only such files need it.
+    import pyarrow.parquet  # noqa: PLC0415
+
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names

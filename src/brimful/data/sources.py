@@ -113,13 +113,15 @@ Items = TypeVar("Items", Documents, Rows)
 @dataclass(frozen=True)
 class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source
-    brings them. `identify` reads the raw content and returns its fingerprint.
+    brings them. `identify` reads the raw content and returns its fingerprint. `files` are the
+    local files it lies in.
     """
 
     description: str
     splits: Mapping[str, Items]
     identify: Callable[[], str] = field(repr=False)
     notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -244,6 +246,18 @@ def _open(
     return AnySource(parts, options)
 
 
+def is_local(path: str) -> bool:
+    """Whether one `data.path` names something built in, or a file or folder, there or not; else it
+    is a data set of the hub.
+    """
+    ends = tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
+    return (
+        path.startswith(("builtin:", ".", "/", "~"))
+        or path.lower().endswith(ends)
+        or Path(path).expanduser().exists()
+    )
+
+
 def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[Items]:
     if path.startswith("builtin:"):
         return _open_builtin(path.removeprefix("builtin:"), access)
@@ -254,9 +268,7 @@ def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[I
         return _open_folder(local, access)
     if local.is_file():
         return _open_file(local, access)
-    if path.startswith((".", "/", "~")) or path.lower().endswith(
-        tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
-    ):
+    if is_local(path):
         raise _no_such_file(local)
     data_set = hub.open_data_set(path, data.config_name, data.revision, access.column)
     return AnyPart(
@@ -375,7 +387,9 @@ def _open_files(
         f"{what} ({files} file{'s' * (files != 1)}; {', '.join(sorted(encodings))}, line ends"
         " normalised to LF)"
     )
-    return AnyPart(description, splits, partial(_checksum, root, by_split), tuple(all_notes))
+    paths = tuple(path for name in _SPLITS for path in by_split.get(name, ()))
+    identify = partial(_checksum, root, by_split)
+    return AnyPart(description, splits, identify, tuple(all_notes), paths)
 
 
 def _open_file(path: Path, access: _Access[Items]) -> AnyPart[Items]:

@@ -19,6 +19,8 @@ SPLIT_SEED = 0
 
 _FAR = 4
 """A split that is so many times as large as asked is told."""
+_LEAST_CHARACTERS = 32
+"""What a split by position needs at least in every part."""
 _WINDOW = 0.25
 """How far a border between the splits of few documents may move to the end of a paragraph or line:
 a share of the smallest split.
@@ -53,22 +55,23 @@ class LabelledDocuments:
 
     @cached_property
     def num_few(self) -> int:
-        """The number of documents where holding out whole ones would leave a split empty, else 0.
-        Documents are read until this is known.
+        """The number of documents where holding out whole ones would leave a split empty, and the
+        text is long enough to be cut; else 0. Documents are read until this is known.
         """
         if self._data.split_by == "position":
             return 0
         empty = {split for split, share in split_shares(self._data).items() if share > 0}
         for part in self._source.parts:
             empty.difference_update(part.splits.keys() - {"train"})
-        number = 0
+        number, characters = 0, 0
         for part in self._source.parts:
-            for split, _ in self._by_hash(part):
-                number += 1
+            for split, text in self._by_hash(part):
+                number, characters = number + 1, characters + len(text)
                 empty.discard(split)
                 if not empty:
                     return 0
-        return number
+        least = min(share for share in split_shares(self._data).values() if share > 0)
+        return number * (least * characters >= _LEAST_CHARACTERS)
 
     @property
     def notes(self) -> list[str]:

@@ -28,6 +28,7 @@ class Kind:
         task: What the model's head predicts.
         rows: How rows are made of the data.
         tunes_published_model: Whether it starts from a published model; else from fresh weights.
+        reads: What its first rows are understood as before anything else starts; empty: anything.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     task: ModelTask = "causal_lm"
     rows: RowLayout = "documents"
     tunes_published_model: bool = False
+    reads: Literal["documents", "examples", "labels", ""] = ""
 
     @property
     def writes_text(self) -> bool:
@@ -69,15 +71,16 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("documents", ("pretrain", "feedback")),
-        Kind("masked", ("mlm",), task="masked_lm"),
-        Kind("examples", ("sft",), rows="examples", tunes_published_model=True),
+        Kind("documents", ("pretrain", "feedback"), reads="documents"),
+        Kind("masked", ("mlm",), task="masked_lm", reads="documents"),
+        Kind("examples", ("sft",), rows="examples", tunes_published_model=True, reads="examples"),
         Kind(
             "labels",
             ("classify",),
             task="sequence_classification",
             rows="texts",
             tunes_published_model=True,
+            reads="labels",
         ),
     )
 }

@@ -1,0 +1,91 @@
+"""What is wrong with data at first sight, found within a second of starting: paths, columns, roles,
+labels. No model, no torch, and nothing is downloaded.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from brimful.data import hub
+from brimful.data.formats import examples_of
+from brimful.data.rows import LABEL_KEY, Row, cell_of, text_of
+from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
+from brimful.recipe import DataRecipe, Recipe
+
+_ITEMS, _SECONDS = 100, 0.5
+"""So much of each split is looked at, whichever comes first."""
+_WHOLE_BYTES = 1 << 25
+_BY_ROWS = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
+"""Files that are read row by row; others of more than 32 MiB are not looked into."""
+
+
+def first_look(recipe: Recipe) -> None:
+    """Read the first rows of a recipe's local data as its kind of run will, and ask whether its hub
+    data sets exist.
+
+    Raises:
+        DataError: a path, a column, a value or a data set is missing or wrong.
+    """
+    data = recipe.data
+    for path in data.paths:
+        if not is_local(path):
+            hub.check_there(path, data.revision)
+    paths = [path for path in data.paths if is_local(path)]
+    look = _LOOKS.get(recipe.kind.reads)
+    if paths and look is not None:
+        look(recipe, data.model_copy(update={"path": paths}))
+
+
+def _look_at_documents(recipe: Recipe, data: DataRecipe) -> None:
+    _read_beginnings(open_source(data), lambda documents: documents)
+
+
+def _look_at_examples(recipe: Recipe, data: DataRecipe) -> None:
+    _read_beginnings(open_rows(data), lambda rows: examples_of(rows, data))
+
+
+def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:
+    # Brings numpy.
+    from brimful.data.labels import LabelCell, are_lists, names_in_cell  # noqa: PLC0415
+
+    def cells(rows: Iterable[Row]) -> Iterator[LabelCell]:
+        for row in rows:
+            text = ""
+            if cell_of(row.columns, data.text_column, row.where) is not None:
+                text = text_of(row.columns, data.text_column, row.where)
+            value = cell_of(row.columns, data.label_column, row.where, LABEL_KEY)
+            cell = LabelCell(value, row.where)
+            if text.strip():
+                rules = recipe.label_rules
+                names_in_cell(cell, rules, multiple=are_lists([cell], rules))
+            yield cell
+
+    _read_beginnings(open_rows(data), cells)
+
+
+_LOOKS: dict[str, Callable[[Recipe, DataRecipe], None]] = {
+    "documents": _look_at_documents,
+    "examples": _look_at_examples,
+    "labels": _look_at_labels,
+}
+"""By what a kind of run reads."""
+
+
+def _read_beginnings(
+    source: AnySource[Items], understood: Callable[[Items], Iterable[object]]
+) -> None:
+    """Read the first items of every split, and drop them."""
+    for part in source.parts:
+        if any(map(_is_long, part.files[:_ITEMS])):
+            continue
+        for items in part.splits.values():
+            until_s = time.monotonic() + _SECONDS
+            for _ in islice(understood(items), _ITEMS):
+                if time.monotonic() > until_s:
+                    break
+
+
+def _is_long(path: Path) -> bool:
+    name = path.name.lower().removesuffix(".gz")
+    return not name.endswith(_BY_ROWS) and path.stat().st_size > _WHOLE_BYTES
