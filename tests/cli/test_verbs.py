@@ -286,7 +286,8 @@ def test_an_empty_validation_split_is_told(brimful: Brimful, recipe_file: Path) 
 
 
 def test_a_text_that_is_one_document_trains(brimful: Brimful, recipe_file: Path) -> None:
-    result = brimful("train", recipe_file, "data.document_start=null", "training.steps=1")
+    changes = ("data.document_start=null", "training.steps=1", "tokenizer.vocabulary=280")
+    result = brimful("train", recipe_file, *changes)
 
     assert result.code == 0, result.err
     assert "the text is one document, so it is split by position" in result.out
