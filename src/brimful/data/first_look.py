@@ -32,7 +32,7 @@ def first_look(recipe: Recipe) -> None:
         if not is_local(path):
             hub.check_there(path, data.revision)
     paths = [path for path in data.paths if is_local(path)]
-    look = _LOOKS.get(recipe.kind.reads)
+    look = _LOOKS.get(recipe.kind.first_rows)
     if paths and look is not None:
         look(recipe, data.model_copy(update={"path": paths}))
 

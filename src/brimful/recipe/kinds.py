@@ -28,7 +28,7 @@ class Kind:
         task: What the model's head predicts.
         rows: How rows are made of the data.
         tunes_published_model: Whether it starts from a published model; else from fresh weights.
-        reads: What its first rows are understood as before anything else starts; empty: anything.
+        first_rows: What these are understood as before anything else starts; empty: anything.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Kind:
     task: ModelTask = "causal_lm"
     rows: RowLayout = "documents"
     tunes_published_model: bool = False
-    reads: Literal["documents", "examples", "labels", ""] = ""
+    first_rows: Literal["documents", "examples", "labels", ""] = ""
 
     @property
     def writes_text(self) -> bool:
@@ -71,16 +71,18 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("documents", ("pretrain", "feedback"), reads="documents"),
-        Kind("masked", ("mlm",), task="masked_lm", reads="documents"),
-        Kind("examples", ("sft",), rows="examples", tunes_published_model=True, reads="examples"),
+        Kind("documents", ("pretrain", "feedback"), first_rows="documents"),
+        Kind("masked", ("mlm",), task="masked_lm", first_rows="documents"),
+        Kind(
+            "examples", ("sft",), rows="examples", tunes_published_model=True, first_rows="examples"
+        ),
         Kind(
             "labels",
             ("classify",),
             task="sequence_classification",
             rows="texts",
             tunes_published_model=True,
-            reads="labels",
+            first_rows="labels",
         ),
     )
 }
