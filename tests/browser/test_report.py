@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from brimful.report.comparison.compare import compare
 from brimful.report.comparison.page import write_comparison
 from brimful.report.comparison.study import write_study_report
 from brimful.report.page.html import write_report
+from brimful.report.time_spent import time_spent
+from brimful.runs import read_run
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
@@ -234,6 +237,118 @@ def test_every_kind_of_page_is_readable(
     assert looks(opened) == []
     if name == "half":
         assert opened.page.get_by_text("cannot be read").is_visible()
+
+
+TALLEST_PX, SECOND_SCREENFUL_PX = 6000, 1800
+OLD_RUNS = Path(__file__).parents[1] / "fixtures" / "old_runs" / "runs"
+OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
+WIDE_TABLES = """[...document.querySelectorAll('.scroll')]
+  .filter(each => each.scrollWidth > each.clientWidth + 1)
+  .map(each => each.textContent.trim().slice(0, 60))"""
+
+
+@pytest.fixture(scope="module")
+def reports(
+    trained: Path, pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """A finished run of every kind, and one with more of everything than a page shows at once."""
+    folder = tmp_path_factory.mktemp("reports")
+    found = {"trained": trained, "classifier": pages["classifier"]}
+    for kind in ("documents", "examples", "masked", "labels"):
+        run = shutil.copytree(OLD_RUNS / f"{kind}-finished", folder / kind)
+        found[kind] = write_report(run)
+    sample = {"prompt": "once", "completion": "upon a time\n" * 12, "tokens": 60}
+    samples = "".join(json.dumps(sample) + "\n" for _ in range(40))
+    found["long"] = write_report(MADE_UP.make_run(folder / "long", samples=samples))
+    return found
+
+
+KINDS_OF_REPORT = ("trained", "classifier", "documents", "examples", "masked", "labels", "long")
+
+
+@pytest.mark.parametrize("name", KINDS_OF_REPORT)
+def test_a_report_is_short_and_shows_the_loss_in_the_first_two_screenfuls(
+    reports: dict[str, Path], open_page: Open, name: str
+) -> None:
+    page = open_page(reports[name]).page
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert page.evaluate("document.documentElement.scrollHeight") <= TALLEST_PX
+    loss = page.locator("#curves figure svg:visible").first.bounding_box()
+    assert loss["y"] + loss["height"] <= SECOND_SCREENFUL_PX
+
+
+@pytest.mark.parametrize("name", KINDS_OF_REPORT)
+def test_no_table_is_wider_than_a_phone_whatever_is_opened(
+    reports: dict[str, Path], open_page: Open, name: str
+) -> None:
+    opened = open_page(reports[name], "phone")
+    opened.page.evaluate(OPEN_ALL)
+    assert opened.page.evaluate(WIDE_TABLES) == []
+    assert opened.overflow_px() == 0
+
+
+@pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
+@pytest.mark.parametrize("name", ["trained", "classifier", "examples", "long"])
+def test_what_is_folded_is_readable_once_opened(
+    reports: dict[str, Path], open_page: Open, name: str, size: str, dark: bool
+) -> None:
+    opened = open_page(reports[name], size, dark=dark)
+    opened.page.evaluate(OPEN_ALL)
+    assert looks(opened) == []
+
+
+def test_folds_open_by_a_click_without_script_and_stand_open_on_paper(
+    trained: Path, open_page: Open
+) -> None:
+    page = open_page(trained, java_script_enabled=False).page
+    reason = page.locator("#plan table.reasons")
+    assert not reason.is_visible()
+    page.get_by_text("The reason of each, and the second best").click()
+    assert reason.is_visible()
+    printed = open_page(trained).page
+    printed.emulate_media(media="print")
+    hidden = "each => each.querySelector(':scope > :not(summary)').getBoundingClientRect().height"
+    heights = printed.evaluate(f"[...document.querySelectorAll('details')].map({hidden})")
+    assert heights
+    assert all(heights)
+
+
+def test_the_size_of_an_error_is_told_by_word_colour_and_shape(
+    open_page: Open, tmp_path: Path
+) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.34, "peak_memory_bytes": 1.5e9, "training_time_s": 400},
+        "predicted_interval": {
+            "step_time_s": [0.3, 0.4],
+            "peak_memory_bytes": [1.2e9, 1.6e9],
+            "training_time_s": [100, 600],
+        },
+    }
+    run = MADE_UP.make_run(tmp_path / "bands", plan=plan)
+    page = open_page(write_report(run)).page
+    shown = page.evaluate(
+        """[...document.querySelectorAll('#predictions tr:has(.gauge b)')].map(row => {
+          const mark = getComputedStyle(row.querySelector('.gauge b'));
+          return [row.querySelector('small[class^=error]').textContent,
+                  mark.backgroundColor, mark.borderRadius + mark.transform];
+        })"""
+    )
+    words, colours, shapes = map(set, zip(*shown, strict=True))
+    assert words == {"close", "off", "far off"}
+    assert len(colours) == len(shapes) == 3
+    assert page.get_by_text("Rough guesses, not counted").is_visible()
+
+
+def test_bars_of_predicted_and_measured_time_have_one_scale(
+    open_page: Open, tmp_path: Path
+) -> None:
+    plan = {"predicted": {"training_time_s": 350.0}}
+    page = open_page(write_report(MADE_UP.make_run(tmp_path / "slow", plan=plan))).page
+    predicted, measured = page.locator("#time .stack-rows .parts").all()
+    seconds = 350.0 / time_spent(read_run(tmp_path / "slow")).total_s
+    assert predicted.bounding_box()["width"] / measured.bounding_box()["width"] == pytest.approx(
+        seconds, rel=0.02
+    )
 
 
 PLAN = (

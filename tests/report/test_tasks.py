@@ -252,7 +252,7 @@ def test_two_ways_of_counting_the_same_answers_show_the_first(
 
 def test_the_page_shows_types_and_answers_that_could_not_be_read(questions_run: Path) -> None:
     page = write_report(questions_run).read_text(encoding="utf-8")
-    assert "By type of question:" in page
+    assert "By type of question" in page
     assert "new-pairs (n = 6)" in page
     assert "3 more that could not be read" in page
 

@@ -264,7 +264,9 @@ def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> N
         write_report(folder)
 
 
-def test_the_page_begins_with_what_was_predicted_and_what_came_true(new_run: MakeRun) -> None:
+def test_the_page_begins_with_the_loss_and_then_what_was_predicted_and_measured(
+    new_run: MakeRun,
+) -> None:
     text = page_of(new_run()).text
     table = text[
         text.index("Predicted and measured", text.index("Environment")) : text.index(
@@ -281,7 +283,7 @@ def test_the_page_begins_with_what_was_predicted_and_what_came_true(new_run: Mak
         "Cost",
     ):
         assert name in table
-    assert text.index("How each number came about") < text.index("Loss, nats per target token")
+    assert text.index("Loss, nats per target token") < text.index("How each number came about")
 
 
 def test_every_section_of_the_contents_is_there(new_run: MakeRun) -> None:

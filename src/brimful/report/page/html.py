@@ -170,14 +170,14 @@ def _reproduce(run: RunFolder) -> dict[str, Any]:
 
 
 PARTS = (
-    PagePart("predictions", "Predictions", _predictions),
-    PagePart("time", "Time", time_view),
-    PagePart("memory", "Memory", memory_view),
     PagePart("curves", "Curves", _curves),
+    PagePart("predictions", "Predictions", _predictions),
     PagePart("labels", "Labels", labels_view),
     PagePart("scores", "Scores", _scores),
     PagePart("tasks", "Tasks", _tasks),
     PagePart("samples", "Samples", samples_view),
+    PagePart("time", "Time", time_view),
+    PagePart("memory", "Memory", memory_view),
     PagePart("layers", "Layers", lambda run: layer_tables(run) or None),
     PagePart("tuning", "", tuned.tuning_table),
     PagePart("data", "Data", _data),

@@ -29,7 +29,7 @@ SAMPLED = {
     "rss_bytes": "measured: memory of the process",
 }
 """Readings of the monitor that are drawn on a GPU (the first two) and on a CPU (the last)."""
-SIZE, SIZE_ON_PHONES = (820, 320), (350, 290)
+SIZE, SIZE_ON_PHONES = (820, 260), (350, 290)
 NEAR = 1.7
 """Capacity at most so many times what was used is drawn as a line; else only the sentence has
 it.

@@ -63,11 +63,11 @@ class PredictionRow:
 
 
 def predictions(run: RunFolder) -> tuple[list[PredictionRow], str]:
-    """Return every prediction of the plan, those that were measured first, rough guesses behind
-    others, and the end of their gauges as text; "" where there is none to show.
+    """Return every prediction of the plan, rough guesses behind others and in both those first that
+    were measured, and the end of their gauges as text; "" where there is none to show.
     """
     found = sorted(
-        comparisons(run), key=lambda each: (each.measured is None, each.judgement.is_guess)
+        comparisons(run), key=lambda each: (each.judgement.is_guess, each.measured is None)
     )
     scale = _scale(found)
     rows = [_row(comparison, scale) for comparison in found]
