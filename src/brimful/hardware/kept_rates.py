@@ -1,5 +1,5 @@
 """What short measurements found of this machine, kept from one start to the next: matrix rates, and
-timed passes of steps. Plain JSON beside the calibration; no torch.
+timed passes of steps. Plain JSON in the cache folder; no torch.
 
 An entry is measured again where other programs disturbed it, where it is old, where torch or the
 number of threads is another, and where a run took another time than it says.
@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
@@ -145,7 +146,7 @@ def digest(key: str) -> str:
 
 def kept_path(device_name: str) -> Path:
     """Return the file of a device."""
-    return path_of(device_name).with_suffix(".kept.json")
+    return cache_folder() / "rates" / path_of(device_name).name
 
 
 def _write(device_name: str, kept: KeptRates) -> None:

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from brimful.base.errors import PlanError
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.host import give_freed_memory_back, keep_freed_memory
-from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import TimedPasses
@@ -184,8 +183,8 @@ class _Stamps:
         """Return the seconds of the whole model's parts."""
         del self.passes_s["first"][0]  # it made the kernels of its shapes
         first = self.passes_s["first"]
-        first_s = self._of_whole(first, whole, lost_share)
-        further_s = self._of_whole(self.passes_s["further"] or first, whole, lost_share)
+        first_s = self._of_whole(first, whole)
+        further_s = self._of_whole(self.passes_s["further"] or first, whole)
         if first_s is None or further_s is None:
             return None
         alone, each = self.trainable
@@ -195,7 +194,7 @@ class _Stamps:
             micro_batch=self.micro_batch,
             first_s=first_s,
             further_s=further_s,
-            update_s=_typical(self.updates_s, lost_share) * grown,
+            update_s=_typical(self.updates_s) * grown,
             spread=max(every_s) / min(every_s),
             lost_share=lost_share,
             tries=sum(len(each) for each in self.passes_s.values()),
@@ -203,22 +202,20 @@ class _Stamps:
             made=time.time(),
         )
 
-    def _of_whole(
-        self, passes_s: Sequence[tuple[float, float]], whole: int, lost_share: float
-    ) -> float | None:
+    def _of_whole(self, passes_s: Sequence[tuple[float, float]], whole: int) -> float | None:
         if self.blocks == whole:
-            return _typical([total for total, _ in passes_s], lost_share)
+            return _typical([total for total, _ in passes_s])
         if any(math.isnan(middle) for _, middle in passes_s):
             return None
-        block_s = _typical([middle for _, middle in passes_s], lost_share) / (self.blocks - 1)
-        outside_s = _typical([total - middle for total, middle in passes_s], lost_share)
+        block_s = _typical([middle for _, middle in passes_s]) / (self.blocks - 1)
+        outside_s = _typical([total - middle for total, middle in passes_s])
         return outside_s + block_s * (whole - 1)
 
 
-def _typical(times_s: Sequence[float], lost_share: float) -> float:
-    """Return the median; where other programs took processor time, that of the faster half."""
-    if lost_share < BUSY_FROM:
-        return statistics.median(times_s)
+def _typical(times_s: Sequence[float]) -> float:
+    """Return the median of the faster half: other programs only slow down, and the first seconds of
+    a process are slower than those that follow.
+    """
     return statistics.median(sorted(times_s)[: (len(times_s) + 1) // 2])
 
 
