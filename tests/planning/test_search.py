@@ -22,7 +22,14 @@ from brimful.hardware.device import Abilities, Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS
 from brimful.planning.plan import Choice
-from brimful.planning.search import SAME_TIME, SearchResult, highest_useful, search, split
+from brimful.planning.search import (
+    SAME_TIME,
+    UNEVEN_GAIN,
+    SearchResult,
+    highest_useful,
+    search,
+    split,
+)
 from brimful.planning.survey import Memory, Prepared, Tracer, prepare
 from brimful.planning.timing import step_time
 from brimful.planning.work import PARTS, IrregularWork, Work
@@ -111,20 +118,27 @@ def test_a_gain_within_the_noise_buys_no_larger_micro_batch(found: Searching) ->
     assert _by_hand_s(64, 1, 2e-5) < _seconds(calm) < (1 + SAME_TIME) * _by_hand_s(64, 1, 2e-5)
     assert calm.choices["micro_batch"].alternative == 64
     assert calm.choices["micro_batch"].reason.endswith(
-        "64 would take 200 ms, 1% less and more memory"
+        "64 at a time would take 200 ms, 1% less, which is within the error of prediction and takes"
+        " more memory"
     )
 
 
-@pytest.mark.parametrize(("host_s", "micro_batches"), [(1e-4, (5, 4)), (5e-6, (3, 3, 3))])
-def test_equal_passes_are_preferred_where_they_cost_nothing(
+@pytest.mark.parametrize(
+    ("host_s", "micro_batches"), [(1e-4, (5, 4)), (2.5e-5, (3, 3, 3)), (5e-6, (3, 3, 3))]
+)
+def test_equal_passes_are_preferred_where_they_cost_little(
     found: Searching, host_s: float, micro_batches: tuple[int, ...]
 ) -> None:
-    """8 of 9 sequences fit: 5 and 4 in two passes, or three times 3."""
+    """8 of 9 sequences fit: 5 and 4 in two passes, or three times 3. With 1.25 ms a pass the
+    two gain 4 %, too little for a last pass of another size.
+    """
     taken = found("batch.sequences=9", "plan.recompute=false", free_mib=1000, host_s=host_s)
 
     assert taken.largest == 8
     assert split(9, taken.taken.micro_batch) == micro_batches
     assert _seconds(taken) == pytest.approx(_by_hand_s(9, len(micro_batches), host_s))
+    reason = taken.choices["micro_batch"].reason
+    assert ("too little for passes of unequal size" in reason) is (len(micro_batches) == 3)
 
 
 def test_a_batch_that_cannot_be_divided_has_a_smaller_last_pass(found: Searching) -> None:
@@ -385,7 +399,7 @@ def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_r
 
     reason = found("plan.recompute=false", host_s=1e-3).choices["compile"].reason
 
-    assert f"would pay after {math.ceil(1.5 * COMPILE_SECONDS / saved_s):,} steps" in reason
+    assert f"pays from {math.ceil(1.5 * COMPILE_SECONDS / saved_s):,} steps on" in reason
 
 
 def _with_evaluation(work_at: Callable[..., Work]) -> Callable[..., Work]:
@@ -457,7 +471,7 @@ def test_compiling_never_pays_where_fusing_saves_nothing(
     [
         ({"abilities": Abilities()}, True, 10**7, "no compiler"),
         ({}, False, 10**7, "no time is predicted"),
-        ({}, True, None, "the length of the run is not known yet; compiling would pay after "),
+        ({}, True, None, "once the data are read and the length of the run is known"),
     ],
 )
 def test_compiling_is_not_taken_where_it_cannot_be_done_or_judged(
@@ -518,7 +532,8 @@ def test_little_is_lost_against_trying_everything(
     taken = search(case, tracer, speeds, None)
 
     memories = {on: case.memory(tracer, recompute=on) for on in (False, True)}
-    assert _seconds(taken) <= 1.05 * _brute_force_s(case, memories, speeds)
+    lost = (1 + SAME_TIME) * (1 + UNEVEN_GAIN)
+    assert _seconds(taken) <= lost * _brute_force_s(case, memories, speeds)
     assert taken.memory.verdict(taken.taken.micro_batch) == "fits"
 
 
