@@ -1,6 +1,13 @@
 """Texts made short enough for a message or a table."""
 
-from brimful.base.text import clause, listed, shortened
+from brimful.base.text import (
+    aligned_and_wrapped,
+    clause,
+    listed,
+    shortened,
+    shortened_at_a_word,
+    wrapped,
+)
 
 
 def test_a_text_is_cut_to_the_limit_only_where_it_is_longer() -> None:
@@ -17,3 +24,24 @@ def test_names_beyond_the_most_are_an_ellipsis() -> None:
 def test_an_optional_part_of_a_message_is_empty_where_it_does_not_apply() -> None:
     assert clause([1], ", twice") == ", twice"
     assert clause(0, ", twice") == ""
+
+
+def test_a_line_is_broken_between_words_only_and_keeps_its_indent() -> None:
+    assert wrapped("  one micro-batch of 12", 14, 2) == ["  one", "    micro-batch", "    of 12"]
+    assert wrapped("a/path/that/is/longer than", 10) == ["a/path/that/is/longer", "than"]
+    assert wrapped("", 10) == [""]
+
+
+def test_a_text_is_shortened_after_a_word() -> None:
+    assert shortened_at_a_word("one two three", 13) == "one two three"
+    assert shortened_at_a_word("one two three", 12) == "one two ..."
+
+
+def test_the_last_cell_of_a_row_wraps_under_itself() -> None:
+    rows = [("a", "b", "one two three four five six seven"), ("longer", "", "")]
+
+    assert aligned_and_wrapped(rows, 30) == [
+        "a       b  one two three four five",
+        "           six seven",
+        "longer",
+    ]

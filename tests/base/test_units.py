@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brimful.base.units import (
+    format_between,
     format_bytes,
     format_count,
     format_duration,
@@ -151,3 +152,11 @@ def test_energy_has_three_digits(energy_wh: float, text: str) -> None:
 )
 def test_a_value_is_told_in_the_unit_of_its_name(name: str, value: float, text: str) -> None:
     assert format_named(name, value) == text
+
+
+def test_an_interval_has_its_unit_once_and_none_is_a_point() -> None:
+    assert format_between(format_duration, 0.133, 0.828) == "133 to 828 ms"
+    assert format_between(format_duration, 0.3, 10) == "300 ms to 10.0 s"
+    assert format_between(format_duration, 3720, 7320) == "1h 02m to 2h 02m"
+    assert format_between(format_money, 0.001, 5) == "< $0.01 to $5.00"
+    assert format_between(format_duration, 2.999, 3.001) == ""

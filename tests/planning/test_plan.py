@@ -59,7 +59,7 @@ def test_the_file_says_how_the_effective_batch_is_divided(plan: Plan) -> None:
 
 
 def test_every_choice_is_explained_with_its_value_and_reason(plan: Plan) -> None:
-    lines = plan.explain().splitlines()
+    lines = plan.explain(width=1000).splitlines()
 
     for choice in plan.choices:
         (line,) = [line for line in lines if line.startswith(f"  {choice.name} ")]
@@ -72,7 +72,7 @@ def test_the_explanation_names_device_batch_and_every_prediction_with_its_interv
     plan: Plan,
     snapshot: SnapshotAssertion,
 ) -> None:
-    text = plan.explain()
+    text = plan.explain(width=1000)
 
     assert text.startswith("a CPU: ")
     assert text == snapshot
@@ -90,7 +90,34 @@ def test_switches_are_told_as_on_and_off(plan: Plan) -> None:
         predicted={},
     ).explain()
 
-    assert told.splitlines()[1:] == ["  compile    on       pays", "  recompute  off      fits"]
+    assert told.splitlines()[1:] == ["  compile    on   pays", "  recompute  off  fits"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_explanation_is_as_wide_as_asked_and_cuts_no_word(plan: Plan, width: int) -> None:
+    lines = plan.explain(width).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines).split() == plan.explain(1000).split()
+
+
+def test_an_interval_that_reads_as_a_point_is_not_shown(plan: Plan) -> None:
+    exact = Prediction(3.0, 2.999, 3.001, "by hand")
+
+    told = dataclasses.replace(plan, predicted={"total_time_s": exact}).explain()
+
+    assert told.splitlines()[-1] == "  predicted total time: 3.0 s (by hand)"
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "passes"),
+    [((8,), "1 pass of 8"), ((2,) * 4, "4 passes of 2"), ((3, 3, 2), "2 passes of 3 and one of 2")],
+)
+def test_a_step_is_told_in_passes(plan: Plan, micro_batches: tuple[int, ...], passes: str) -> None:
+    divided = dataclasses.replace(plan, micro_batches=micro_batches)
+
+    assert divided.passes() == passes
+    assert divided.division().endswith(f"tokens per optimizer step, in {passes}")
 
 
 def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:

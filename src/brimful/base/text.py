@@ -1,5 +1,6 @@
 """Texts made short enough for a message or a table."""
 
+import textwrap
 from collections.abc import Sequence
 
 
@@ -23,3 +24,34 @@ def clause(applies: object, text: str) -> str:
     if applies:
         return text
     return ""
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """One line of text as lines of at most `width` characters, broken between words only, further
+    ones indented as the first and by `indent` more. A word that is longer stays whole.
+    """
+    start = text[: len(text) - len(text.lstrip())]
+    return textwrap.wrap(
+        text.strip(),
+        width,
+        initial_indent=start,
+        subsequent_indent=start + " " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+
+
+def shortened_at_a_word(text: str, width: int) -> str:
+    """The text on one line, or as many of its words as fit and " ..."."""
+    return textwrap.shorten(text, width, placeholder=" ...", break_on_hyphens=False)
+
+
+def aligned_and_wrapped(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows in columns, of which the last wraps under itself where it is too long for `width`."""
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
+    lines = []
+    for row in rows:
+        start = "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
+        first, *rest = wrapped(row[-1], max(24, width - len(start)))
+        lines += [(start + first).rstrip(), *(" " * len(start) + each for each in rest)]
+    return lines

@@ -1,6 +1,7 @@
 """Numbers as text for people. Everywhere else values keep their base unit."""
 
 import re
+from collections.abc import Callable
 
 GIB = 1024**3
 MIB = 1024**2
@@ -59,6 +60,19 @@ def format_energy(energy_wh: float) -> str:
             return f"{energy_wh:.3g} {unit}"
         energy_wh /= 1000
     return f"{energy_wh:,.3g} GWh"
+
+
+def format_between(form: Callable[[float], str], low: float, high: float) -> str:
+    """`711.4 to 887.3 MiB`: an interval with its unit once; empty where both ends read the same,
+    as then there is no interval to show.
+    """
+    first, last = form(low), form(high)
+    if first == last:
+        return ""
+    number, _, unit = first.rpartition(" ")
+    if number[-1:].isdigit() and last.endswith(f" {unit}"):
+        first = number
+    return f"{first} to {last}"
 
 
 def format_named(name: str, value: float) -> str:

@@ -3,21 +3,27 @@
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
-from brimful.base.units import format_bytes
+from brimful.base.text import shortened_at_a_word
+from brimful.base.units import format_between, format_bytes, format_duration
+from brimful.chains.devices import process_bytes
 from brimful.hardware import kept_rates
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
+from brimful.planning.target import target_of
 from brimful.recipe import Recipe
 from brimful.report.page.advice import advice
+from brimful.report.plan.answer import memory_of, time_and_cost
 from brimful.report.text import prediction_lines
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import comparable
 from brimful.training.admission import Admission
 
 
-def greeting(recipe: Recipe, device: Device, admission: Admission) -> str:
-    """Return the recipe, the machine, and what changed since the last session, a line each."""
+def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -> list[str]:
+    """Return the recipe, the machine, and what changed since the last session, a line each; of the
+    recipe's description the words that fit `width`.
+    """
     machine = [device.name]
     if device.threads:
         machine.append(f"{device.threads} threads")
@@ -26,13 +32,35 @@ def greeting(recipe: Recipe, device: Device, admission: Admission) -> str:
     for dtype, rate in device.dense_flop_per_s.items():
         machine.append(f"{dtype} {rate / 1e9:,.0f} GFLOP/s")
     title = f"{recipe.name}: {recipe.description}" if recipe.description else recipe.name
-    lines = [title, f"machine: {', '.join(machine)}"]
+    lines = [shortened_at_a_word(title, width), f"machine: {', '.join(machine)}"]
     if admission.moved_aside:
         lines.append(f"the unfinished run was moved to {admission.moved_aside}")
     if admission.lost_model:
         lines.append(f"{admission.lost_model}; it is written again from its checkpoint")
     lines += [f"changed since the last session: {change}" for change in admission.changed]
-    return "\n".join(lines)
+    return lines
+
+
+def plan_lines(plan: Plan, device: Device) -> list[str]:
+    """Return a plan in three lines: memory, time and cost of the run; its step; where the rest is
+    found.
+    """
+    predicted = plan.predicted
+    used = predicted.get("device_memory_bytes", predicted["peak_memory_bytes"])
+    usable_bytes = target_of(device, process_bytes(device)).usable_bytes
+    told = f"plan: {memory_of(used.value, usable_bytes)}"
+    step = [f"{plan.passes()} x {plan.sequence_length:,} tokens", plan.precision]
+    step += ["compiled"] * plan.compile + ["recomputed"] * plan.recompute
+    if "step_time_s" in predicted:
+        told += time_and_cost(predicted, intervals=True)
+        entry = predicted["step_time_s"]
+        between = format_between(format_duration, entry.low, entry.high)
+        step.insert(0, format_duration(entry.value) + f" ({between})" * bool(between))
+    return [
+        told,
+        f"  a step: {', '.join(step)}",
+        "  why: --explain says it, and so will the report",
+    ]
 
 
 def outcome_lines(folder: Path) -> list[str]:

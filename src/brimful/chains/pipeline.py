@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from brimful.base.console import Say, console_printer
+from brimful.base.console import Say, console_printer, waiting
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
 from brimful.chains.devices import here
-from brimful.chains.messages import greeting, outcome_lines, remember_run
+from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
+from brimful.chains.opening import Opening
 from brimful.chains.run_plan import pinned_plan, session_notes, settle_plan
 from brimful.chains.score_files import discard_scores, is_scored
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
@@ -52,12 +53,17 @@ def run(
     fresh: bool = False,
     accept: Sequence[str] = (),
     plan_file: Path | None = None,
+    explain: bool = False,
 ) -> Path:
-    """Plan, train, sample, evaluate and report; return the report's path."""
+    """Plan, train, sample, evaluate and report; return the report's path. `explain` prints the
+    whole plan before the first step.
+    """
     say = console_printer(console)
     if not is_scored(folder_of(recipe), recipe):
         refuse_unreadable_tasks(recipe)
-    trained = _train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
+    trained = _train(
+        recipe, console, fresh=fresh, accept=accept, plan_file=plan_file, explain=explain
+    )
     if trained.trained_now:
         say("\n".join(evaluation_lines(evaluate(trained.folder, console))))
     else:
@@ -76,11 +82,14 @@ def train(
     fresh: bool = False,
     accept: Sequence[str] = (),
     plan_file: Path | None = None,
+    explain: bool = False,
 ) -> Run:
     """Train a recipe, or continue its unfinished run, by the saved plan if one is given; at the
-    end the model is exported and used once.
+    end the model is exported and used once. `explain` prints the whole plan before the first step.
     """
-    trained = _train(recipe, console, fresh=fresh, accept=accept, plan_file=plan_file)
+    trained = _train(
+        recipe, console, fresh=fresh, accept=accept, plan_file=plan_file, explain=explain
+    )
     if trained.trained_now:
         _say_what_tuning_changed(trained.folder, console_printer(console))
     return trained
@@ -98,28 +107,32 @@ def _train(
     fresh: bool,
     accept: Sequence[str],
     plan_file: Path | None,
+    explain: bool,
 ) -> Run:
-    say = console_printer(console)
-    mirror = open_mirror(recipe, folder_of(recipe), say, fresh=fresh, accept=accept)
+    say, opening = console_printer(console), Opening(console, explain=explain)
+    mirror = open_mirror(recipe, folder_of(recipe), opening.remark, fresh=fresh, accept=accept)
     admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
     folder = admission.folder
     if admission.finished:
         say(f"{folder} is finished; nothing to train.")
         return Run(folder, trained_now=False)
     first_look(recipe)
-    device = here(recipe)
+    with waiting(console, "looking at this machine"):
+        device = here(recipe)
     refuse_unsupported(recipe, device)
     source = source_of(recipe, console)
-    pinned = pinned_plan(recipe, device, plan_file)
+    with waiting(console, "planning") as show:
+        pinned = pinned_plan(recipe, device, plan_file, show)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
-        say(greeting(recipe, device, admission))
-        with data_progress(console) as progress:
+        opening.say(greeting(recipe, device, admission, opening.width), "data")
+        with data_progress(console, brief=True) as progress:
             data = gather(recipe, source, progress)
         if admission.continues:
             refuse_changed_data(folder, data)
-        say("\n".join(data.lines()))
+        opening.say(data.lines(), "plan")
         plan, notes = settle_plan(data, device, admission, pinned)
-        say("\n".join([*notes, plan.explain(), *session_notes(recipe, plan, device)]))
+        told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
+        opening.say([*notes, *told, *session_notes(recipe, plan, device)], "steps")
         step = train_session(data, plan, device, admission, lease, console, mirror)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         discard_scores(folder)

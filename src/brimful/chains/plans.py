@@ -4,6 +4,7 @@ has to be made or this machine is asked.
 
 from collections.abc import Mapping, Sequence
 
+from brimful.base.console import Say, silent
 from brimful.chains.devices import conditions, devices_of, facts_of, here
 from brimful.chains.surveyed_devices import cost_surveyed, survey_closely, survey_each
 from brimful.hardware import catalog
@@ -51,6 +52,7 @@ def survey(
     *,
     trust_custom_code: bool = False,
     prices: Mapping[str, float] | None = None,
+    progress: Say = silent,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on the devices that `on` names.
 
@@ -59,15 +61,18 @@ def survey(
         on: "here", "all" (the whole catalog), or names separated by commas, "here" among them.
         trust_custom_code: Consent to run code that comes with a published model.
         prices: US dollars an hour by device name, "" for every device, in place of the catalog's.
+        progress: Is told what is being done.
 
     Raises:
         DeviceError: no such device.
         PlanError: the only device asked for cannot be planned for; or the model is no model.
     """
+    progress("looking at the device")
     devices = devices_of(recipe, on)
+    progress("looking up the model")
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    with kept_traces() as traces:
-        surveyed = _survey_all(recipe, devices, traces, model)
+    with kept_traces(progress) as traces:
+        surveyed = _survey_all(recipe, devices, traces, model, progress)
     return [
         cost_surveyed(entry, prices or {}) if isinstance(entry, Surveyed) else entry
         for entry in surveyed
@@ -99,9 +104,9 @@ def survey_devices(
 
 
 def _survey_all(
-    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts
+    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts, progress: Say
 ) -> list[Surveyed | Unplanned]:
     if len(devices) == 1:
         facts = facts_of(devices[0], measures=True, model=model)
         return [survey_closely(recipe, devices[0], traces, facts)]
-    return survey_each(recipe, devices, traces, model)
+    return survey_each(recipe, devices, traces, model, progress)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brimful.base.console import Say, silent
 from brimful.base.errors import RequestError
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
@@ -35,8 +36,11 @@ _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "ba
 _BASE_KEY = "evaluation.base"
 
 
-def pinned_plan(recipe: Recipe, device: Device, plan_file: Path | None) -> Plan | None:
-    """Return the plan of a file, if one is given; before any data are read.
+def pinned_plan(
+    recipe: Recipe, device: Device, plan_file: Path | None, progress: Say = silent
+) -> Plan | None:
+    """Return the plan of a file, if one is given; before any data are read. `progress` is told what
+    is being done.
 
     Raises:
         PlanError: not even one sequence fits on the device.
@@ -44,7 +48,7 @@ def pinned_plan(recipe: Recipe, device: Device, plan_file: Path | None) -> Plan 
     """
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
-    with kept_traces() as traces:
+    with kept_traces(progress) as traces:
         derive(chosen, device, traces, facts_of(device))
     return pinned
 

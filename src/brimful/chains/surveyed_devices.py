@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware import catalog
@@ -23,11 +24,16 @@ def cost_surveyed(entry: Surveyed, prices: Mapping[str, float]) -> Surveyed:
 
 
 def survey_each(
-    recipe: Recipe, devices: Sequence[Device], traces: Tracer, model: ModelFacts
+    recipe: Recipe,
+    devices: Sequence[Device],
+    traces: Tracer,
+    model: ModelFacts,
+    progress: Say = silent,
 ) -> list[Surveyed | Unplanned]:
     """Derive a plan for every device; a device that cannot be planned for has the reason."""
     surveyed: list[Surveyed | Unplanned] = []
-    for device in devices:
+    for number, device in enumerate(devices, 1):
+        progress(f"device {number} of {len(devices)}: {device.name}")
         try:
             surveyed.append(
                 Surveyed(derive_with_memory(recipe, device, traces, facts_of(device, model=model)))

@@ -55,6 +55,10 @@ Session = Annotated[
         help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.",
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option("--explain", help="Print the whole plan, with reasons, and all about the data."),
+]
 RunName = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's name or folder.", autocompletion=run_names),

@@ -1,6 +1,9 @@
 """Where verbs print: the console, and JSON."""
 
 import json
+import os
+import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -8,15 +11,26 @@ if TYPE_CHECKING:
 
 
 def open_console(*, stderr: bool = False, least_width: int = 0) -> "Console":
-    """Return a console as wide as the terminal; in a file or a pipe it has at least `least_width`
-    columns.
+    """Return a console as wide as the terminal, also in a pipe; where there is no terminal it has
+    at least `least_width` columns.
     """
     from rich.console import Console
 
     console = Console(stderr=stderr)
-    if console.is_terminal or console.width >= least_width:
+    if console.is_terminal or console.width >= least_width or _width_is_known():
         return console
     return Console(stderr=stderr, width=least_width)
+
+
+def _width_is_known() -> bool:
+    """Return whether COLUMNS or a terminal at any of the three streams says how wide it is."""
+    if shutil.get_terminal_size((0, 0)).columns:
+        return True
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            os.get_terminal_size(stream)
+            return True
+    return False
 
 
 def print_json(value: object) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from brimful.base.console import waiting
 from brimful.cli.inputs import load_recipe
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import open_console, print_json
@@ -87,19 +88,28 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     0 fits, 1 does not or may not.
     """
-    from brimful.chains.limits import answers, limits_of
-    from brimful.chains.plan_options import refuse_options, save_surveyed, verified
-    from brimful.chains.plans import survey
-    from brimful.report.plan.plans import exit_code, write_timeline
+    with waiting(open_console(stderr=True)) as show:
+        from brimful.chains.limits import answers, limits_of
+        from brimful.chains.plan_options import refuse_options, save_surveyed, verified
+        from brimful.chains.plans import survey
+        from brimful.report.plan.plans import exit_code, write_timeline
 
-    limits = limits_of(budget, session, price or [])
-    resolved = load_recipe(recipe, overrides)
-    refuse_options(resolved, on, saves=save is not None, verifies=verify)
-    surveyed = survey(resolved, on, trust_custom_code=trust_custom_code, prices=limits.prices)
-    answered = answers(resolved, surveyed, limits)
-    if timeline is not None:
-        write_timeline(surveyed, timeline)
-    verification = verified(resolved, surveyed) if verify else None
+        limits = limits_of(budget, session, price or [])
+        resolved = load_recipe(recipe, overrides)
+        refuse_options(resolved, on, saves=save is not None, verifies=verify)
+        surveyed = survey(
+            resolved,
+            on,
+            trust_custom_code=trust_custom_code,
+            prices=limits.prices,
+            progress=show,
+        )
+        show("answering")
+        answered = answers(resolved, surveyed, limits)
+        if timeline is not None:
+            write_timeline(surveyed, timeline)
+        show("verifying" if verify else "answering")
+        verification = verified(resolved, surveyed) if verify else None
     if json_output:
         print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
     else:

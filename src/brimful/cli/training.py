@@ -4,9 +4,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brimful.base.console import console_printer, waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
-from brimful.cli.options import Accept, Fresh, Overrides, PlanFile, RecipeName, Session
+from brimful.cli.options import Accept, Explain, Fresh, Overrides, PlanFile, RecipeName, Session
 from brimful.cli.output import open_console
 
 if TYPE_CHECKING:
@@ -20,20 +21,26 @@ def train(
     accept_change: Accept = None,
     plan_file: PlanFile = None,
     session: Session = None,
+    explain: Explain = False,
 ) -> None:
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same
     command again continues what is unfinished.
     """
-    resolved = load_recipe(recipe, overrides, session=session)
-    look_at_data(resolved)
-    from brimful.chains import pipeline
-    from brimful.mirror.opening import catch_up
-
+    with waiting(open_console(stderr=True)):
+        resolved = load_recipe(recipe, overrides, session=session)
+        look_at_data(resolved)
+        from brimful.chains import pipeline
+        from brimful.mirror.opening import catch_up
     if _makes_several_runs(resolved):
-        _run_several(resolved, fresh, accept_change, plan_file)
+        _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
     finished = pipeline.train(
-        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+        resolved,
+        open_console(),
+        fresh=fresh,
+        accept=accept_change or [],
+        plan_file=plan_file,
+        explain=explain,
     )
     name = finished.folder.name
     if not finished.trained_now:
@@ -44,7 +51,8 @@ def train(
         use = f"brimful predict {name} FILE | "
     elif resolved.kind.writes_text:
         use = f"brimful generate {name} --prompt TEXT | "
-    print(f"next: brimful evaluate {name} | {use}brimful report {name}")
+    say = console_printer(open_console())
+    say(f"next: brimful evaluate {name} | {use}brimful report {name}")
 
 
 def run(
@@ -54,19 +62,25 @@ def run(
     accept_change: Accept = None,
     plan_file: PlanFile = None,
     session: Session = None,
+    explain: Explain = False,
 ) -> None:
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
     """
-    resolved = load_recipe(recipe, overrides, session=session)
-    look_at_data(resolved)
-    from brimful.chains import pipeline
-
+    with waiting(open_console(stderr=True)):
+        resolved = load_recipe(recipe, overrides, session=session)
+        look_at_data(resolved)
+        from brimful.chains import pipeline
     if _makes_several_runs(resolved):
-        _run_several(resolved, fresh, accept_change, plan_file)
+        _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
     path = pipeline.run(
-        resolved, open_console(), fresh=fresh, accept=accept_change or [], plan_file=plan_file
+        resolved,
+        open_console(),
+        fresh=fresh,
+        accept=accept_change or [],
+        plan_file=plan_file,
+        explain=explain,
     )
     print(f"report: {path}")
 
@@ -96,13 +110,22 @@ def _makes_several_runs(recipe: "Recipe") -> bool:
 
 
 def _run_several(
-    recipe: "Recipe", fresh: bool, accept: list[str] | None, plan_file: Path | None
+    recipe: "Recipe",
+    fresh: bool,
+    accept: list[str] | None,
+    plan_file: Path | None,
+    explain: bool,
 ) -> None:
     from brimful.chains import rounds, study
 
     if plan_file is not None:
         raise RequestError(
             f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out."
+        )
+    if explain:
+        raise RequestError(
+            f"--explain shows the plan of one run, but {recipe.name} makes several. Leave it out;"
+            " `brimful plan` and the reports show every choice."
         )
     run_all = study.run_study if recipe.rft is None else rounds.run_rounds
     path = run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])

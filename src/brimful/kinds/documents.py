@@ -102,9 +102,8 @@ class DocumentRunData(RunData[TokenSplit]):
         tokenizer = self._tokenizer_report
         lines.append(
             f"tokenizer: {tokenizer.kind}, {tokenizer.vocabulary:,} entries,"
-            f" {tokenizer.characters_per_token:.2f} characters and"
-            f" {tokenizer.bytes_per_token:.2f} bytes per token on validation text"
-            f" ({tokenizer.verdict})"
+            f" {tokenizer.characters_per_token:.2f} characters,"
+            f" {tokenizer.bytes_per_token:.2f} bytes per token ({tokenizer.verdict})"
         )
         return lines
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import Any, Literal
 
 from brimful.base.errors import PlanError
-from brimful.base.units import format_count, format_named
+from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.units import format_between, format_count, format_named
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
 _UNITS = ("_bytes", "_s", "_wh", "_usd")
@@ -132,32 +134,34 @@ class Plan:
             "basis": {name: entry["basis"] for name, entry in predicted.items()},
         }
 
-    def explain(self) -> str:
-        """Return the plan in a few lines of text."""
-        micro, rest = self.micro_batches[0], self.to_json()["remainder"]
-        split = f"{self.to_json()['accumulation']} x {micro}"
-        if rest:
-            split += f" + {rest}"
+    def passes(self) -> str:
+        """Return how an optimizer step is divided: `102 passes of 5 and one of 2`."""
+        micro, full = self.micro_batches[0], self.to_json()["accumulation"]
+        rest = self.effective_batch - full * micro
+        return f"{full} pass{'es' * (full != 1)} of {micro}{f' and one of {rest}' * bool(rest)}"
+
+    def division(self) -> str:
+        """Return the size of the model, and of an optimizer step and its passes, as a line."""
         tokens = self.effective_batch * self.sequence_length
-        lines = [
-            (
-                f"{self.device['name']}: {format_count(self.parameters)} parameters,"
-                f" {self.effective_batch} x {self.sequence_length} = {tokens:,} tokens per"
-                f" optimizer step as {split} sequences"
-            ),
-        ]
-        width = max(len(choice.name) for choice in self.choices)
-        lines += [
-            f"  {choice.name:<{width}}  {_plain(choice.value):<8} {choice.reason}"
-            for choice in self.choices
-        ]
+        return (
+            f"{format_count(self.parameters)} parameters, {self.effective_batch} x"
+            f" {self.sequence_length} = {tokens:,} tokens per optimizer step, in {self.passes()}"
+        )
+
+    def explain(self, width: int = 120) -> str:
+        """Return the plan in lines of at most `width` characters: the division of a step, choices
+        with reasons, predictions with what they rest on.
+        """
+        lines = wrapped(f"{self.device['name']}: {self.division()}", width, 2)
+        rows = [(f"  {each.name}", _plain(each.value), each.reason) for each in self.choices]
+        lines += aligned_and_wrapped(rows, width)
         for name, entry in self.predicted.items():
-            low, value, high = (
-                format_named(name, number) for number in (entry.low, entry.value, entry.high)
-            )
+            between = format_between(partial(format_named, name), entry.low, entry.high)
             unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
             label = name.replace("_per_s", " per second").removesuffix(unit).replace("_", " ")
-            lines.append(f"  predicted {label}: {value} ({low} to {high}; {entry.basis})")
+            basis = f"{f'{between}; ' * bool(between)}{entry.basis}"
+            value = format_named(name, entry.value)
+            lines += wrapped(f"  predicted {label}: {value} ({basis})", width, 4)
         return "\n".join(lines)
 
 

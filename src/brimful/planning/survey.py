@@ -154,6 +154,7 @@ class Remedy:
         set: The override on the command line; empty where there is none.
         footprint: With one sequence per micro-batch.
         largest: The largest micro-batch that fits then.
+        price: Rank by what the change costs in time and results; the lowest costs least.
     """
 
     name: str
@@ -161,6 +162,7 @@ class Remedy:
     set: str
     footprint: Footprint
     largest: int
+    price: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -258,9 +260,10 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     as_it_is = prepared.memory(tracer, recompute=recomputes)
     one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
     helpful = []
-    for name, change, override, other, changes in _candidates(prepared, recomputes):
+    candidates = _candidates(prepared, recomputes)
+    for price, (name, change, override, other, changes) in enumerate(candidates):
         memory = other.memory(tracer, **{"recompute": recomputes, **changes})
-        remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest))
+        remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest), price)
         if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
             helpful.append(remedy)
     return tuple(
@@ -271,14 +274,10 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
 def _candidates(
     prepared: Prepared, recomputes: bool
 ) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
+    """Return changes with their overrides, the one that costs time and result least first."""
     recipe = prepared.recipe
     half = recipe.sequence_length // 2
     candidates: list[tuple[str, str, str, Prepared, dict[str, Any]]] = []
-    if not recomputes:
-        what = "activations of every block are computed twice; results stay the same up to rounding"
-        candidates.append(
-            ("recomputation", what, "plan.recompute=true", prepared, {"recompute": True})
-        )
     chunk = int(prepared.choices["loss_chunk"].value)
     if chunk > 1024 and not recipe.kind.gives_labels:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
@@ -290,6 +289,11 @@ def _candidates(
                 prepared,
                 {"loss_chunk": 1024},
             )
+        )
+    if not recomputes:
+        what = "activations of every block are computed twice; results stay the same up to rounding"
+        candidates.append(
+            ("recomputation", what, "plan.recompute=true", prepared, {"recompute": True})
         )
     if (
         recipe.adapter is None

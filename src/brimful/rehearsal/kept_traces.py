@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from brimful.base.console import Say, silent
 from brimful.base.env import cache_folder
 from brimful.planning.memory import Replays
 from brimful.planning.step import StepSpec
@@ -18,7 +19,8 @@ class KeptTraces:
     folder.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Say = silent) -> None:
+        self._progress = progress
         self._folder = cache_folder() / "traces"
         self._families = StoredFamilies(self._folder)
         self._replays: dict[StepSpec, tuple[StoredTraces, Replays, int]] = {}
@@ -26,6 +28,8 @@ class KeptTraces:
     def __call__(self, spec: StepSpec) -> Replays:
         key = canonical_step(spec)
         if key not in self._replays:
+            recomputed = ", with recomputation" * spec.recompute
+            self._progress(f"tracing the training step on tensors without values{recomputed}")
             stored = StoredTraces(key, self._folder, self._families)
             known = stored.read_known()
             self._replays[key] = (stored, Replays(stored, known), len(known))
@@ -46,11 +50,12 @@ class KeptTraces:
 
 
 @contextmanager
-def kept_traces() -> Iterator[Tracer]:
+def kept_traces(progress: Say = silent) -> Iterator[Tracer]:
     """Context of a Tracer with a cache on disk. Devices with the same kernels share a step's traces
-    and replays. New results are saved on exit, also after an exception.
+    and replays. New results are saved on exit, also after an exception. `progress` is told when a
+    step is traced.
     """
-    traces = KeptTraces()
+    traces = KeptTraces(progress)
     try:
         yield traces
     finally:

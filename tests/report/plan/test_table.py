@@ -12,6 +12,7 @@ from brimful.planning.budget import Budget, Sessions, answer
 from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
+from brimful.report.plan.answer import answer_lines
 from brimful.report.plan.table import Entries, batch_cell, device_table, ordered, table_notes
 
 RECIPE = {
@@ -202,13 +203,25 @@ def test_budget_and_sessions_have_a_column(made: Made) -> None:
     assert l4.split()[-1] == "yes"
 
 
-def test_quickest_and_cheapest_are_named_below(made: Made) -> None:
-    notes = table_notes(
-        [made("Tesla T4", 9, 5), made("NVIDIA L4", 8, 9), made("NVIDIA H200", 1, 1, "uncertain")]
-    )
+def test_the_answer_for_several_devices_names_the_cheapest_and_the_fastest_that_fit(
+    made: Made,
+) -> None:
+    slow, quick = made("Tesla T4", 9, 5), made("NVIDIA L4", 8, 9)
+    uncertain = made("NVIDIA H200", 1, 1, "uncertain")
+    none = [made("Tesla T4", verdict="does not fit"), made("NVIDIA L4", verdict="does not fit")]
 
-    assert "quickest: NVIDIA L4 (8h 00m), cheapest: Tesla T4 ($5.00)" in notes
-    assert "quickest" not in " ".join(table_notes([made("Tesla T4", 9, 5)]))
+    (line,) = answer_lines([slow, quick, uncertain], 120)
+    assert line == (
+        "2 of 3 devices fit, 1 may; cheapest Tesla T4 ($5.00), fastest NVIDIA L4 (8h 00m)"
+    )
+    (line,) = answer_lines([slow, quick, uncertain], 79)
+    assert line == "2 of 3 devices fit, 1 may; cheapest Tesla T4, fastest NVIDIA L4"
+    (line,) = answer_lines([slow, made("NVIDIA L4", 8, 1)], 120)
+    assert line == "2 of 2 devices fit; cheapest and fastest NVIDIA L4 ($1.00, 8h 00m)"
+    assert answer_lines([made("Tesla T4", 2), uncertain], 80) == [
+        "1 of 2 devices fit, 1 may; fastest Tesla T4 (2h 00m)"
+    ]
+    assert answer_lines(none, 80) == ["0 of 2 devices fit"]
 
 
 def test_recomputation_is_marked_and_explained(made: Made) -> None:

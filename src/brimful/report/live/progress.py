@@ -25,6 +25,8 @@ DataProgress = Callable[[str, int, int | None], None]
 
 REFRESHES_PER_SECOND = 4
 LINE_EVERY_S = 10.0
+BRIEF_FROM_S = 30.0
+"""Phases that take less are not worth a line before the first step."""
 LINE_EVERY_SHARE = 0.05
 LINE_AT_MOST_EVERY_S = 1.0
 """Runs whose twentieth part is shorter than this print fewer than twenty lines."""
@@ -64,19 +66,29 @@ def progress_listener(
 
 
 @contextmanager
-def data_progress(console: Console, *, clock: Clock = time.monotonic) -> Iterator[DataProgress]:
+def data_progress(
+    console: Console, *, brief: bool = False, clock: Clock = time.monotonic
+) -> Iterator[DataProgress]:
     """Show the phases of data preparation: a bar each on a terminal, a line each elsewhere (and
     every 10 s in a long one).
+
+    Args:
+        console: Where to show.
+        brief: Leave nothing of it on a terminal, and print elsewhere only phases that take long.
+        clock: Seconds, rising; replaced in tests.
     """
     if not console.is_terminal or console.is_dumb_terminal:
-        lines = _PhaseLines(console, clock)
+        lines = _PhaseLines(console, clock, brief=brief)
         try:
             yield lines
         finally:
             lines.finish()
         return
     with Progress(
-        *_data_columns(), console=console, refresh_per_second=REFRESHES_PER_SECOND
+        *_data_columns(),
+        console=console,
+        refresh_per_second=REFRESHES_PER_SECOND,
+        transient=brief,
     ) as bars:
         tasks: dict[str, Any] = {}
 
@@ -119,8 +131,9 @@ class LineListener:
 class _PhaseLines:
     """Plain lines for the phases of data preparation."""
 
-    def __init__(self, console: Console, clock: Clock) -> None:
+    def __init__(self, console: Console, clock: Clock, *, brief: bool) -> None:
         self._console, self._clock = console, clock
+        self._least_s = BRIEF_FROM_S if brief else 0.0
         self._what: str | None = None
         self._done = 0
         self._is_printed = True
@@ -138,17 +151,25 @@ class _PhaseLines:
         self._done = done
         if done == total:
             self.finish()
-        elif not self._is_printed and self._clock() - self._line_at_s >= LINE_EVERY_S:
+        elif not self._is_printed and self._clock() - self._line_at_s >= self._line_every_s():
             self._line_at_s = self._clock()
             of_all = f" of {total:,}{percent(done / total)}" if total else ""
             print_line(self._console, f"{what}: {done:,}{of_all}")
+
+    def _line_every_s(self) -> float:
+        """Return the seconds to the next line; in brief they double."""
+        if self._least_s:
+            return max(self._least_s, self._line_at_s - self._started_s)
+        return LINE_EVERY_S
 
     def finish(self) -> None:
         """Print the phase that ends now, once."""
         if not self._is_printed:
             self._is_printed, self._ended_s = True, self._clock()
-            took = format_duration(self._ended_s - self._started_s)
-            print_line(self._console, f"{self._what}: {self._done:,} in {took}")
+            took_s = self._ended_s - self._started_s
+            if took_s >= self._least_s:
+                line = f"{self._what}: {self._done:,} in {format_duration(took_s)}"
+                print_line(self._console, line)
 
 
 class _CountColumn(ProgressColumn):

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from brimful.base.units import format_count, format_duration, format_money
+from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.units import format_between, format_count, format_duration, format_money
 from brimful.planning.budget import BudgetCheck, Offer, Sessions
 from brimful.planning.plan import Verdict
 from brimful.report.quantities import plural
-from brimful.report.table import aligned
 
 MAX_OTHERS = 5
 """Other devices that are named."""
@@ -17,8 +17,10 @@ VERDICTS: Mapping[Verdict, str] = {
 }
 
 
-def budget_lines(check: BudgetCheck, tokens_per_step: int) -> list[str]:
-    """Return whether one device keeps to the budget, by how much, and what would help."""
+def budget_lines(check: BudgetCheck, tokens_per_step: int, width: int = 120) -> list[str]:
+    """Return whether one device keeps to the budget, by how much, and what would help, in lines of
+    at most `width` characters.
+    """
     budget, amount = check.budget, check.amount
     expected, low, high, limit = map(
         budget.format, (amount.value, amount.low, amount.high, budget.limit)
@@ -31,7 +33,7 @@ def budget_lines(check: BudgetCheck, tokens_per_step: int) -> list[str]:
         f" {difference}, {share} the budget."
     ]
     if check.verdict == "fits":
-        return lines
+        return wrapped(lines[0], width, 2)
     if check.steps:
         lines.append(
             f"  Fewer steps: training.steps={check.steps} surely keeps to it,"
@@ -42,7 +44,8 @@ def budget_lines(check: BudgetCheck, tokens_per_step: int) -> list[str]:
         lines.append(
             "  Fewer steps: not even one surely keeps to it, as the start alone may take longer."
         )
-    return lines + _others(check)
+    lines = [part for line in lines for part in wrapped(line, width, 2)]
+    return lines + _others(check, width)
 
 
 def list_lines(checks: Mapping[str, BudgetCheck]) -> list[str]:
@@ -91,30 +94,31 @@ def session_lines(sessions: Sessions) -> list[str]:
     ]
 
 
-def _others(check: BudgetCheck) -> list[str]:
+def _others(check: BudgetCheck, width: int) -> list[str]:
     """Return other devices that keep to the budget, or the one that comes nearest."""
     budget = check.budget
     keeping = [offer for offer in check.others if offer.keeps_to(budget)]
     if keeping:
         first = "cheapest" if budget.kind == "time" else "quickest"
         lines = [f"  Other devices that surely keep to it, the {first} first:"]
-        lines += _offers(keeping[:MAX_OTHERS])
+        lines += _offers(keeping[:MAX_OTHERS], width)
         if len(keeping) > MAX_OTHERS:
             lines.append(f"    and {len(keeping) - MAX_OTHERS} more")
         return lines
     if check.others:
-        nearest = _offers(check.others[:1])
+        nearest = _offers(check.others[:1], width)
         return ["  No device of the catalog surely keeps to it; nearest:", *nearest]
     price = " and has a known price" if budget.kind == "money" else ""
     return [f"  No other device of the catalog holds it{price}."]
 
 
-def _offers(offers: Sequence[Offer]) -> list[str]:
+def _offers(offers: Sequence[Offer], width: int) -> list[str]:
     rows = []
     for offer in offers:
-        low, value, high = map(format_duration, (offer.time.low, offer.time.value, offer.time.high))
+        between = format_between(format_duration, offer.time.low, offer.time.high)
         money = "no price known"
         if offer.money is not None:
             money = f"{format_money(offer.money.value)} at {offer.money.basis}"
-        rows.append((offer.device, f"{value} ({low} to {high})", money))
-    return [f"    {line}" for line in aligned(rows)]
+        value = format_duration(offer.time.value)
+        rows.append((f"    {offer.device}", f"{value}{f' ({between})' * bool(between)}", money))
+    return aligned_and_wrapped(rows, width)

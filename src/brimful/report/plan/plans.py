@@ -1,7 +1,7 @@
 """Plans as tables for a terminal."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -10,15 +10,18 @@ from rich.text import Text
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.base.units import format_bytes, format_count, format_named
+from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.units import format_between, format_bytes, format_count, format_named
 from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.live_memory import MemoryTimeline
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.survey import Remedy
 from brimful.planning.surveyed import Surveyed
+from brimful.report.plan.answer import answer_lines, headroom_of, is_tight
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
 from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
+from brimful.report.table import aligned
 
 DeviceChecks = tuple[Mapping[str, BudgetCheck], Mapping[str, Sessions]]
 """Checks against a budget, and sessions, by device name."""
@@ -45,17 +48,29 @@ TIMES = {
 def render(
     surveyed: Entries, width: int = 120, checks: DeviceChecks = NO_CHECKS, sort: Sort | None = None
 ) -> RenderableType:
-    """Return one device in detail, or several with a line each, in at most `width` columns."""
+    """Return the answer, then one device in detail, or several with a line each, in at most `width`
+    columns.
+    """
     budget, sessions = checks
+    answer = Text("\n".join(answer_lines(surveyed, width)), style="bold")
     if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
-        return _details(surveyed[0], width, checks)
+        return Group(answer, _details(surveyed[0], width, checks))
     shown = ordered(surveyed, sort)
-    notes = [
-        line
-        for note in [*list_lines(budget), *table_notes(shown)]
-        for line in textwrap.wrap(note, width, subsequent_indent="  ")
-    ]
-    return Group(device_table(shown, width, budget, sessions), Text(""), Text("\n".join(notes)))
+    return Group(
+        answer,
+        _wrapped(list_lines(budget), width),
+        Text(""),
+        device_table(shown, width, budget, sessions),
+        Text(""),
+        _wrapped(table_notes(shown), width),
+    )
+
+
+def _wrapped(lines: Sequence[str], width: int) -> RenderableType:
+    """Return sentences in lines of at most `width` characters; nothing for none."""
+    if not lines:
+        return Group()
+    return Text("\n".join(part for line in lines for part in wrapped(line, width, 2)))
 
 
 def exit_code(surveyed: Entries, budget: Mapping[str, BudgetCheck] | None = None) -> int:
@@ -116,97 +131,78 @@ def write_timeline(surveyed: Entries, path: Path) -> None:
 
 
 def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> RenderableType:
-    """Return everything about one device, its parts separated by empty lines."""
+    """Return everything about one device, its parts separated by empty lines: what the user asked
+    beside the plan, what would help, then reasons and tables.
+    """
     footprint, plan = surveyed.derived.footprint, surveyed.derived.plan
-    parts: list[RenderableType] = [
-        Text(_head(plan, width)),
-        _terms(footprint),
-        _verdict(footprint),
-    ]
+    parts: list[RenderableType] = []
+    if lines := _check_lines(surveyed, checks, width):
+        parts.append(Text("\n".join(lines)))
+    if surveyed.remedies:
+        parts.append(_remedies(surveyed.remedies, width))
+    if surveyed.smallest_device:
+        smallest = f"The smallest device of the catalog that holds it: {surveyed.smallest_device}."
+        parts.append(_wrapped([smallest], width))
+    parts += [Text(_head(plan, width)), _terms(footprint), _verdict(footprint, width)]
     if len(surveyed.table) > 1:
         parts.append(_micro_batches(surveyed.table, footprint.micro_batch))
-    if surveyed.remedies:
-        parts.append(_remedies(surveyed.remedies))
-    if surveyed.smallest_device:
-        parts.append(
-            Text(
-                "The smallest device of the catalog that holds it as it is:"
-                f" {surveyed.smallest_device}."
-            )
-        )
     if surveyed.verdict != "does not fit":
         parts.append(Text("\n".join(_times(plan, width))))
-    if lines := _check_lines(surveyed, checks):
-        wrapped = [
-            part
-            for line in lines
-            for part in textwrap.wrap(line, width, subsequent_indent="      ")
-        ]
-        parts.append(Text("\n".join(wrapped)))
-    separated = [each for part in parts for each in (Text(""), part)]
-    return Group(*separated[1:])
+    return Group(*(each for part in parts for each in (Text(""), part)))
 
 
-def _check_lines(surveyed: Surveyed, checks: DeviceChecks) -> list[str]:
+def _check_lines(surveyed: Surveyed, checks: DeviceChecks, width: int) -> list[str]:
     """Return whether a device keeps to the budget, and how many sessions it takes, if asked."""
     (budget, sessions), name = checks, surveyed.device.name
     plan = surveyed.derived.plan
     lines = []
     if name in budget:
-        lines += budget_lines(budget[name], plan.effective_batch * plan.sequence_length)
+        lines += budget_lines(budget[name], plan.effective_batch * plan.sequence_length, width)
     if name in sessions:
-        lines += session_lines(sessions[name])
+        lines += [part for line in session_lines(sessions[name]) for part in wrapped(line, width)]
     return lines
 
 
 def _head(plan: Plan, width: int) -> str:
-    """Return what is planned, and every choice with its reason and the runner-up."""
+    """Return how a step is divided, and every choice with its reason and the runner-up."""
     rows = []
     for choice in plan.choices:
         second = "" if choice.alternative is None else f"; next best: {_plain(choice.alternative)}"
         rows.append((f"  {choice.name}", _plain(choice.value), f"{choice.reason}{second}"))
-    return "\n".join([plan.explain().splitlines()[0], *aligned(rows, width)])
+    return "\n".join([*wrapped(plan.division(), width, 2), *aligned_and_wrapped(rows, width)])
 
 
 def _times(plan: Plan, width: int) -> list[str]:
-    """Return time, energy and cost with their intervals and what they are predicted from."""
-    rows = [("Time and cost", "", INTERVAL, "")]
+    """Return time, energy and cost with their intervals, and below what they are predicted from."""
+    rows, sources = [("Time and cost", "", INTERVAL)], []
     for name, label in TIMES.items():
         if name in plan.predicted:
             entry = plan.predicted[name]
-            low, value, high = (
-                format_named(name, number) for number in (entry.low, entry.value, entry.high)
-            )
-            rows.append((f"  {label}", value, f"{low} to {high}", entry.basis))
+            between = format_between(partial(format_named, name), entry.low, entry.high)
+            rows.append((f"  {label}", format_named(name, entry.value), between))
+            sources.append((f"  {label}", entry.basis))
         if name == "step_time_s" and name in plan.predicted:
             whole_s = sum(plan.time_terms.values())
             rows += [
-                (f"    {term}", format_named("time_s", each), f"{each / whole_s:.1%}", "")
+                (f"    {term}", format_named("time_s", each), f"{each / whole_s:.1%}")
                 for term, each in plan.time_terms.items()
             ]
     if len(rows) == 1:
-        return ["Time and cost: not predicted, as no rate is known for this device and precision."]
-    if not {"cost_usd", "billion_tokens_usd"} & plan.predicted.keys():
-        rows.append(
-            ("  cost", "no price known", "", "say what an hour costs in US dollars: --price 2.5")
+        return wrapped(
+            "Time and cost: not predicted, as no rate is known for this device and precision.",
+            width,
+            2,
         )
-    lines = aligned(rows, width)
+    if not {"cost_usd", "billion_tokens_usd"} & plan.predicted.keys():
+        rows.append(("  cost", "no price known", ""))
+        sources.append(("  cost", "say what an hour costs in US dollars: --price 2.5"))
+    lines = [*aligned(rows), "", "Predicted from", *aligned_and_wrapped(sources, width)]
     if plan.total_steps is None:
-        lines.append(
+        unknown = (
             "  The length of the run is known once the data are read; training.steps=N or"
             " training.tokens=N says it now."
         )
-    return lines
-
-
-def aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return rows in columns; the last cell wraps under itself if it is too long for `width`."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)]
-    lines = []
-    for row in rows:
-        start = "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
-        wrapped = textwrap.wrap(row[-1], max(24, width - len(start))) or [""]
-        lines += [(start + wrapped[0]).rstrip(), *(" " * len(start) + rest for rest in wrapped[1:])]
+        lines += wrapped(unknown, width)
     return lines
 
 
@@ -224,21 +220,23 @@ def _terms(footprint: Footprint) -> Table:
     return table
 
 
-def _verdict(footprint: Footprint) -> Text:
-    line = (
-        f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use, head-room"
-        f" {format_bytes(footprint.headroom_bytes)}"
-    )
+def _verdict(footprint: Footprint, width: int) -> Text:
+    line = f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use"
+    if is_tight(footprint):
+        line += ", all of it taken: the allocator will give back memory that it only caches"
+    else:
+        line += f", head-room {headroom_of(footprint)}"
     if footprint.trainable != footprint.parameters:
         trainable, parameters = map(format_count, (footprint.trainable, footprint.parameters))
         line += f", {trainable} of {parameters} train"
-    return Text(line, style=_STYLES[footprint.verdict])
+    return Text("\n".join(wrapped(line, width, 2)), style=_STYLES[footprint.verdict])
 
 
 def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
     shown = _table("micro-batch", "allocated", "reserved", "in all", "head-room", "")
     for footprint in table:
-        mark = " ← plan" if footprint.micro_batch == chosen else ""
+        mark = " tightly" * is_tight(footprint)
+        mark += " ← plan" * (footprint.micro_batch == chosen)
         shown.add_row(
             str(footprint.micro_batch),
             *_numbers(footprint),
@@ -247,19 +245,14 @@ def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
     return shown
 
 
-def _remedies(remedies: Sequence[Remedy]) -> Text:
-    lines = ["What would take less, each by itself:"]
-    width = max(len(remedy.name) for remedy in remedies)
+def _remedies(remedies: Sequence[Remedy], width: int) -> Text:
+    rows = []
     for remedy in remedies:
         fits = f"up to {remedy.largest} fit" if remedy.largest else "does not fit"
         how = f"  ({remedy.set})" if remedy.set else ""
-        lines += [
-            (
-                f"  {remedy.name:<{width}}  {format_bytes(remedy.footprint.driver.value)} for one"
-                f" sequence, {fits}{how}"
-            ),
-            f"  {'':<{width}}  {remedy.change}",
-        ]
+        needs = f"{format_bytes(remedy.footprint.driver.value)} for one sequence, {fits}{how}"
+        rows += [(f"  {remedy.name}", needs), ("", remedy.change)]
+    lines = ["What would take less, each by itself:", *aligned_and_wrapped(rows, width)]
     return Text("\n".join(lines))
 
 
@@ -273,15 +266,8 @@ def _table(*columns: str) -> Table:
 
 
 def _numbers(footprint: Footprint) -> list[str]:
-    return [
-        format_bytes(value)
-        for value in (
-            footprint.allocated.value,
-            footprint.reserved.value,
-            footprint.driver.value,
-            footprint.headroom_bytes,
-        )
-    ]
+    peaks = (footprint.allocated, footprint.reserved, footprint.driver)
+    return [*(format_bytes(peak.value) for peak in peaks), headroom_of(footprint)]
 
 
 def _plain(value: object) -> str:
@@ -291,4 +277,4 @@ def _plain(value: object) -> str:
 
 
 def _interval(prediction: Prediction) -> str:
-    return f"{format_bytes(prediction.low)} to {format_bytes(prediction.high)}"
+    return format_between(format_bytes, prediction.low, prediction.high)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from brimful.base.units import (
     GIB,
+    format_between,
     format_bytes,
     format_count,
     format_duration,
@@ -57,7 +58,7 @@ def ordered(surveyed: Entries, sort: Sort | None) -> list[Surveyed | Unplanned]:
     if sort == "name":
         return sorted(surveyed, key=lambda entry: entry.device.name.casefold())
     return sorted(
-        surveyed, key=lambda entry: (_rank(entry), _amount(entry, sort), _amount(entry, "time"))
+        surveyed, key=lambda entry: (_rank(entry), amount_of(entry, sort), amount_of(entry, "time"))
     )
 
 
@@ -136,21 +137,12 @@ def _narrowed(table: Table, titles: Mapping[str, str], width: int) -> Table:
 
 
 def table_notes(surveyed: Entries) -> list[str]:
-    """Return what the columns mean, which device is quickest and cheapest, and why some could not
-    be estimated.
-    """
+    """Return what the columns mean, and why some devices could not be estimated."""
     planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
     unplanned = [entry for entry in surveyed if isinstance(entry, Unplanned)]
     notes = []
     if any(_predicted(entry) for entry in planned):
         notes.append(_column_note(planned))
-    fitting = [entry for entry in planned if entry.verdict == "fits"]
-    if len(fitting) > 1:
-        best = [
-            _best("quickest", fitting, "time", format_duration),
-            _best("cheapest", fitting, "cost", format_money),
-        ]
-        notes.append(", ".join(filter(None, best)))
     notes += [f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned]
     return [note for note in notes if note]
 
@@ -162,13 +154,6 @@ def _column_note(planned: Sequence[Surveyed]) -> str:
     if any("total_time_s" in _predicted(entry) for entry in planned):
         return f"{note}; in all: with evaluation, checkpoints and start"
     return f"{note}; 1B tokens: training alone, as the length of the run is not known yet"
-
-
-def _best(name: str, fitting: Sequence[Surveyed], by: str, form: Callable[[float], str]) -> str:
-    """`quickest: NVIDIA L4 (8h 00m)`; empty where no amount is known."""
-    winner = min(fitting, key=lambda entry: _amount(entry, by))
-    amount = _amount(winner, by)
-    return f"{name}: {winner.device.name} ({form(amount)})" if math.isfinite(amount) else ""
 
 
 def batch_cell(plan: Plan) -> str:
@@ -207,7 +192,7 @@ def _row(
         "time interval": _interval(predicted.get("total_time_s"), format_duration),
         "cost interval": _interval(predicted.get("cost_usd"), format_money),
     }
-    time_s, cost_usd = _amount(entry, "time"), _amount(entry, "cost")
+    time_s, cost_usd = amount_of(entry, "time"), amount_of(entry, "cost")
     if math.isfinite(time_s):
         row["time"] = format_duration(time_s)
     if math.isfinite(cost_usd):
@@ -229,7 +214,7 @@ def _predicted(entry: Surveyed | Unplanned) -> Mapping[str, Prediction]:
     return {} if isinstance(entry, Unplanned) else entry.derived.plan.predicted
 
 
-def _amount(entry: Surveyed | Unplanned, by: str) -> float:
+def amount_of(entry: Surveyed | Unplanned, by: str) -> float:
     """Return seconds or US dollars as in AMOUNTS; infinite where nothing is known."""
     predicted = _predicted(entry)
     if not isinstance(entry, Surveyed) or entry.verdict == "does not fit":
@@ -242,4 +227,4 @@ def _value(prediction: Prediction | None, form: Callable[[float], str]) -> str:
 
 
 def _interval(prediction: Prediction | None, form: Callable[[float], str]) -> str:
-    return "" if prediction is None else f"{form(prediction.low)} to {form(prediction.high)}"
+    return "" if prediction is None else format_between(form, prediction.low, prediction.high)

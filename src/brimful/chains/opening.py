@@ -1,0 +1,51 @@
+"""What a run says before its first step: few lines of the width of the terminal, more if asked."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from brimful.base.console import console_printer
+from brimful.base.text import wrapped
+
+MOST_LINES = 12
+"""Lines before the first step."""
+LATER_LINES = {"data": 8, "plan": 5, "steps": 2}
+"""Lines that are kept free for what is said from here on: by the data, the plan, and the loop,
+which says that it starts and may score the model first.
+"""
+
+
+class Opening:
+    """Prints what a run says before its first step, in at most `MOST_LINES` lines.
+
+    Args:
+        console: Where to print; its width is respected.
+        explain: Print everything, however long.
+    """
+
+    def __init__(self, console: Console, *, explain: bool = False) -> None:
+        self._say = console_printer(console)
+        self.width, self.explain = console.width, explain
+        self._left = MOST_LINES
+
+    def say(self, lines: Sequence[str], before: str) -> None:
+        """Print the first of these lines: as many as leave room for what is said from `before`, a
+        key of `LATER_LINES`, on. A last line says how many are left out.
+        """
+        room = max(2, self._left - LATER_LINES[before])
+        whole = [wrapped(line, self.width, 2) for line in lines if line]
+        shown = sum(map(len, whole))
+        left_out = 0
+        while not self.explain and whole and shown + bool(left_out) > room:
+            shown -= len(whole.pop())
+            left_out += 1
+        printed = [part for line in whole for part in line]
+        if left_out:
+            printed.append(f"({left_out} more line{'s' * (left_out != 1)} with --explain)")
+        self._left -= len(printed)
+        if printed:
+            self._say("\n".join(printed))
+
+    def remark(self, text: str) -> None:
+        """Print what comes up before the data are read."""
+        self.say(text.splitlines(), "data")

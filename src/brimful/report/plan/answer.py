@@ -1,0 +1,142 @@
+"""The answer of a plan in one line: whether the recipe fits, how much memory that takes, how long
+and at what cost; or the change that costs least and makes it fit.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from brimful.base.text import wrapped
+from brimful.base.units import format_between, format_bytes, format_duration, format_money
+from brimful.planning.memory import Footprint
+from brimful.planning.plan import Prediction, Verdict
+from brimful.planning.surveyed import Surveyed
+from brimful.report.plan.table import Entries, amount_of
+
+VERDICTS: Mapping[Verdict, str] = {
+    "fits": "Fits",
+    "uncertain": "May not fit",
+    "does not fit": "Does not fit",
+}
+LEAST_HEADROOM = 0.01
+"""Share of the usable memory; what fits with less left fits tightly."""
+AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("total_time_s", "billion_tokens_s", "", format_duration),
+    ("cost_usd", "billion_tokens_usd", "no price known", format_money),
+)
+"""Names of time and cost, of the whole run or of a billion tokens; what to say if it is not known;
+and how it is written.
+"""
+
+
+def answer_lines(surveyed: Entries, width: int) -> list[str]:
+    """Return the answer: one line, or two where a name is so long that it does not fit `width`."""
+    if len(surveyed) == 1 and isinstance(surveyed[0], Surveyed):
+        ways = list(_of_one(surveyed[0]))
+    else:
+        ways = list(_of_several(surveyed))
+    return wrapped(next((way for way in ways if len(way) <= width), ways[-1]), width, 2)
+
+
+def is_tight(footprint: Footprint) -> bool:
+    """Return whether a run that fits leaves next to no memory: the allocator has to give back what
+    it only caches.
+    """
+    least_bytes = LEAST_HEADROOM * footprint.usable_bytes
+    return footprint.verdict == "fits" and footprint.headroom_bytes < least_bytes
+
+
+def headroom_of(footprint: Footprint) -> str:
+    """Memory that is left, or `none`; negative where memory is missing."""
+    least_bytes = LEAST_HEADROOM * footprint.usable_bytes
+    if abs(footprint.headroom_bytes) < least_bytes:
+        return "none"
+    return format_bytes(footprint.headroom_bytes)
+
+
+def memory_of(used_bytes: float, usable_bytes: float) -> str:
+    """`8.39 of 14.6 GiB`."""
+    used, usable = format_bytes(used_bytes), format_bytes(usable_bytes)
+    number, _, unit = used.rpartition(" ")
+    return f"{number if usable.endswith(f' {unit}') else used} of {usable}"
+
+
+def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> str:
+    """`, 4m 15s (1m 50s to 10m 24s), no price known`; empty where no time is predicted."""
+    is_billion = "billion_tokens_s" in predicted
+    if not is_billion and "total_time_s" not in predicted:
+        return ""
+    told = []
+    for whole, billion, unknown, form in AMOUNTS:
+        entry = predicted.get(whole) or predicted.get(billion)
+        if entry is None:
+            told.append(unknown)
+            continue
+        between = format_between(form, entry.low, entry.high) if intervals else ""
+        told.append(form(entry.value) + f" ({between})" * bool(between))
+    return f", {', '.join(filter(None, told))}{' for a billion tokens' * is_billion}"
+
+
+def _of_one(entry: Surveyed) -> Iterator[str]:
+    """The answer for one device, the longest first."""
+    footprint, predicted = entry.derived.footprint, entry.derived.plan.predicted
+    verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
+    verdict += " tightly" * is_tight(footprint)
+    start = f"{verdict}: {memory_of(footprint.driver.value, footprint.usable_bytes)}"
+    if entry.verdict == "fits":
+        yield start + time_and_cost(predicted, intervals=True)
+        yield start + time_and_cost(predicted, intervals=False)
+        return
+    yield f"{start}; {_way_out(entry)}"
+
+
+def _way_out(entry: Surveyed) -> str:
+    """`quantize=nf4 would make it fit`: the change that costs the result least, or a device."""
+    fitting = [remedy for remedy in entry.remedies if remedy.largest]
+    if fitting:
+        least = min(fitting, key=lambda remedy: remedy.price)
+        surely = "surely " * (entry.verdict == "uncertain")
+        return f"{least.set or least.name} {surely}makes it fit"
+    if entry.smallest_device:
+        return f"no single change helps, {entry.smallest_device} holds it"
+    return "no single change and no device of the catalog helps"
+
+
+def _of_several(surveyed: Entries) -> Iterator[str]:
+    """The answer for several devices, the longest first."""
+    planned = [entry for entry in surveyed if isinstance(entry, Surveyed)]
+    fitting = [entry for entry in planned if entry.verdict == "fits"]
+    perhaps = sum(entry.verdict == "uncertain" for entry in planned)
+    start = f"{len(fitting)} of {len(surveyed)} devices fit"
+    start += f", {perhaps} may" * bool(perhaps)
+    cheapest = _best(fitting, "cost", format_money)
+    fastest = _best(fitting, "time", format_duration)
+    for amounts in (True, False):
+        told = [
+            f"{' and '.join(names)} {device}" + f" ({', '.join(numbers)})" * amounts
+            for device, names, numbers in _merged({"cheapest": cheapest, "fastest": fastest})
+        ]
+        yield "; ".join(filter(None, (start, ", ".join(told))))
+
+
+def _best(
+    fitting: Sequence[Surveyed], by: str, form: Callable[[float], str]
+) -> tuple[str, str] | None:
+    """The device with the least amount, and that; None where no amount is known."""
+    known = [entry for entry in fitting if math.isfinite(amount_of(entry, by))]
+    if not known:
+        return None
+    winner = min(known, key=lambda entry: amount_of(entry, by))
+    return winner.device.name, form(amount_of(winner, by))
+
+
+def _merged(
+    best: Mapping[str, tuple[str, str] | None],
+) -> list[tuple[str, list[str], list[str]]]:
+    """Devices with all that they are best by, and the amounts."""
+    by_device: dict[str, tuple[list[str], list[str]]] = {}
+    for name, winner in best.items():
+        if winner is not None:
+            names, numbers = by_device.setdefault(winner[0], ([], []))
+            names.append(name)
+            numbers.append(winner[1])
+    return [(device, *lists) for device, lists in by_device.items()]

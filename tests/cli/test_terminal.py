@@ -1,0 +1,102 @@
+"""What verbs print in a real terminal of 80 columns: the answer first, no line that the terminal would
+wrap, no word cut, and where it is not a terminal nothing that moves.
+"""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+WIDTH = 80
+MOVEMENTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "brimful", *arguments]
+
+
+def _on_terminal(*arguments: str, columns: int = WIDTH) -> list[str]:
+    """The rows that a command leaves on a terminal, and those that it overwrote."""
+    terminal, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    environment.pop("COLUMNS", None)
+    process = subprocess.Popen(
+        _command(*arguments), stdin=side, stdout=side, stderr=side, env=environment
+    )
+    os.close(side)
+    told = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # Linux: the other side is closed
+            break
+        if not part:
+            break
+        told += part
+    os.close(terminal)
+    assert process.wait() == 0
+    text = MOVEMENTS.sub("", told.decode()).replace("\r\n", "\n").replace("\r", "\n")
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def _rows_of_answer(rows: list[str], answer: str) -> list[str]:
+    """The rows from the answer on; before it the line that says what is being done."""
+    first = next(number for number, row in enumerate(rows) if row.startswith(answer))
+    assert any("starting" in row or "tracing" in row for row in rows[:first])
+    return rows[first:]
+
+
+def _words(text: str) -> set[str]:
+    return set(text.split())
+
+
+@pytest.mark.parametrize(
+    ("on", "answer"),
+    [("Tesla T4", "Fits Tesla T4: "), ("Tesla T4,NVIDIA H200,NVIDIA L4", "3 of 3 devices fit; ")],
+)
+def test_a_plan_begins_with_the_answer_and_no_row_is_wrapped_or_cut(
+    recipe_file: Path, on: str, answer: str
+) -> None:
+    arguments = ("plan", str(recipe_file), "plan={}", "--on", on, "--session", "12h")
+
+    rows = _rows_of_answer(_on_terminal(*arguments), answer)
+    piped = subprocess.run(_command(*arguments), capture_output=True, text=True, check=True)
+
+    assert max(map(len, rows)) <= WIDTH
+    assert piped.stdout.startswith(answer)
+    assert piped.stderr == ""
+    if "," not in on:  # several devices have fewer columns in a narrow terminal
+        assert _words(" ".join(rows[1:])) <= _words(piped.stdout)
+
+
+def test_json_is_alone_on_standard_output(recipe_file: Path) -> None:
+    asked = _command("plan", str(recipe_file), "plan={}", "--on", "Tesla T4", "--json")
+
+    told = subprocess.run(asked, capture_output=True, text=True, check=True)
+
+    assert json.loads(told.stdout)["devices"][0]["verdict"] == "fits"
+    assert told.stderr == ""
+
+
+def test_training_says_little_before_its_first_step_and_no_row_is_wrapped(
+    recipe_file: Path,
+) -> None:
+    rows = _on_terminal("train", str(recipe_file), "training.steps=2")
+
+    first = next(number for number, row in enumerate(rows) if row.startswith("tiny"))
+    last = next(number for number, row in enumerate(rows) if row.startswith("loss "))
+    opening = [row for row in rows[first:last] if row and "\u2501" not in row]
+    phases = ("reading", "training the tokenizer", "tokenising")
+    lines = [row for row in opening if not row.startswith(phases)]
+    assert len(lines) <= 12
+    assert any(line.startswith("plan: ") for line in lines)
+    assert max(len(row) for row in rows) <= WIDTH
