@@ -226,10 +226,10 @@ def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(
 def test_nothing_stays_of_a_file_that_breaks_at_once(
     make_run, tmp_path: Path, refuses: Callable[..., Any]
 ) -> None:
-    (tmp_path / "in.csv").write_text("comment\nhello\n")
+    (tmp_path / "in.jsonl").write_text('{"text": 5}\n')
 
     with refuses(DataError, names=["'text'"]):
-        _run_predict(make_run(), tmp_path / "in.csv", output=tmp_path / "out.csv")
+        _run_predict(make_run(), tmp_path / "in.jsonl", output=tmp_path / "out.csv")
 
     assert not list(tmp_path.glob("out*"))
 
