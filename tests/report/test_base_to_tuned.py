@@ -8,6 +8,7 @@ from typing import Any
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.base_to_tuned import MOST_LINES, WIDTH, base_lines, base_to_tuned
+from brimful.report.page.html import write_report
 from brimful.runs import read_run
 from brimful.runs.files import JOURNAL_FILE, SIDE_BY_SIDE_FILE
 
@@ -136,3 +137,22 @@ def test_what_was_left_out_is_named(tuned_run: MakeRun) -> None:
     assert found is not None
     assert "loss" in found.left_out
     assert "evaluation.base=always" in found.left_out
+
+
+def test_the_page_begins_with_base_and_tuned(tuned_run: MakeRun) -> None:
+    folder = tuned_run()
+    add_records(folder, BASE)
+    pairs = [{**PAIR, "prompt": f"question {number} <b>"} for number in range(3)]
+    text = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    (folder / SIDE_BY_SIDE_FILE).write_text(text, encoding="utf-8")
+    page = write_report(folder).read_text(encoding="utf-8")
+
+    block = page[page.index('<section id="base">') : page.index('<section id="curves">')]
+    assert "3.250 nats/token" in block
+    assert "def add(a, b)" in block
+    assert "question 2 &lt;b&gt;" in block
+    assert block.index("question 0") < block.index("<details>") < block.index("question 1")
+
+
+def test_a_page_of_a_run_without_comparison_has_no_such_part(tuned_run: MakeRun) -> None:
+    assert 'id="base"' not in write_report(tuned_run()).read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ import jinja2
 
 from brimful.base.rundir import write_text_atomically
 from brimful.report import tuned
+from brimful.report.base_to_tuned import base_to_tuned
 from brimful.report.judgement import BANDS, GUESS_WIDTH
 from brimful.report.kinds import report_kind
 from brimful.report.page import data_page, headline
@@ -170,6 +171,7 @@ def _reproduce(run: RunFolder) -> dict[str, Any]:
 
 
 PARTS = (
+    PagePart("base", "Base and tuned", base_to_tuned),
     PagePart("curves", "Curves", _curves),
     PagePart("predictions", "Predictions", _predictions),
     PagePart("labels", "Labels", labels_view),
