@@ -165,7 +165,8 @@ def test_what_an_optimizer_step_sees_is_told_in_examples_and_as_the_plan_counts_
     tuning: Tuning,
 ) -> None:
     told = StringIO()
-    pipeline.train(tuning("training.steps=1", "sequence_length=128"), Console(file=told))
+    recipe = tuning("training.steps=1", "sequence_length=128")
+    pipeline.train(recipe, Console(file=told, width=200), explain=True)
 
     assert "an optimizer step sees 4 examples, about" in told.getvalue()
     assert "the plan counts them as full sequences, 2 of 128" in told.getvalue()

@@ -170,7 +170,8 @@ def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
     tiny: Callable[..., Recipe],
 ) -> None:
     said = StringIO()
-    pipeline.train(tiny("run.session=12h", "run.name=long"), Console(file=said, width=200))
+    recipe = tiny("run.session=12h", "run.name=long")
+    pipeline.train(recipe, Console(file=said, width=200), explain=True)
 
     assert "this session of 12h 00m ends at " in said.getvalue()
     assert (
