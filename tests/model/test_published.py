@@ -31,6 +31,7 @@ from brimful.model.published import (
     attach_adapters,
     fingerprint_of,
     has_adapters,
+    hold_weights,
     inference_attention,
     is_adapter_folder,
     load_adapters,
@@ -415,3 +416,17 @@ def test_merged_adapters_leave_a_plain_model_that_computes_the_same(
     assert not has_adapters(model)
     assert torch.allclose(logits_of(model), tuned, atol=1e-5)
     assert isinstance(model.get_submodule("model.layers.0.self_attn.q_proj"), nn.Linear)
+
+
+def test_weights_mapped_from_a_file_are_copied_and_tied_ones_stay_tied(tmp_path: Path) -> None:
+    llama().save_pretrained(tmp_path)
+    model = load_model(tmp_path, PLAIN)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    mapped = [each for each in model.parameters() if not each.untyped_storage().resizable()]
+
+    hold_weights(model)
+
+    assert mapped
+    assert all(each.untyped_storage().resizable() for each in model.parameters())
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())

@@ -173,7 +173,9 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
         pytest.approx(0.05),
     )
     assert told["energy_wh"].source.startswith("counters of the CPU packages")
-    assert told["peak_memory_bytes"].source.endswith("resident memory of the whole process")
+    assert told["peak_memory_bytes"].source.endswith(
+        "memory of the whole process without mapped files"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 
 from brimful.base.rundir import Journal, read_journal
 from brimful.training import meter
-from brimful.training.meter import Meter, peak_memory_bytes
+from brimful.training.meter import DevicePeak, Meter
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
 
@@ -146,11 +146,12 @@ def test_other_records_are_told_at_once(journal: Journal, told: list[dict[str, A
 
 
 def test_peak_memory_of_the_cpu_is_that_of_the_process_and_grows_with_it() -> None:
-    before = peak_memory_bytes(CPU)
-    ballast = torch.ones(64 * 1024**2 // 4 + before // 4)
+    peak = DevicePeak(CPU)
+    before = peak.look()
+    ballast = torch.ones(64 * 1024**2 // 4)
 
     assert before > 32 * 1024**2
-    assert peak_memory_bytes(CPU) - before >= 32 * 1024**2
+    assert peak.look() - before >= 32 * 1024**2
     assert ballast.sum() > 0
 
 

@@ -658,3 +658,20 @@ def test_the_interval_changes_when_the_recipe_asks_for_another(
     folder = _train(tiny("evaluation.every=4"))
 
     assert [each["step"] for each in _measurements(folder) if "best" in each] == [4, 8, 12]
+
+
+@pytest.mark.parametrize(("share", "gives_back"), [(0.1, True), (10.0, False)])
+def test_memory_held_free_beyond_the_plan_is_given_back_before_the_next_step(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, share: float, gives_back: bool
+) -> None:
+    """The process holds ten times, or a tenth of, what its plan says."""
+    calls: list[None] = []
+    monkeypatch.setattr(
+        "brimful.training.session.give_back_free_memory", lambda: calls.append(None)
+    )
+    monkeypatch.setattr("brimful.training.session.unmapped_bytes", lambda: int(1e9 / share))
+    monkeypatch.setattr("brimful.chains.devices.unmapped_bytes", lambda: int(1e9))
+
+    _train(tiny("training={steps: 3}"))
+
+    assert len(calls) == (3 if gives_back else 0)

@@ -1,5 +1,6 @@
 """The devices to plan for, and what is known of them: rates, prices, memory in use."""
 
+import gc
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from brimful.chains.rates_here import step_timer, with_matrix_rates
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
+from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.hardware.rates import Rates
 from brimful.planning.cost import Conditions, conditions_of
 from brimful.planning.derive import (
@@ -59,14 +61,14 @@ def this_machine(plan: PlanChoices) -> Device:
 
 
 def process_bytes(device: Device) -> int:
-    """Memory this process holds already, where the device shares it."""
+    """Memory this process holds already, where the device shares it. What earlier work left free
+    in the process is given back first, so that it does not count.
+    """
     if device.kind != "cpu":
         return 0
-    import torch  # noqa: PLC0415 - as above
-
-    from brimful.training.meter import peak_memory_bytes  # noqa: PLC0415
-
-    return peak_memory_bytes(torch.device("cpu"))
+    gc.collect()
+    give_back_free_memory()
+    return unmapped_bytes()
 
 
 def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:

@@ -27,7 +27,7 @@ from brimful.selection.journal import SampleJournal, write_samples
 from brimful.selection.paths import path_hash
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import refuse_nothing_kept, statistics_of
-from brimful.training.meter import peak_memory_bytes
+from brimful.training.meter import DevicePeak
 from brimful.verify.background import Judging
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict
@@ -73,6 +73,7 @@ class SamplingSession:
         sandbox: Sandbox | None,
     ) -> None:
         self._rft, self._questions, self._author = rft, questions, author
+        self._peak = DevicePeak(author.model.device)
         self._folder, self._sandbox = folder, sandbox
         self._rules = SelectionRules(
             rft.samples_per_prompt, rft.keep_per_prompt, rft.stop_early, rft.min_answer_tokens
@@ -260,7 +261,7 @@ class SamplingSession:
             drawn.questions_with_kept,
             drawn.kept,
             running,
-            peak_memory_bytes(self._author.model.device),
+            self._peak.look(),
         )
 
 

@@ -18,6 +18,7 @@ import torch
 
 from brimful.hardware import host, nvml
 from brimful.hardware.device import Device
+from brimful.hardware.process_memory import unmapped_bytes
 
 Reader = Callable[[float], dict[str, Any]]
 POWER_FOLDER = Path("/sys/class/powercap")
@@ -240,7 +241,10 @@ class Process:
     def __call__(self, seconds: float) -> dict[str, Any]:
         cpu_s, before_s = time.process_time(), self._cpu_s
         self._cpu_s = cpu_s
-        readings: dict[str, Any] = {"rss_bytes": self._process.memory_info().rss}
+        readings: dict[str, Any] = {
+            "rss_bytes": self._process.memory_info().rss,
+            "unmapped_bytes": unmapped_bytes(),
+        }
         if before_s is not None and seconds > 0:
             readings["process_cpu_cores"] = (cpu_s - before_s) / seconds
         return readings | self._disk_rates(seconds) | _process_swap()

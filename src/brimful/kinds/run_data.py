@@ -34,7 +34,13 @@ from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
 from brimful.model.build import build
-from brimful.model.published import Loading, attach_adapters, fingerprint_of, load_model
+from brimful.model.published import (
+    Loading,
+    attach_adapters,
+    fingerprint_of,
+    hold_weights,
+    load_model,
+)
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
@@ -253,6 +259,7 @@ class RunData(ABC, Generic[Split]):
         weights = "fp32" if recipe.adapter is None else plan.precision
         loading = Loading(weights, plan.attention, device, recipe.quantize)
         model = load_model(self.source, loading)
+        hold_weights(model)
         if recipe.adapter is not None:
             attach_adapters(model, recipe.adapter, seed=recipe.seed)
         return model

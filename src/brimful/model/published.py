@@ -174,6 +174,17 @@ def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
+def hold_weights(model: nn.Module) -> None:
+    """Copy weights that are mapped from a file, in place, into memory of the process.
+
+    Weights loaded in the type of their file stay a view of it: they lie unaligned, their memory is
+    not the process's until they change, and when memory is short every step reads the disk.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu" and not tensor.untyped_storage().resizable():
+            tensor.data = tensor.data.clone()
+
+
 def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
     """Attach fresh LoRA adapters in place, in fp32, and freeze everything else. Their weights
     depend on `seed` only.

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from brimful.planning.allocator import MIN_BLOCK_BYTES, AllocatorSettings, Usage, replay
+from brimful.planning.host_heap import heap_bytes
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
@@ -32,6 +33,10 @@ VARYING_SHARE = (0.92, 1.70)
 settings on an A100, all of one data set.
 """
 LARGEST_TENSORS = 10
+HEAP_AT_MOST = 2.0
+"""Above so many times the tensors no heap of a trace was seen; where that fits, it need not be
+simulated to be sure.
+"""
 NEAR = 1.05
 """Below this many times the tensors, a replay within the limit is asked first: without it, more
 would be reserved in most cases.
@@ -147,6 +152,14 @@ class Replayed:
         return self._replay(None)
 
     @cached_property
+    def heap_bytes(self) -> int:
+        """How far a CPU's heap grows."""
+        key = f"{self._key}/heap"
+        if key not in self._known:
+            self._known[key] = [heap_bytes(self.trace)]
+        return self._known[key][0] or 0
+
+    @cached_property
     def allocated_bytes(self) -> int:
         """The peak if each block is as small as it can be: a lower bound that needs no replay."""
         blocks_S = -(-self.trace.sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
@@ -252,13 +265,11 @@ def footprint(
     live_E = trace.live_E()
     peak_event = int(live_E.argmax())
     allocated = float(live_E[peak_event])
-    slack = (METAL_SLACK if target.kind == "mps" else HOST_SLACK) * allocated
-    reserved = Prediction(
-        allocated + slack,
-        allocated,
-        allocated + 2 * slack,
-        "live tensors, the allocator's slack assumed",
-    )
+    slack, basis = METAL_SLACK * allocated, "live tensors, the allocator's slack assumed"
+    if target.kind == "cpu":
+        slack = max(replayed.heap_bytes - allocated, HOST_SLACK * allocated)
+        basis = "live tensors, the C library's heap simulated"
+    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, basis)
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     limit = target.usable_bytes
     terms = {
@@ -323,6 +334,13 @@ def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
     if replayed.fits_in(sure_bytes(target)):
         return "fits"
     return "uncertain" if replayed.fits_in(possible_bytes(target)) else "does not fit"
+
+
+def surely_fits_host(replayed: Replayed, target: Target) -> bool:
+    """Return whether a step fits on a CPU whatever its heap loses; False where that is not sure."""
+    most_bytes = HEAP_AT_MOST * replayed.allocated_bytes
+    outside_bytes = target.context_bytes + target.context_uncertainty_bytes
+    return most_bytes + outside_bytes <= target.usable_bytes
 
 
 def sure_bytes(target: Target) -> int:

@@ -25,12 +25,13 @@ CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
 """Largest residual on generations that were measured (True: 8.0 on), and a guess for the others."""
 HOST_SLACK = 0.05
-"""Share of the live tensors that the host's C allocator and the temporaries of kernels add
+"""Share of the live tensors that is lost on a CPU at least, beside a simulated heap that lost less
 (assumption).
 """
-HOST_GROWTH_BYTES = 80 * MIB
-"""Memory that a training process allocates after planning (libraries, data, temporaries), plus or
-minus as much. Without it quickstart was 70 MiB above its plan (one run).
+HOST_GROWTH_BYTES = 60 * MIB
+"""Memory that a training process allocates after planning, beside tensors, plus or minus as much:
+libraries imported late (peft alone 28 MiB), the monitor, and kernels that the matrix library makes
+for each shape and keeps (0.37 MiB each, at most 256 of them; docs/log.md).
 """
 HOST_USABLE_SHARE = 0.9
 """Share of the free host memory that a run may use; the rest is left to other programs."""

@@ -101,7 +101,7 @@ def energy_source(run: RunFolder) -> str:
 MEMORY_SOURCES = {
     "cuda": "reserved by torch's allocator",
     "mps": "allocated by the driver",
-    "cpu": "resident memory of the whole process",
+    "cpu": "memory of the whole process without mapped files",
 }
 """What the peak of memory is, by kind of device."""
 

@@ -3,8 +3,6 @@ passed to listeners.
 """
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.rundir import Journal
+from brimful.hardware.process_memory import PeakOfProcess
 from brimful.training.state import Progress
 
 Listener = Callable[[dict[str, Any]], None]
@@ -23,16 +22,22 @@ MOST_STEP_RECORDS = 5000
 """Longer runs write every k-th step's record; bad steps are always written."""
 
 
-def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak so far: reserved by CUDA's caching allocator, driver memory on MPS, resident
-    set of the process on CPU.
+class DevicePeak:
+    """The peak of memory so far: reserved by CUDA's caching allocator, driver memory on MPS; on a
+    CPU what the process held since this was made, mapped files not counted.
     """
-    if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device)
-    if device.type == "mps":
-        return torch.mps.driver_allocated_memory()
-    unit_bytes = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._process = PeakOfProcess() if device.type == "cpu" else None
+
+    def look(self) -> int:
+        """Return it in bytes. On a CPU peaks between two looks may be seen too low."""
+        if self._process is not None:
+            return self._process.look()
+        if self._device.type == "mps":
+            return torch.mps.driver_allocated_memory()
+        return torch.cuda.max_memory_reserved(self._device)
 
 
 class Meter:
@@ -56,7 +61,8 @@ class Meter:
         skipped: int = 0,
         tokens_per_step: int | None = None,
     ) -> None:
-        self._journal, self._listeners, self._device = journal, listeners, device
+        self._journal, self._listeners = journal, listeners
+        self._peak = DevicePeak(device)
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._skipped, self._tokens_per_step = skipped, tokens_per_step
@@ -105,7 +111,7 @@ class Meter:
             "step_time_s": step_time_s,
             "loader_wait_s": loader_wait_s,
             "tokens_per_second": self._tokens_per_second(step_time_s),
-            "memory_bytes": peak_memory_bytes(self._device),
+            "memory_bytes": self._peak.look(),
         }
         for (plain, _), row in zip(self._pending, rows, strict=True):
             loss, grad_norm, loss_scale, skipped = row

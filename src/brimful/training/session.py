@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from brimful.base.errors import (
 from brimful.base.manifest import note_hashes
 from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
 from brimful.data.batches import MicroBatch
+from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import step_hooks_of
 from brimful.planning.cost import Conditions, checkpoint_seconds
@@ -213,7 +215,7 @@ class TrainingSession:
             should_stop=self._should_stop,
             loader_workers=plan.loader_workers,
             remember=self._remember,
-            before_step=hooks.before_step,
+            before_step=partial(self._before_step, hooks.before_step),
             penalty=hooks.penalty,
         )
 
@@ -344,6 +346,16 @@ class TrainingSession:
             return hidden_states_of(self.setup.model)
         shape = (self.sizes.micro_batches[0], self.setup.recipe.sequence_length)
         return compiled(self.setup.model, shape=shape, say=self._note_event)
+
+    def _before_step(self, then: Callable[[int], None], step: int) -> None:
+        """Give memory that the C library holds free back if the process holds more than planned:
+        rows of ever new lengths leave ever new holes in its heap.
+        """
+        planned = self.setup.plan.predicted.get("peak_memory_bytes")
+        is_on_host = self.setup.device.type == "cpu"
+        if is_on_host and planned is not None and unmapped_bytes() > planned.value:
+            give_back_free_memory()
+        then(step)
 
     def _forward(self, micro: MicroBatch) -> Tensor:
         return self._body(micro)

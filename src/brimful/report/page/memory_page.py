@@ -26,9 +26,12 @@ FloatArray = NDArray[np.float64]
 SAMPLED = {
     "torch_reserved_bytes": "measured: held by torch",
     "device_memory_bytes": "measured: device, all programs",
-    "rss_bytes": "measured: memory of the process",
+    "unmapped_bytes": "measured: memory of the process",
+    "rss_bytes": "measured: memory of the process, mapped files included",
 }
-"""Readings of the monitor that are drawn on a GPU (the first two) and on a CPU (the last)."""
+"""Readings of the monitor that are drawn: on a GPU the first two, on a CPU the third, in runs from
+before it was read the last.
+"""
 SIZE, SIZE_ON_PHONES = (820, 260), (350, 290)
 NEAR = 1.7
 """Capacity at most so many times what was used is drawn as a line; else only the sentence has
@@ -95,7 +98,10 @@ def _lines(run: RunFolder) -> tuple[list[_Line], str]:
     """Return samples of the monitor, without them the peak so far at every step; and a note on
     which of the two.
     """
-    names = ["rss_bytes"] if _is_on_host(run) else ["torch_reserved_bytes", "device_memory_bytes"]
+    names = ["torch_reserved_bytes", "device_memory_bytes"]
+    if _is_on_host(run):
+        is_read = bool(run.monitored.series("unmapped_bytes")[1])
+        names = ["unmapped_bytes" if is_read else "rss_bytes"]
     series = {name: run.monitored.series(name) for name in names}
     lines = [
         _line(SAMPLED[name], times, values)
