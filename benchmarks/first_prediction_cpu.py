@@ -78,7 +78,12 @@ CONFIGURATIONS: Mapping[str, tuple[str, list[str]]] = {
     "22M encoder, labels, 16 x 128": (
         "moderation-offline",
         [
-            *("model=ENCODER", "data.path=SMS", "labels.pretrain=off", "training.epochs=null"),
+            *(
+                "model=ENCODER",
+                "data.path=SMS",
+                "labels.pretrain=as_written",
+                "training.epochs=null",
+            ),
             *("training.steps=60", *QUICK),
         ],
     ),
