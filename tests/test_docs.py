@@ -176,7 +176,7 @@ def test_models_that_the_readme_does_not_support_are_refused(tmp_path: Path) -> 
 def test_systems_that_the_readme_supports_have_what_the_code_imports() -> None:
     """`resource` exists on Linux and macOS alone."""
     _, no = _supported()["systems"]
-    imports = (ROOT / "src/brimful/training/meter.py").read_text(encoding="utf-8")
+    imports = (ROOT / "src/brimful/hardware/process_memory.py").read_text(encoding="utf-8")
     assert ("Windows" in no) == ("\nimport resource\n" in imports)
 
 

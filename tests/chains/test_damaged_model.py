@@ -43,7 +43,7 @@ def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
     refuses: Callable[..., Any],
     damage: Callable[[Path], None],
 ) -> None:
-    recipe, printed = tiny(), Console(record=True, width=200)
+    recipe, printed = tiny(), Console(record=True, width=400)
     folder = train(recipe, Console(quiet=True)).folder
     model = folder / "model"
     names = {path.name for path in model.iterdir()}

@@ -158,8 +158,9 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_looking_exits_with_zero_and_a_check_that_finds_damage_with_one(
-    tiny: Tiny, brimful: Brimful, tmp_path: Path
+    tiny: Tiny, brimful: Brimful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     pipeline.train(tiny(), QUIET)
     for arguments in (("watch", "tiny"), ("watch", "tiny", "--once")):
         said = brimful(*arguments)

@@ -290,7 +290,7 @@ def test_a_text_that_is_one_document_trains(brimful: Brimful, recipe_file: Path)
     result = brimful("train", recipe_file, *changes)
 
     assert result.code == 0, result.err
-    assert "the text is one document, so it is split by position" in result.out
+    assert "the text is one document, so it is split by position" in " ".join(result.out.split())
 
 
 def test_a_run_that_its_data_stopped_does_not_stand_in_the_way_of_the_corrected_one(
@@ -1110,16 +1110,17 @@ def test_a_saved_plan_is_trained_with(
 
     assert said.code == 0
     used = json.loads((tmp_path / "runs" / "tiny" / "plan.json").read_text())
-    assert used == json.loads(plan_file.read_text())["plan"]
+    saved = json.loads(plan_file.read_text())["plan"]
+    # Known when the run's steps are.
+    assert used == saved | {"evaluate_every": 6}
     assert used["micro_batches"] == [3, 3, 2]
     [remembered] = (cache_folder() / "calibration").glob("*.json")
     assert len(json.loads(remembered.read_text())["runs"]) == 1
 
 
-def test_a_saved_plan_of_another_recipe_or_device_is_refused_before_any_data_is_read(
-    brimful: Brimful, recipe_file: Path, plan_file: Path, corpus: Path, tmp_path: Path
+def test_a_saved_plan_of_another_recipe_or_device_is_refused_before_there_is_a_run(
+    brimful: Brimful, recipe_file: Path, plan_file: Path, tmp_path: Path
 ) -> None:
-    corpus.unlink()
     foreign = tmp_path / "t4.json"
     assert brimful("plan", recipe_file, "--on", "Tesla T4", "--save", foreign).code == 0
 
@@ -1138,17 +1139,15 @@ def test_a_saved_plan_of_another_recipe_or_device_is_refused_before_any_data_is_
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_any_data_is_read(
+def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_there_is_a_run(
     brimful: Brimful,
     recipe_file: Path,
     plan_file: Path,
-    corpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from brimful.chains import pipeline
 
-    corpus.unlink()
     smaller = replace(pipeline.here(load(str(recipe_file))), free_memory_bytes=1024**2)
     monkeypatch.setattr(pipeline, "here", lambda _: smaller)
 

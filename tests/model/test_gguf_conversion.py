@@ -76,5 +76,5 @@ def test_the_package_that_reads_it_is_an_extra_that_is_asked_for(
     write_gguf: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_conversion, "find_spec", lambda name: None)
-    with pytest.raises(PlanError, match=r"pip install 'brimful\[gguf\]'"):
+    with pytest.raises(PlanError, match="extra gguf"):
         gguf_conversion.convert(read_gguf(write_gguf()), tmp_path / "made")

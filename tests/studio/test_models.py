@@ -12,6 +12,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from brimful.base.errors import RequestError
+from brimful.base.manifest import note_hashes
 from brimful.chains import pipeline
 from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import GREEDY
@@ -71,6 +72,7 @@ def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -
         weights,
         {"format": "pt"},
     )
+    note_hashes(weights.parent)
 
     after = written(desk, tuned, "run")
 

@@ -184,7 +184,7 @@ def test_paged_states_need_cuda() -> None:
 def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(RequestError, match=r"pip install 'brimful\[quantize\]'"):
+    with pytest.raises(RequestError, match=r"extra quantize.* pip install 'bitsandbytes"):
         eight_bit.require("8bit", "cpu")
 
 

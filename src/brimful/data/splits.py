@@ -85,8 +85,8 @@ class LabelledDocuments:
             f"{name} {share:.3g}" for name, share in split_shares(self._data).items() if share > 0
         ]
         return [
-            f"{described}, so it is split by position ({', '.join(shares)}, in this order), cut"
-            " between paragraphs or lines; data.document_start=REGEX would cut it into documents"
+            f"{described}, so it is split by position ({', '.join(shares)}), in this order;"
+            " data.document_start=REGEX cuts it"
         ]
 
     def _brought(self, part: Part) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ def test_without_math_verify_the_verifier_says_how_to_get_it(
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "brimful.verify.kinds.math", raising=False)
-    with pytest.raises(RequestError, match=r"pip install 'brimful\[math\]'"):
+    with pytest.raises(RequestError, match=r"extra math.* pip install 'math-verify"):
         load_verifier("math")
 
 
