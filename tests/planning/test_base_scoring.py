@@ -108,7 +108,7 @@ def test_never_is_not_mentioned(tuning: Tuning, plan: Plan) -> None:
 def test_a_run_that_goes_on_keeps_what_was_decided(tuning: Tuning, plan: Plan) -> None:
     kept = BaseScoring(0.5, samples=True)
 
-    assert costed(tuning(), plan, KNOWN, base=kept).base == kept
+    assert costed(tuning(), plan, dataclasses.replace(KNOWN, base=kept)).base == kept
 
 
 def test_a_plan_of_an_earlier_version_has_none(plan: Plan) -> None:

@@ -246,8 +246,9 @@ def test_an_interval_is_not_settled_before_the_data_are_read(
 def test_a_run_that_goes_on_keeps_its_interval(tiny: Callable[..., Recipe], plan: Plan) -> None:
     recipe = tiny("evaluation.every=auto")
 
-    assert costed(recipe, plan, KNOWN, evaluate_every=2).evaluate_every == 2
-    assert costed(tiny("evaluation.every=3"), plan, KNOWN, evaluate_every=2).evaluate_every == 3
+    continued = dataclasses.replace(KNOWN, evaluate_every=2)
+    assert costed(recipe, plan, continued).evaluate_every == 2
+    assert costed(tiny("evaluation.every=3"), plan, continued).evaluate_every == 3
 
 
 def test_without_a_step_time_evaluations_have_the_usual_interval(

@@ -18,6 +18,7 @@ from brimful.recipe import Recipe
 
 Tiny = Callable[..., Recipe]
 CHEAP = Durations(training_s=1000, start_s=1, evaluation_s=2, checkpoint_s=0.5)
+DEAR = dataclasses.replace(CHEAP, evaluation_s=50.0)
 
 
 def cost_s(recipe: Recipe, every: int, steps: int, times: Durations) -> float:
@@ -78,20 +79,18 @@ def test_evaluations_are_no_fewer_than_needed(tiny: Tiny) -> None:
 def test_a_number_in_the_recipe_stands_and_its_cost_is_said(
     tiny: Tiny, snapshot: SnapshotAssertion
 ) -> None:
-    dear = dataclasses.replace(CHEAP, evaluation_s=50.0)
-    asked = spaced(tiny("evaluation.every=10"), 100, dear)
+    asked = spaced(tiny("evaluation.every=10"), 100, DEAR)
 
     assert asked.every == 10
     assert asked.reason == snapshot
     assert spaced(tiny("evaluation.every=10"), 100, CHEAP).reason == ""
-    assert spaced(tiny("evaluation.every=100"), 100, dear).reason == ""
+    assert spaced(tiny("evaluation.every=100"), 100, DEAR).reason == ""
 
 
 def test_early_stopping_keeps_the_evaluations_it_counts(
     tiny: Tiny, snapshot: SnapshotAssertion
 ) -> None:
-    dear = dataclasses.replace(CHEAP, evaluation_s=50.0)
-    found = spaced(tiny("evaluation={every: auto, patience: 3}"), 100, dear)
+    found = spaced(tiny("evaluation={every: auto, patience: 3}"), 100, DEAR)
 
     assert found.every == 10
     assert found.reason == snapshot

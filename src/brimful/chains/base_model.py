@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+from brimful.base.console import Say, silent
 from brimful.data.tokens import Progress
 from brimful.kinds.run_data import run_data_class
 from brimful.model.catalog import needs_folder
-from brimful.model.obtained import Say, folder_of_model, origin_of
+from brimful.model.obtained import folder_of_model, origin_of
 from brimful.recipe import OF_RECIPE, Recipe, load
 
 
-def named_model(recipe: Recipe, say: Say = lambda text: None) -> str:
+def named_model(recipe: Recipe, say: Say = silent) -> str:
     """Return the hub id or absolute folder that a recipe names; empty for a fresh model. A GGUF
     file, or a model in a package, is made a folder first, and `say` is told where it is from.
     """

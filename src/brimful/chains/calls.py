@@ -40,7 +40,7 @@ def train(
         RequestError: the recipe makes several runs (a study, or rounds); `run` trains those.
     """
     resolved = _recipe_of(recipe)
-    if _makes_several_runs(resolved):
+    if resolved.makes_several_runs:
         raise RequestError(
             f"recipe {resolved.name} makes several runs, and train makes one. Call brimful.run."
         )
@@ -63,15 +63,24 @@ def run(
     Args and errors are those of `train`, except that a plan is the plan of one run.
     """
     resolved, shown = _recipe_of(recipe), console or Console()
-    if not _makes_several_runs(resolved):
+    if not resolved.makes_several_runs:
         return pipeline.run(resolved, shown, fresh=fresh, accept=accept, plan_file=plan_file)
     if plan_file is not None:
         raise RequestError(
             f"plan_file is the plan of one run, but recipe {resolved.name} makes several. Leave it"
             " out."
         )
-    run_all = study.run_study if resolved.rft is None else rounds.run_rounds
-    return run_all(resolved, shown, fresh=fresh, accept=accept)
+    return run_several(resolved, shown, fresh=fresh, accept=accept)
+
+
+def run_several(
+    recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> Path:
+    """Make all runs of a study, or of rounds of sampling and training, and compare them; return
+    the path of the report.
+    """
+    run_all = study.run_study if recipe.rft is None else rounds.run_rounds
+    return run_all(recipe, console, fresh=fresh, accept=accept)
 
 
 def plan(
@@ -130,7 +139,3 @@ def evaluate(
 
 def _recipe_of(recipe: Recipe | str | Path) -> Recipe:
     return recipe if isinstance(recipe, Recipe) else load(str(recipe))
-
-
-def _makes_several_runs(recipe: Recipe) -> bool:
-    return recipe.study is not None or recipe.rft is not None

@@ -85,10 +85,11 @@ def _settled(
         train_sequences=data.train_rows,
         validation_sequences=data.validation_rows,
     )
-    every = None if stored is None else _kept_interval(stored, admission)
-    base = None if stored is None or _BASE_KEY in _changed_keys(admission) else stored.base
+    if stored is not None:
+        base = None if _BASE_KEY in _changed_keys(admission) else stored.base
+        known = replace(known, evaluate_every=_kept_interval(stored, admission), base=base)
     if pinned is not None and data.planned is data.recipe:
-        return respaced(data.recipe, pinned, known, evaluate_every=every, base=base)
+        return respaced(data.recipe, pinned, known)
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
     facts = facts_of(
         device,
@@ -99,10 +100,10 @@ def _settled(
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)
     if pinned is not None or stored is None or _is_outdated(stored, derived, device, admission):
-        return costed(recipe, derived, known, evaluate_every=every, base=base)
+        return costed(recipe, derived, known)
     if not admission.changed:
         return stored
-    return costed(recipe, stored, known, evaluate_every=every, base=base)
+    return costed(recipe, stored, known)
 
 
 def _changed_keys(admission: Admission) -> list[str]:

@@ -31,7 +31,7 @@ def train(
         look_at_data(resolved)
         from brimful.chains import pipeline
         from brimful.mirror.opening import catch_up
-    if _makes_several_runs(resolved):
+    if resolved.makes_several_runs:
         _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
     finished = pipeline.train(
@@ -71,7 +71,7 @@ def run(
         resolved = load_recipe(recipe, overrides, session=session)
         look_at_data(resolved)
         from brimful.chains import pipeline
-    if _makes_several_runs(resolved):
+    if resolved.makes_several_runs:
         _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
     path = pipeline.run(
@@ -104,11 +104,6 @@ def sample(
     print(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
 
 
-def _makes_several_runs(recipe: "Recipe") -> bool:
-    """Return whether the recipe is a study, or rounds of sampling and training."""
-    return recipe.study is not None or recipe.rft is not None
-
-
 def _run_several(
     recipe: "Recipe",
     fresh: bool,
@@ -116,7 +111,7 @@ def _run_several(
     plan_file: Path | None,
     explain: bool,
 ) -> None:
-    from brimful.chains import rounds, study
+    from brimful.chains.calls import run_several
 
     if plan_file is not None:
         raise RequestError(
@@ -127,6 +122,5 @@ def _run_several(
             f"--explain shows the plan of one run, but {recipe.name} makes several. Leave it out;"
             " `brimful plan` and the reports show every choice."
         )
-    run_all = study.run_study if recipe.rft is None else rounds.run_rounds
-    path = run_all(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])
+    path = run_several(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])
     print(f"report: {path}")

@@ -8,10 +8,11 @@ and listing loses only what was drawn last.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from brimful.base.console import Say
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, Files, Hasher, IntegrityError, as_clause
@@ -19,7 +20,6 @@ from brimful.mirror.place import Place
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import run_files, signature
 
-Say = Callable[[str], None]
 EVERY_S = 30.0
 """Between two copies."""
 STUCK_S = 60.0

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from brimful.base.console import Say
 from brimful.base.units import format_duration
 from brimful.mirror.copier import Copier, Patience, TakenOverError
 from brimful.mirror.files import Files, as_clause
@@ -21,7 +22,6 @@ from brimful.mirror.place import Place
 from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import MirrorStatus, StatusBoard
 
-Say = Callable[[str], None]
 PATIENCE = Patience()
 _NOT_WAITED_FOR = "the copy was not waited for"
 ASSUMED_BYTES_PER_S = 10e6

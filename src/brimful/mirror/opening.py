@@ -1,9 +1,10 @@
 """The mirror of a run, from the recipe's `run.mirror` to a copy that is kept up to date."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from brimful.base.console import Say
 from brimful.base.errors import RunFolderError
 from brimful.mirror.files import Files
 from brimful.mirror.finished import FinishedRun
@@ -13,8 +14,6 @@ from brimful.mirror.points import MirroredRun
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
 from brimful.recipe import Recipe
 from brimful.training.admission import run_id_of, status_of, write_status
-
-Say = Callable[[str], None]
 
 
 class Mirroring:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from brimful.base.console import Say
 from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.rundir import Lease, fsync_folder
 from brimful.base.units import MIB, format_bytes
@@ -30,7 +31,6 @@ from brimful.training.admission import (
 )
 from brimful.training.checkpoint import verify
 
-Say = Callable[[str], None]
 ANNOUNCED_FROM_BYTES = 64 * MIB
 """Reading back less than this is quick enough to need no message before it."""
 _UNSOUND = (IntegrityError, CheckpointError)

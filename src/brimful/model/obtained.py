@@ -8,12 +8,13 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.base.console import Say
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
@@ -24,7 +25,6 @@ from brimful.model.package_file import FORM, PackageFile, download, take_file
 
 ORIGIN_FILE = "origin.json"
 """Beside the weights: where they are from."""
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

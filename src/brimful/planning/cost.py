@@ -93,6 +93,9 @@ class Conditions:
         validation_sequences: In the validation split.
         train_sequences: In one epoch.
         disk_bytes_per_s: At which files are written and synced (`brimful calibrate`).
+        evaluate_every: Steps between evaluations of the run that is continued, to be kept.
+        base: What is found out about the model before tuning in the run that is continued, to be
+            kept.
     """
 
     price: Price | None = None
@@ -100,6 +103,8 @@ class Conditions:
     validation_sequences: int | None = None
     train_sequences: int | None = None
     disk_bytes_per_s: float | None = None
+    evaluate_every: int | None = None
+    base: BaseScoring | None = None
 
 
 def conditions_of(
@@ -124,14 +129,7 @@ def _price_of(device_name: str, prices: Mapping[str, float]) -> Price | None:
     return catalog.price_of(device_name) if catalog.find(device_name) else None
 
 
-def costed(
-    recipe: Recipe,
-    plan: Plan,
-    conditions: Conditions,
-    *,
-    evaluate_every: int | None = None,
-    base: BaseScoring | None = None,
-) -> Plan:
+def costed(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
     """Return the plan with the interval between evaluations, what is found out about the model
     before tuning, and the predictions of `whole_run`.
 
@@ -139,21 +137,13 @@ def costed(
         recipe: What the plan is for.
         plan: With step_time_s among its predictions.
         conditions: What else is known.
-        evaluate_every, base: Of the run that goes on, to be kept.
     """
-    plan = respaced(recipe, plan, conditions, evaluate_every=evaluate_every, base=base)
+    plan = respaced(recipe, plan, conditions)
     kept = {name: entry for name, entry in plan.predicted.items() if name not in WHOLE_RUN}
     return replace(plan, predicted=kept | whole_run(recipe, plan, conditions))
 
 
-def respaced(
-    recipe: Recipe,
-    plan: Plan,
-    conditions: Conditions,
-    *,
-    evaluate_every: int | None = None,
-    base: BaseScoring | None = None,
-) -> Plan:
+def respaced(recipe: Recipe, plan: Plan, conditions: Conditions) -> Plan:
     """Return the plan with what `costed` decides; predictions stay."""
     steps, step_time = plan.total_steps, plan.predicted.get("step_time_s")
     times = of_base = None
@@ -161,8 +151,9 @@ def respaced(
         times = _durations(recipe, plan, conditions, step_time, steps)
         of_base = _base_times(recipe, plan, conditions, times, steps)
     settled = conditions.validation_sequences is not None or conditions.train_sequences is not None
-    plan = with_spacing(recipe, plan, times, settled=settled, keep=evaluate_every)
-    return with_base(recipe, replace(plan, base=base), of_base, kept=base is not None)
+    plan = with_spacing(recipe, plan, times, settled=settled, keep=conditions.evaluate_every)
+    kept = conditions.base
+    return with_base(recipe, replace(plan, base=kept), of_base, kept=kept is not None)
 
 
 def _base_times(

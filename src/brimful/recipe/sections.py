@@ -495,6 +495,11 @@ class Recipe(Section):
         return self
 
     @property
+    def makes_several_runs(self) -> bool:
+        """Whether it is a study, or rounds of sampling and training."""
+        return self.study is not None or self.rft is not None
+
+    @property
     def kind(self) -> Kind:
         """The kind of run that the method makes."""
         return kind_of_method(self.method)
