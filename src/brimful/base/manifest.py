@@ -17,10 +17,12 @@ FORMAT_VERSION = 1
 _DECIDING = frozenset({".json", ".safetensors", ".bin", ".pt", ".jinja", ".model", ".txt", ".py"})
 """Suffixes of files that transformers may read from a model's folder."""
 _SETTLED_AFTER_S = 2.0
-"""A file that changed more recently could change again without another time of change."""
+"""A hash is remembered only for a file that has not changed for so long: within one tick of the
+clock of the file system a second change leaves its times as they were.
+"""
 
 State = list[int]
-"""What the file system changes with a file: size, times of change, inode."""
+"""By which a changed file is recognised: size, times of change in ns, inode."""
 
 
 def sha256_of(path: Path) -> str:
@@ -37,6 +39,27 @@ def note_hashes(folder: Path) -> None:
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
     manifest = {"format_version": FORMAT_VERSION, "files": files}
     write_json_atomically(folder / MANIFEST, manifest, with_checksum=True)
+
+
+def problem_of_file(folder: Path, name: str, entry: Any, *, is_hashed: bool = True) -> str | None:
+    """Return what is wrong with a file that a manifest lists; None if it is as listed.
+
+    Args:
+        folder: The manifest's.
+        name: The file's path in it.
+        entry: Its size and SHA-256, under `bytes` and `sha256`.
+        is_hashed: Compare the hash too, not the size alone.
+    """
+    path, noted = folder / name, entry if isinstance(entry, Mapping) else {}
+    if not path.is_file():
+        return f"{name} is missing"
+    num_bytes, listed_bytes = path.stat().st_size, noted.get("bytes")
+    if num_bytes != listed_bytes:
+        listed = f"{listed_bytes:,}" if isinstance(listed_bytes, int) else "nothing of its size"
+        return f"{name} has {num_bytes:,} bytes, its manifest says {listed}"
+    if is_hashed and sha256_of(path) != noted.get("sha256"):
+        return f"{name} is damaged: its SHA-256 differs from the manifest's"
+    return None
 
 
 def require_sound(folder: Path) -> None:
@@ -59,17 +82,14 @@ def require_sound(folder: Path) -> None:
     except (OSError, KeyError, TypeError, AttributeError) as error:
         problem = f"{MANIFEST} does not list its files: {error!r}"
     if problem:
-        raise RunFolderError(f"the model in {folder} is damaged: {problem}")
+        raise RunFolderError(f"the model in {folder} is not as it was written: {problem}")
 
 
 def _problem(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return what is wrong with the files of a folder; None if all are as listed."""
     for name, entry in listed.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"{name} has {path.stat().st_size:,} bytes, {MANIFEST} says {entry['bytes']:,}"
+        if problem := problem_of_file(folder, name, entry, is_hashed=False):
+            return problem
     deciding = {path.name for path in folder.iterdir() if path.suffix in _DECIDING}
     if unlisted := sorted(deciding - listed.keys() - {MANIFEST}):
         return f"{', '.join(unlisted)} would be read and is not in {MANIFEST}. Move it away"
@@ -77,10 +97,9 @@ def _problem(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> str | Non
     known = _remembered(memory)
     states = {name: _state_of(folder / name) for name in listed}
     for name, entry in listed.items():
-        if known.get(name) == [*states[name], entry["sha256"]]:
-            continue
-        if sha256_of(folder / name) != entry["sha256"]:
-            return f"the SHA-256 of {name} is not the one in {MANIFEST}"
+        is_known = known.get(name) == [*states[name], entry["sha256"]]
+        if not is_known and (problem := problem_of_file(folder, name, entry)):
+            return problem
     _remember(memory, listed, states, known)
     return None
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
-from brimful.base.manifest import MANIFEST, sha256_of
+from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
 from brimful.base.units import format_bytes
 from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors
@@ -209,15 +209,8 @@ def verify(folder: Path) -> dict[str, Any]:
     """
     manifest = _read_manifest(folder)
     for name, entry in manifest["files"].items():
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{name} is missing")
-        if path.stat().st_size != entry["bytes"]:
-            raise CheckpointError(
-                f"{name} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}"
-            )
-        if sha256_of(path) != entry["sha256"]:
-            raise CheckpointError(f"{name} is damaged: its SHA-256 differs from the manifest's")
+        if problem := problem_of_file(folder, name, entry):
+            raise CheckpointError(problem)
     return manifest
 
 

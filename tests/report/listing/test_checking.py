@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
-from brimful.base.manifest import sha256_of
+from brimful.base.manifest import MANIFEST, note_hashes, sha256_of
 from brimful.report.listing import checking
 from brimful.report.listing.checking import CheckResult, check_run
 from brimful.training import checkpoint
@@ -228,3 +228,17 @@ def test_exports_are_read_back_like_the_model(hashed: Path) -> None:
 
 def test_a_run_that_kept_nothing_has_nothing_to_check(tmp_path: Path) -> None:
     assert check_run(tmp_path) == ()
+
+
+def test_a_wrong_digit_in_a_models_manifest_is_damage(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    note_hashes(model)
+    assert [result.is_sound for result in check_run(tmp_path)] == [True]
+
+    path = model / MANIFEST
+    path.write_text(path.read_text().replace('"bytes": 2', '"bytes": 3'))
+    (result,) = check_run(tmp_path)
+    assert result.is_sound is False
+    assert "checksum" in result.description

@@ -9,8 +9,8 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import BrimfulError, CheckpointError
-from brimful.base.manifest import MANIFEST, sha256_of
-from brimful.base.rundir import finite
+from brimful.base.manifest import MANIFEST, problem_of_file
+from brimful.base.rundir import finite, read_json
 from brimful.report.live.status import checkpoint_folders, json_or_none
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 from brimful.runs.parsing import Json, mapping
@@ -89,13 +89,8 @@ def _beside(checkpoint: Path) -> Json:
 def _require(folder: Path, files: Json) -> None:
     """Raise CheckpointError if a file is missing or differs from its hash."""
     for name, entry in files.items():
-        path = folder / name
-        if not path.is_file():
-            raise CheckpointError(f"{name} is missing")
-        if not isinstance(entry, dict) or sha256_of(path) != entry.get("sha256"):
-            raise CheckpointError(
-                f"{name} is damaged: its SHA-256 differs from the one noted when it was written"
-            )
+        if problem := problem_of_file(folder, name, entry):
+            raise CheckpointError(problem)
 
 
 def _exported(folder: Path) -> CheckResult:
@@ -123,8 +118,13 @@ def _exported(folder: Path) -> CheckResult:
 def _noted(folder: Path) -> Json:
     """Return the hashes of a folder's files, which lie beside them or, in a mirror, with those of
     the finished run; empty without any.
+
+    Raises:
+        RunFolderError: the manifest differs from its own checksum, or is no JSON.
     """
-    own = _files_in(folder / MANIFEST)
+    own: Json = {}
+    if (folder / MANIFEST).is_file():
+        own = mapping(mapping(read_json(folder / MANIFEST)).get("files"))
     mirrored = _files_in(folder.parent / "finished.json")
     return own or {
         name.removeprefix(f"{folder.name}/"): entry
