@@ -47,5 +47,5 @@ class Opening:
             self._say("\n".join(printed))
 
     def remark(self, text: str) -> None:
-        """Print what comes up before the data are read."""
+        """Print a message that comes before the data are read."""
         self.say(text.splitlines(), "data")

@@ -36,7 +36,7 @@ STEPS: dict[str, tuple[int, int, bool]] = {
 the highest value, and whether these lie evenly about 0.
 """
 SAMPLE_WEIGHTS = 1 << 20
-"""Weights of each tensor that the estimate of rounding looks at."""
+"""Number of weights of each tensor from which the rounding error is estimated."""
 
 
 def convert(file: GgufFile, folder: Path) -> float | None:

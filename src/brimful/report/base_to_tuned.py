@@ -87,8 +87,8 @@ def _left_out(run: RunFolder) -> str:
 
 
 def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
-    """The loss over held-out answers: of the whole split where both models were scored on it, else
-    of what the base was scored on before the first step.
+    """Held-out loss of the base and of the tuned model on the same sequences: the whole validation
+    split if both were scored on it, else the part on which the base was scored before training.
     """
     name, unit, base = "held-out loss", "nats/token", base_name(run)
     before, after = score_before(run), main_score(run)

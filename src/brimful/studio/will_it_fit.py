@@ -167,7 +167,7 @@ class FitTab:
             self._planners.give_up(session)
 
     def left(self, request: gr.Request) -> None:
-        """The page is closed: what it waits for is given up."""
+        """Cancel the question of a page that was closed."""
         session = str(request.session_hash)
         self._typing.forget(session)
         self._planners.give_up(session)

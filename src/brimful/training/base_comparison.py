@@ -29,11 +29,13 @@ class BaseComparison:
     max_sequences: int | None
 
     def of_base(self, records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """Return the base's score among a journal's records, if it is of the same sequences."""
+        """Return the score of the base model on the same validation sequences, or None."""
         return next(iter(self._of(records, BASE_MODEL)), None)
 
     def lacks_tuned(self, records: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether only the base was scored, on sequences that no evaluation has alone."""
+        """Return whether the base was scored on part of the validation sequences, and the tuned
+        model not yet on the same part.
+        """
         has_base = bool(self._of(records, BASE_MODEL))
         return self.share < 1 and has_base and not self._of(records, TUNED_MODEL)
 
