@@ -63,3 +63,20 @@ def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
     assert [(model / name).read_bytes() for name in ("model.safetensors", "config.json")] == before
     load_run(folder, CPU, torch.float32)
     assert not train(recipe, Console(quiet=True)).trained_now
+
+
+def test_a_model_damaged_here_and_in_the_mirror_is_written_again_in_both(
+    tiny: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    drive, printed = tmp_path / "drive", Console(record=True, width=400)
+    recipe = tiny(f"run.mirror={drive}")
+    folder = train(recipe, Console(quiet=True)).folder
+    models = [folder / "model", drive / folder.name / "model"]
+    before = (models[0] / "model.safetensors").read_bytes()
+    for model in models:
+        _flip_a_bit(model)
+
+    assert train(recipe, printed).trained_now
+    assert "so is the copy" in printed.export_text()
+    assert [(model / "model.safetensors").read_bytes() for model in models] == [before, before]
+    assert not train(recipe, Console(quiet=True)).trained_now

@@ -9,7 +9,7 @@ from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.rundir import fsync_files, read_json, write_json_atomically
 
 MANIFEST = "MANIFEST.json"
 FORMAT_VERSION = 1
@@ -33,12 +33,13 @@ def sha256_of(path: Path) -> str:
 
 def note_hashes(folder: Path) -> None:
     """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
-    MANIFEST.json, so that it can be verified later.
+    MANIFEST.json, so that it can be verified later. All of it is durable when this returns.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
     manifest = {"format_version": FORMAT_VERSION, "files": files}
     write_json_atomically(folder / MANIFEST, manifest, with_checksum=True)
+    fsync_files(folder)
 
 
 def problem_of_file(folder: Path, name: str, entry: Any, *, is_hashed: bool = True) -> str | None:

@@ -34,9 +34,20 @@ at every log line.
 
 def fsync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable. A no-op where folders cannot be opened (Windows)."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
+    if os.name != "nt":
+        _fsync(folder, os.O_RDONLY)
+
+
+def fsync_files(folder: Path) -> None:
+    """Make the files of a folder durable that a library wrote into it, and their names."""
+    for path in folder.iterdir():
+        if path.is_file():
+            _fsync(path, os.O_RDWR)
+    fsync_folder(folder)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
 from brimful.base.units import format_bytes
-from brimful.training.tensorfile import HashedFile, load_tensors, save_tensors
+from brimful.training.tensorfile import HashedFile, load_tensors, same_bits, save_tensors
 
 FORMAT_VERSION = 1
 TENSOR_FILES = ("model", "optimizer", "random")
@@ -94,7 +93,7 @@ class CheckpointStore:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
-            self._require_space(snapshot)
+            require_space(self.folder, _num_bytes(snapshot))
             aside.mkdir()
             num_bytes = _write_files(aside, snapshot)
             fsync_folder(aside)
@@ -142,19 +141,6 @@ class CheckpointStore:
             )
         return None
 
-    def _require_space(self, snapshot: Snapshot) -> None:
-        needed = sum(
-            tensor.numel() * tensor.element_size()
-            for group in snapshot.tensors.values()
-            for tensor in group.values()
-        )
-        free = shutil.disk_usage(self.folder).free
-        if free < 1.1 * needed + DISK_RESERVE_BYTES:
-            raise OSError(
-                f"{format_bytes(needed)} to write with {format_bytes(DISK_RESERVE_BYTES)} in"
-                f" reserve, but only {format_bytes(free)} free"
-            )
-
     def _restore_replaced(self) -> None:
         """Undo a replacement that was interrupted between its two renames."""
         if self.folder.is_dir():
@@ -173,6 +159,24 @@ class CheckpointStore:
         for step in self.steps()[: -self._keep]:
             if step != protect_step:
                 shutil.rmtree(self.path_of(step))
+
+
+def _num_bytes(snapshot: Snapshot) -> int:
+    return sum(
+        tensor.numel() * tensor.element_size()
+        for group in snapshot.tensors.values()
+        for tensor in group.values()
+    )
+
+
+def require_space(folder: Path, needed_bytes: int) -> None:
+    """Raise OSError if a disk has no room for so many bytes, with some in reserve."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < 1.1 * needed_bytes + DISK_RESERVE_BYTES:
+        raise OSError(
+            f"{format_bytes(needed_bytes)} to write with {format_bytes(DISK_RESERVE_BYTES)} in"
+            f" reserve, but only {format_bytes(free_bytes)} free"
+        )
 
 
 def _write_files(folder: Path, snapshot: Snapshot) -> int:
@@ -258,7 +262,7 @@ def differences(left: Snapshot, right: Snapshot) -> list[str]:
         unequal += [
             f"{file}/{name}"
             for name in sorted(ours.keys() | theirs.keys())
-            if not _same(ours.get(name), theirs.get(name))
+            if name not in ours or name not in theirs or not same_bits(ours[name], theirs[name])
         ]
     mine, other = dict(left.state["progress"]), dict(right.state["progress"])
     return unequal + [
@@ -266,11 +270,3 @@ def differences(left: Snapshot, right: Snapshot) -> list[str]:
         for key in sorted(mine.keys() | other.keys())
         if mine.get(key) != other.get(key)
     ]
-
-
-def _same(left: Tensor | None, right: Tensor | None) -> bool:
-    if left is None or right is None or left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    return torch.equal(
-        left.contiguous().view(-1).view(torch.uint8), right.contiguous().view(-1).view(torch.uint8)
-    )

@@ -3,11 +3,8 @@ model.
 """
 
 import json
-import os
-import shutil
 import signal
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,21 +22,20 @@ from brimful.base.errors import (
     SessionOver,
     TrainingStopped,
 )
-from brimful.base.manifest import note_hashes
-from brimful.base.rundir import Journal, Lease, fsync_folder, read_journal
+from brimful.base.rundir import Journal, Lease, read_journal
 from brimful.data.batches import MicroBatch
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
-from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import step_hooks_of
 from brimful.planning.cost import Conditions, checkpoint_seconds
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
-from brimful.runs.files import JOURNAL_FILE
+from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.checkpoint import CheckpointStore, Loaded, load
 from brimful.training.deadline import Deadline
+from brimful.training.export import export_model
 from brimful.training.loader import measure_loader
 from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
 from brimful.training.meter import Listener, Meter
@@ -296,14 +292,19 @@ class TrainingSession:
         self.meter.note_checkpoint(progress.step, num_bytes, self.save_took_s)
 
     def export(self, progress: Progress) -> int:
-        """Write `model/` from the best checkpoint, aside and renamed; returns its step."""
+        """Write `model/` from the best checkpoint; return its step."""
         best_step = (
             progress.best_step if progress.best_step in self.store.steps() else progress.step
         )
-        best = load(self.store.path_of(best_step))
-        load_weights(best, self.setup.model)
+        checkpoint = self.store.path_of(best_step)
+        load_weights(load(checkpoint), self.setup.model)
         self.setup.model.eval()
-        export_model(self.setup.model, self.setup.tokenizer, self.setup.run_folder / "model")
+        export_model(
+            self.setup.model,
+            self.setup.tokenizer,
+            self.setup.run_folder / MODEL_FOLDER,
+            checkpoint=checkpoint,
+        )
         return best_step
 
     def note_early_stop(self, progress: Progress) -> None:
@@ -497,22 +498,3 @@ def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) ->
         or model.gradient_checkpointing_enable
     )
     enable({"use_reentrant": reentrant})
-
-
-def export_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the model in Hugging Face layout into `folder`, with the hashes of its files.
-
-    It is written beside the folder and renamed, so an older export stays until the new one is
-    complete.
-    """
-    aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
-    with without_progress_bars():
-        model.save_pretrained(aside)
-    tokenizer.save_pretrained(aside)
-    note_hashes(aside)
-    replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
-    if folder.exists():
-        os.rename(folder, replaced)
-    os.rename(aside, folder)
-    fsync_folder(folder.parent)
-    shutil.rmtree(replaced, ignore_errors=True)

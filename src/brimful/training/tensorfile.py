@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+WEIGHTS_FILE = "model.safetensors"
+"""The weights in a checkpoint."""
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -88,3 +90,34 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """Return all tensors of a safetensors file, on the host."""
     with safe_open(path, framework="pt", device="cpu") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+
+
+def compare_model(model_folder: Path, checkpoint: Path) -> tuple[str, int]:
+    """Return the first tensor of a model that differs from the checkpoint it was made from, ""
+    where none does, and how many are equal before it.
+    """
+    num_equal = 0
+    for path in sorted(model_folder.glob("*.safetensors")):
+        for name, is_same in _compared(path, checkpoint / WEIGHTS_FILE):
+            if not is_same:
+                return name, num_equal
+            num_equal += 1
+    return "", num_equal
+
+
+def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:
+    """Return names of tensors that both files have (PEFT leaves the adapter's name out), and
+    whether they are equal to the last bit.
+    """
+    with safe_open(model, framework="pt") as ours, safe_open(checkpoint, framework="pt") as theirs:
+        # Not a mapping.
+        stored = {name.replace(".default.", "."): name for name in theirs.keys()}  # noqa: SIM118
+        for name in sorted(stored.keys() & set(ours.keys())):
+            yield name, same_bits(ours.get_tensor(name), theirs.get_tensor(stored[name]))
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Return whether two tensors are of one type and shape and equal to the last bit."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8))

@@ -2,7 +2,6 @@
 checkpoint it was made from.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,8 +149,10 @@ def _against_checkpoint(run_folder: Path) -> CheckResult:
     )
     if source is None:
         return unknown
+    from brimful.training.tensorfile import compare_model  # noqa: PLC0415 - as in _checkpoint
+
     try:
-        differing, num_equal = _compared_all(run_folder / MODEL_FOLDER, source)
+        differing, num_equal = compare_model(run_folder / MODEL_FOLDER, source)
     except (OSError, SafetensorError):
         if source.is_dir():
             raise
@@ -167,19 +168,6 @@ def _against_checkpoint(run_folder: Path) -> CheckResult:
     return CheckResult(MODEL_FOLDER, True, f"equal to {origin} to the last bit ({tensors})")
 
 
-def _compared_all(model_folder: Path, checkpoint: Path) -> tuple[str, int]:
-    """Return the first tensor of a model that differs from its checkpoint, "" where none does, and
-    how many are equal before it.
-    """
-    num_equal = 0
-    for path in sorted(model_folder.glob("*.safetensors")):
-        for name, is_same in _compared(path, checkpoint / "model.safetensors"):
-            if not is_same:
-                return name, num_equal
-            num_equal += 1
-    return "", num_equal
-
-
 def _made_from(run_folder: Path) -> Path | None:
     """Return the best checkpoint, which the newest one names; None where it was removed."""
     folders = checkpoint_folders(run_folder)
@@ -189,27 +177,6 @@ def _made_from(run_folder: Path) -> Path | None:
     best_step = finite(mapping(state.get("progress")).get("best_step"))
     name = folders[-1].name if best_step is None else f"step-{int(best_step):08d}"
     return next((folder for folder in folders if folder.name == name), None)
-
-
-def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:
-    """Return names of tensors that both files have (PEFT leaves the adapter's name out), and
-    whether they are equal to the last bit.
-    """
-    import torch  # noqa: PLC0415 - as in _checkpoint
-
-    with safe_open(model, framework="pt") as ours, safe_open(checkpoint, framework="pt") as theirs:
-        # Not a mapping.
-        stored = {name.replace(".default.", "."): name for name in theirs.keys()}  # noqa: SIM118
-        for name in sorted(stored.keys() & set(ours.keys())):
-            left, right = ours.get_tensor(name), theirs.get_tensor(stored[name])
-            is_like = left.dtype == right.dtype and left.shape == right.shape
-            yield (
-                name,
-                is_like
-                and torch.equal(
-                    left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)
-                ),
-            )
 
 
 def _count(count: int, noun: str) -> str:
