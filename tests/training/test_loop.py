@@ -22,7 +22,8 @@ from brimful.base.rundir import Journal, read_journal
 from brimful.data.batches import Batch, MicroBatch
 from brimful.model.build import build
 from brimful.recipe import Recipe
-from brimful.training.loop import ROLLBACKS_BEFORE_STOP, Parts, train
+from brimful.training.divergence import ROLLBACKS_BEFORE_STOP
+from brimful.training.loop import Parts, train
 from brimful.training.meter import Meter
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer, loss_factor
@@ -398,6 +399,35 @@ def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(
     ):
         made.run()
     assert torch.isfinite(_weights(made.model)).all()
+
+
+def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
+    world: Callable[..., World],
+) -> None:
+    made = world()
+    losses = iter([4.0, float("nan"), 3.0, 2.0])
+    evaluate = lambda: {"split": "validation", "loss": next(losses)}  # noqa: E731
+    object.__setattr__(made.parts, "evaluate", evaluate)
+    progress = made.run()
+    assert (progress.step, progress.rollbacks, progress.best_loss) == (12, 1, 2.0)
+    assert progress.samples_consumed == (12 + 4) * 8  # the steps since the checkpoint of step 4
+    assert [snapshot.step for snapshot in made.saved] == [4, 4, 8, 12]
+    assert [record["loss"] for record in made.records("evaluation")] == [4.0, None, 3.0, 2.0]
+    assert (
+        "the validation loss after step 8 is not finite: rolled back to step 4"
+        in (made.records("event")[0]["message"])
+    )
+
+
+def test_a_run_that_learns_nothing_in_its_few_steps_is_not_finished(
+    world: Callable[..., World],
+) -> None:
+    made = world("training.steps=3")
+    _poison(made, range(0, 8 * 100))
+    object.__setattr__(made.parts, "restore_last_good", lambda: None)
+    with pytest.raises(TrainingStopped, match=r"not one of 3 steps.*no checkpoint"):
+        made.run()
+    assert made.saved == []
 
 
 OUT_OF_MEMORY = (

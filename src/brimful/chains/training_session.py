@@ -21,6 +21,7 @@ from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import BASE, AnyRunData
 from brimful.mirror.opening import Mirroring
 from brimful.model.obtained import origin_of
+from brimful.model.published import refuse_broken_weights
 from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
@@ -76,6 +77,8 @@ def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Le
         torch.set_num_threads(plan.threads)
         keep_freed_memory()
     model = data.build(plan, where)
+    if data.source:
+        refuse_broken_weights(model, data.source)
     rows = EVALUATION_FACTOR * plan.micro_batches[0]
 
     def score(current: PreTrainedModel) -> dict[str, Any]:

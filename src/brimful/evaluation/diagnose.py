@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.text import shortened
@@ -27,6 +26,7 @@ from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
 from brimful.model.build import num_buffer_elements, num_parameters
 from brimful.model.description import count_parameters
+from brimful.model.published import tensors_not_finite
 
 Verdict = Literal["ok", "warn", "bad"]
 
@@ -242,11 +242,7 @@ def parameters(loaded: LoadedRun) -> Finding:
 
 def weights(loaded: LoadedRun) -> Finding:
     """Whether every weight is a number."""
-    broken = [
-        name
-        for name, parameter in loaded.model.named_parameters()
-        if not bool(torch.isfinite(parameter).all())
-    ]
+    broken = tensors_not_finite(loaded.model)
     if not broken:
         return Finding("weights", "all finite", "ok")
     names = ", ".join(broken[:3]) + " ..." * (len(broken) > 3)

@@ -122,6 +122,25 @@ def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
     return loaded.eval()
 
 
+def tensors_not_finite(model: nn.Module) -> list[str]:
+    """Return the names of weights that hold infinities or values that are no numbers."""
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if not bool(torch.isfinite(parameter).all())
+    ]
+
+
+def refuse_broken_weights(model: nn.Module, source: str) -> None:
+    """Raise PlanError if a published model was loaded with weights that are not finite."""
+    if names := tensors_not_finite(model):
+        listed = ", ".join(names[:3]) + " ..." * (len(names) > 3)
+        raise PlanError(
+            f"{source} cannot be trained: {len(names)} of its tensors hold NaN or infinities"
+            f" ({listed}). Get a whole copy of it, or choose another model=NAME."
+        )
+
+
 def refuse_unsafe_files(source: str | Path) -> None:
     """Raise an error before weights are read that are damaged, no safetensors, or not in the
     model's own folder.

@@ -2,6 +2,7 @@
 pass is here.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,8 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import RequestError, TrainingStopped
+from brimful.base.rundir import finite
 from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
+from brimful.training.divergence import ROLLBACKS_BEFORE_STOP, gave_up, problem_of_steps
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
@@ -24,13 +27,6 @@ from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
 from brimful.training.state import Progress
-
-LOOK_FOR_DIVERGENCE_EVERY = 25
-"""Steps between two checks of the guard: a number of steps, not a time, so that a run is
-reproducible.
-"""
-BAD_STEPS_BEFORE_ROLLBACK = 5
-ROLLBACKS_BEFORE_STOP = 2
 
 
 class Sequences(Protocol):
@@ -49,7 +45,7 @@ class Parts:
             run.
         save: Writes a checkpoint of the current progress.
         restore_last_good: Puts model, optimizer and random state back to the newest checkpoint and
-            returns its progress.
+            returns its progress; None if there is none.
         evaluate: Scores the model on validation and returns the record's values.
         meter: Records every step and informs listeners, with a delay.
         should_stop: True once a signal asked to stop or the session ends; called at step
@@ -74,7 +70,7 @@ class Parts:
     meter: Meter
     evaluate: Callable[[], Mapping[str, Any]]
     save: Callable[[Progress], None]
-    restore_last_good: Callable[[], Progress]
+    restore_last_good: Callable[[], Progress | None]
     checkpoint_due: Callable[[Progress], bool]
     should_stop: Callable[[Progress], bool]
     loader_workers: int = 1
@@ -100,10 +96,9 @@ def train(parts: Parts, progress: Progress) -> Progress:
     micro_batches = parts.micro_batches
     with closing(_Prefetch(parts, progress)) as batches:
         while True:
-            if evaluation_is_due(
-                parts.evaluate_every, parts.total_steps, progress
-            ) and not parts.should_stop(progress):
-                _evaluate(parts, progress)
+            if problem := _evaluate_if_due(parts, progress):
+                progress = _roll_back(parts, progress, batches, problem)
+                continue
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
                 # No checkpoint after bad steps: a rollback has to return to before them.
@@ -115,8 +110,8 @@ def train(parts: Parts, progress: Progress) -> Progress:
                 batch = next(batches)
             micro_batches = _step(parts, progress, batch, micro_batches)
             parts.meter.flush_if_due()
-            if progress.step % LOOK_FOR_DIVERGENCE_EVERY == 0:
-                progress = _roll_back_if_diverged(parts, progress, batches)
+            if problem := problem_of_steps(progress, parts.total_steps):
+                progress = _roll_back(parts, progress, batches, problem)
 
 
 def _is_over(parts: Parts, progress: Progress) -> bool:
@@ -288,7 +283,13 @@ def evaluation_is_due(every: int, total_steps: int, progress: Progress) -> bool:
     return progress.step > 0 and is_scheduled and progress.evaluated_step < progress.step
 
 
-def _evaluate(parts: Parts, progress: Progress) -> None:
+def _evaluate_if_due(parts: Parts, progress: Progress) -> str:
+    """Score the model if that is due; return why training has diverged, as a clause, empty where
+    the score is finite.
+    """
+    is_due = evaluation_is_due(parts.evaluate_every, parts.total_steps, progress)
+    if not is_due or parts.should_stop(progress):
+        return ""
     parts.meter.flush()
     parts.network.model.eval()
     try:
@@ -308,38 +309,38 @@ def _evaluate(parts: Parts, progress: Progress) -> None:
             (smaller,),
             where=str(score.get("split", "evaluation")),
         )
-    is_best = progress.note_score(
-        float(score.get("objective", score["loss"])), float(score["loss"])
+    loss, objective = finite(score["loss"]), finite(score.get("objective", score["loss"]))
+    is_best = loss is not None and progress.note_score(
+        math.nan if objective is None else objective, loss
     )
     parts.meter.note_evaluation(progress, score, best=is_best)
+    return (
+        "" if loss is not None else f"the validation loss after step {progress.step} is not finite"
+    )
 
 
-def _roll_back_if_diverged(parts: Parts, progress: Progress, batches: "_Prefetch") -> Progress:
-    """After several bad steps in a row go back to the last checkpoint and leave out the sequences
-    that led to them.
+def _roll_back(parts: Parts, progress: Progress, batches: "_Prefetch", problem: str) -> Progress:
+    """Go back to the last checkpoint and leave out the sequences that led to a problem.
 
     Raises:
-        TrainingStopped: that was done ROLLBACKS_BEFORE_STOP times already.
+        TrainingStopped: that was done ROLLBACKS_BEFORE_STOP times already, or there is no
+            checkpoint.
     """
     parts.meter.flush()
-    bad_steps = int(progress.guard.bad_in_a_row.item())
-    if bad_steps < BAD_STEPS_BEFORE_ROLLBACK:
-        return progress
-    reason = f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
-    if progress.rollbacks >= ROLLBACKS_BEFORE_STOP:
-        raise TrainingStopped(
-            f"{reason}, also after {progress.rollbacks} rollbacks that left out the sequences"
-            " before"
-            " them. The last good checkpoint is kept. Likely causes: learning rate"
-            f" {parts.recipe.optimizer.learning_rate:g} too high for this model, precision"
-            f" {parts.precision.name} too narrow (try plan.precision=fp32), or damaged data. Losses"
-            " are in metrics.jsonl."
+    is_hopeless = progress.rollbacks >= ROLLBACKS_BEFORE_STOP
+    restored = None if is_hopeless else parts.restore_last_good()
+    if restored is None:
+        raise gave_up(
+            problem,
+            progress.rollbacks,
+            parts.recipe,
+            parts.precision,
+            has_checkpoint=is_hopeless,
         )
-    restored = parts.restore_last_good()
     restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
     parts.meter.note_event(
         restored,
-        f"{reason}: rolled back to step {restored.step}, leaving out"
+        f"{problem}: rolled back to step {restored.step}, leaving out"
         f" {progress.step - restored.step}"
         " steps' sequences",
     )

@@ -20,7 +20,6 @@ from brimful.base.errors import (
     Interrupted,
     RequestError,
     SessionOver,
-    TrainingStopped,
 )
 from brimful.base.rundir import Journal, Lease, read_journal
 from brimful.data.batches import MicroBatch
@@ -435,14 +434,9 @@ class TrainingSession:
                 )
         return restore(loaded.snapshot, self.setup.model, self.optimizer, self.setup.device)
 
-    def _restore_last_good(self) -> Progress:
+    def _restore_last_good(self) -> Progress | None:
         loaded = self.store.load_newest()
-        if loaded is None:
-            raise TrainingStopped(
-                "losses were not finite before the first checkpoint; lower optimizer.learning_rate"
-                " or lengthen optimizer.warmup."
-            )
-        return self._restore(loaded)
+        return None if loaded is None else self._restore(loaded)
 
     def announce(self, loaded: Loaded | None, last_step: int) -> None:
         """Record where this session starts, which checkpoints were damaged, and how many recorded

@@ -1,0 +1,61 @@
+"""When training has diverged, and what its user is told."""
+
+from brimful.base.errors import TrainingStopped
+from brimful.recipe import Recipe
+from brimful.training.precision import Precision
+from brimful.training.state import Progress
+
+LOOK_EVERY = 25
+"""Steps between two looks at the guard: a number of steps, not a time, so that a run is
+reproducible.
+"""
+BAD_STEPS_BEFORE_ROLLBACK = 5
+ROLLBACKS_BEFORE_STOP = 2
+
+
+def problem_of_steps(progress: Progress, total_steps: int) -> str:
+    """Return why training has diverged by its last steps, as a clause; empty where it has not, or
+    no look is due. A look waits for the device.
+    """
+    is_last = progress.step >= total_steps
+    if progress.step % LOOK_EVERY and not is_last:
+        return ""
+    bad_steps = int(progress.guard.bad_in_a_row.item())
+    if bad_steps >= BAD_STEPS_BEFORE_ROLLBACK:
+        return (
+            f"{bad_steps} steps in a row had a non-finite loss or gradient (step {progress.step})"
+        )
+    if is_last and progress.guard.skipped.item() >= progress.step:
+        return f"not one of {progress.step} steps had a finite loss and gradient"
+    return ""
+
+
+def gave_up(
+    problem: str, rollbacks: int, recipe: Recipe, precision: Precision, *, has_checkpoint: bool
+) -> TrainingStopped:
+    """Return the error that ends a run which diverged: why, what is kept and how to go on.
+
+    Args:
+        problem: A clause.
+        rollbacks: Tried before.
+        has_checkpoint: Whether there is one from before the divergence.
+    """
+    if rollbacks:
+        problem += f", also after {rollbacks} rollbacks that left out the sequences before"
+    rate = recipe.optimizer.learning_rate
+    lower = f"optimizer.learning_rate={rate / 10:g}"
+    kept = "There is no checkpoint from before."
+    then = f"To start over: the same command with {lower} --fresh."
+    if has_checkpoint:
+        kept = "The last good checkpoint is kept."
+        then = (
+            f"To go on from it: the same command with {lower} --accept-change"
+            " optimizer.learning_rate."
+        )
+    causes = [f"learning rate {rate:g} too high for this model"]
+    if precision.name != "fp32":
+        causes.append(f"precision {precision.name} too narrow (try plan.precision=fp32)")
+    return TrainingStopped(
+        f"{problem}. {kept} Likely causes: {', '.join(causes)}, or damaged data. Losses are in"
+        f" metrics.jsonl. {then}"
+    )
