@@ -3,9 +3,10 @@ value.
 """
 
 import json
+import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -561,11 +562,29 @@ def test_a_file_that_is_no_recipe_is_told_as_such(
 
 def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
-    for name in ("absent.yaml", "folder.yaml"):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name in ("absent.yaml", "folder.yaml", "pipe.yaml"):
         with pytest.raises(
             RecipeError, match=rf"{name} cannot be read.*Shipped recipes: .*quickstart"
         ):
             load(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "plan.threads=100000",
+        "sequence_length=10000000000",
+        "batch.sequences=1000000000",
+        "training.steps=100000000000000000000000000",
+        "model.layers=2000",
+        "model.width=100000000",
+        "tokenizer.vocabulary=1000000000",
+    ],
+)
+def test_sizes_that_nothing_has_are_refused(change: str, refuses: Callable[..., Any]) -> None:
+    with refuses(RecipeError, names=[change.partition("=")[2].rstrip("0")]):
+        load("quickstart", [change])
 
 
 def test_an_unknown_name_is_told_with_the_nearest() -> None:

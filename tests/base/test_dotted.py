@@ -19,6 +19,13 @@ RIVALS = {"batch": ("sequences", "tokens")}
         ("1.e2", 100.0),
         ("1_000e1", 10_000.0),
         ("12", 12),
+        ("-0x1F", -31),
+        ("1_000", 1000),
+        (".5", 0.5),
+        ("-.inf", float("-inf")),
+        ("1:30", "1:30"),
+        ("1:30.5", "1:30.5"),
+        ("010", "010"),
         ("0.5", 0.5),
         ("null", None),
         ("", None),
@@ -56,6 +63,32 @@ def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Callable[...
 @pytest.mark.parametrize(
     "text",
     [
+        "[" * 5000 + "]" * 5000,
+        "a: &a [*a]",
+        "\n".join(
+            f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 20 if n else ['x'])}]" for n in range(9)
+        ),
+        "a: " + "x" * 1_000_001,
+        "!!timestamp x",
+        "!!bool x",
+        "!!int ''",
+    ],
+    ids=["deep", "cyclic", "exploding", "long", "no time", "no bool", "no int"],
+)
+def test_what_would_take_minutes_or_crash_is_a_value_error(
+    text: str, refuses: Callable[..., Any]
+) -> None:
+    with refuses(ValueError):
+        parse_yaml(text)
+
+
+def test_an_anchor_that_is_used_twice_stands_for_its_value() -> None:
+    assert parse_yaml("a: &x {b: [1]}\nc: *x\nd: *x") == {key: {"b": [1]} for key in "acd"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "1e-3",
         "1E5",
         "12",
@@ -63,6 +96,7 @@ def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Callable[...
         "null",
         "yes",
         "12:30",
+        "010",
         "",
         " ",
         "a: b",

@@ -12,6 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
+from brimful.data import encodings
 from brimful.data.encodings import check_encoding, decoded_lines, detect, lines_of_bytes
 
 TEXT = "größer\r\nnaïve – “quoted”\nlast"
@@ -131,3 +132,26 @@ def test_what_is_read_once_needs_a_named_encoding(refuses: Callable[..., Any]) -
     )
     with refuses(DataError):
         list(lines_of_bytes(io.BytesIO(b""), "auto", "standard input"))
+
+
+def test_a_file_that_unpacks_to_far_more_than_text_does_is_refused(
+    tmp_path: Path, refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And unpacked, as the message says, it is read."""
+    monkeypatch.setattr(encodings, "_MOST_UNZIPPED_BYTES", 1 << 20)
+    line = b"0" * 99 + b"\n"
+    path = written(tmp_path / "zeros.txt.gz", line * 20_000)
+    with refuses(DataError, names=[str(path), "gunzip"]):
+        list(decoded_lines(path))
+    assert len(list(decoded_lines(written(tmp_path / "zeros.txt", line * 20_000)))) == 20_000
+    assert len(list(decoded_lines(written(tmp_path / "less.txt.gz", line * 10_000)))) == 10_000
+
+
+def test_a_line_longer_than_memory_should_hold_is_named(
+    tmp_path: Path, refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encodings, "MOST_LINE_BYTES", 1000)
+    path = written(tmp_path / "a.txt", b"x" * 999 + b"\n" + b"y" * 1001)
+    for encoding in ("utf-8", "auto"):
+        with refuses(DataError, names=[f"{path}:2", "fold"]):
+            list(decoded_lines(path, encoding))

@@ -1,6 +1,7 @@
 """A path becomes a source: built-in, file, folder or hub, with a fingerprint of its content."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,17 @@ def test_a_missing_file_names_the_nearest(
     monkeypatch.chdir(tmp_path)
     with refuses(DataError):
         open_source(data_recipe("./nowhere/at-all/file"))
+
+
+def test_a_pipe_is_called_a_pipe(
+    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+) -> None:
+    """And not a missing file with the nearest name, which is its own."""
+    os.mkfifo(tmp_path / "corpus.txt")
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    for name in ("corpus.txt", "gone.txt"):
+        with refuses(DataError, names=[name]):
+            open_source(data_recipe(tmp_path / name))
 
 
 def test_a_relative_name_with_a_known_suffix_is_never_sought_on_the_hub(

@@ -45,6 +45,20 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     return f" - did you mean {close[0]!r}?" if close else "."
 
 
+def what_stands_at(path: Path) -> str:
+    """Return what is at a path where no file is: "a folder", "a pipe" ...; empty where nothing
+    is.
+    """
+    kinds = {
+        "a folder": path.is_dir(),
+        "a pipe": path.is_fifo(),
+        "a socket": path.is_socket(),
+        "a device": path.is_char_device() or path.is_block_device(),
+        "a link that leads nowhere": path.is_symlink() and not path.exists(),
+    }
+    return next((kind for kind, applies in kinds.items() if applies), "")
+
+
 def close_names(wrong: str, known: Iterable[str]) -> list[str]:
     """Return a list of the closest known name; empty if none is close."""
     return difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)

@@ -22,6 +22,7 @@ from typing import Any, Self
 import psutil
 
 from brimful.base.errors import RunFolderError
+from brimful.base.strict_json import load_json
 
 SCHEMA_VERSION = 1
 CHECKSUM = "checksum"
@@ -115,10 +116,7 @@ def parse_json(text: str | bytes) -> Any:
     Raises:
         ValueError: not JSON, or values that differ from their checksum.
     """
-    try:
-        value = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    value = load_json(text)
     if not isinstance(value, dict) or CHECKSUM not in value:
         return value
     noted = value.pop(CHECKSUM)

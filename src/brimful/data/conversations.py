@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.strict_json import load_json
 from brimful.data.rows import text_of
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -78,7 +79,7 @@ def with_tools(messages: tuple[Message, ...], tools: object, where: str) -> tupl
     """
     if isinstance(tools, str):
         try:
-            tools = json.loads(tools.strip() or "[]")
+            tools = load_json(tools.strip() or "[]")
         except ValueError as error:
             raise DataError(f"{where}: 'tools' is not valid JSON: {error}.") from error
     if not tools or not messages:
@@ -218,7 +219,7 @@ def _sharegpt_calls(turn: Mapping[str, Any], where: str) -> list[Any]:
 def _value_of(text: str) -> Any:
     """A JSON value, or the text where it is none."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError:
         return text
 

@@ -5,14 +5,16 @@ the one that fits the whole file.
 import codecs
 import gzip
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.units import format_bytes
 
 AUTO, UTF_8, FALLBACK = "auto", "utf-8", "cp1252"
 BOM = codecs.BOM_UTF8
@@ -25,6 +27,11 @@ _MARKS = (
 )
 """Byte order marks; those of UTF-32 begin like UTF-16's."""
 _LOOKED_AT_BYTES = 4096
+MOST_LINE_BYTES = 1 << 28
+_MOST_UNZIPPED, _MOST_UNZIPPED_BYTES = 100, 1 << 28
+"""A zipped file may unpack to so many times its size, or to so many bytes, whichever is more. Text
+shrinks to a third or a tenth.
+"""
 _NUL_SHARE = 0.4
 """So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a
 mark.
@@ -102,7 +109,7 @@ def _utf_16_by_nul(start: bytes) -> str | None:
 
 def _by_lines(path: Path, file: BinaryIO) -> Detected:
     num_utf_8, num_other, first = 0, 0, ""
-    for number, raw in enumerate(file, start=1):
+    for number, raw in enumerate(_whole_lines(file, str(path)), start=1):
         if raw.isascii():
             continue
         try:
@@ -127,8 +134,57 @@ def _by_lines(path: Path, file: BinaryIO) -> Detected:
 def open_raw(path: Path) -> BinaryIO:
     """The bytes of a file, unzipped where its name ends in .gz."""
     if path.name.lower().endswith(".gz"):
-        return cast("BinaryIO", gzip.open(path))
+        return io.BufferedReader(_Unzipped(path))
     return open(path, "rb")
+
+
+class _Unzipped(io.RawIOBase):
+    """The content of a zipped file, up to a size that no text has.
+
+    Raises (when it is read):
+        DataError: there is more.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._most_bytes = max(_MOST_UNZIPPED_BYTES, _MOST_UNZIPPED * path.stat().st_size)
+        self._file = gzip.open(path)  # noqa: SIM115 - closed by close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        num_bytes = self._file.readinto(buffer)
+        if self._file.tell() > self._most_bytes:
+            raise DataError(
+                f"{self._path} unpacks to more than {format_bytes(self._most_bytes)},"
+                f" {_MOST_UNZIPPED} times its size or more, which no text does. If it is meant to,"
+                " unpack it (gunzip) and name the unpacked file."
+            )
+        return num_bytes
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _whole_lines(file: BinaryIO, what: str) -> Iterator[bytes]:
+    """Lines of a file, none of them longer than memory should hold at once."""
+    number = 0
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MOST_LINE_BYTES:
+            raise DataError(
+                f"{what}:{number}: the line is longer than {format_bytes(MOST_LINE_BYTES)}. Is this"
+                " text? Break long lines, for example: fold -s FILE > FILE.lines"
+            )
+        yield line
 
 
 def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
@@ -160,7 +216,7 @@ def lines_of_bytes(file: BinaryIO, encoding: str, what: str) -> Iterator[str]:
     if "\n".encode(encoding) != b"\n":
         yield from _lines_of_wide(file.read(), encoding, what)
         return
-    for number, raw in enumerate(file, start=1):
+    for number, raw in enumerate(_whole_lines(file, what), start=1):
         line = raw
         if number == 1 and codecs.lookup(encoding).name == UTF_8:
             line = raw.removeprefix(BOM)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brimful.base.errors import DataError
+from brimful.base.strict_json import load_json
 from brimful.base.text import clause
 from brimful.data.encodings import AUTO, UTF_8, decoded_lines
 from brimful.data.rows import Column, Row, column_name, missing_column, text_of
@@ -218,7 +219,7 @@ def _jsonl_rows(
 
 def _json_value(line: str, what: str, number: int) -> Any:
     try:
-        return json.loads(line)
+        return load_json(line)
     except ValueError as error:
         torn = " The line does not end with a line break: the file may be cut off."
         raise DataError(
@@ -237,7 +238,7 @@ def _json_rows(
     if not text.strip():
         return
     try:
-        value = json.loads(text)
+        value = load_json(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             yield from _jsonl_rows(io.StringIO(text, newline="\n"), what, reading, column)
@@ -246,6 +247,8 @@ def _json_rows(
             f"{what}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}. Is the"
             " file whole?"
         ) from error
+    except ValueError as error:
+        raise DataError(f"{what}: not valid JSON: {error}. Correct the file.") from error
     lists = [value]
     if isinstance(value, dict):
         lists = [rows for rows in value.values() if isinstance(rows, list)]

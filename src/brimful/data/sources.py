@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import xxhash
 
-from brimful.base.discover import did_you_mean
+from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
 from brimful.data import builtin, hub
@@ -318,6 +318,11 @@ def _items(
 
 
 def _no_such_file(path: Path) -> DataError:
+    if what := what_stands_at(path):
+        return DataError(
+            f"data.path: {path} is {what}. Give a file or a folder, which can be read more than"
+            " once: data are read again when a run goes on."
+        )
     if not path.parent.is_dir():
         return DataError(
             f"data.path: no such file {path}: its folder {path.parent} does not exist either"

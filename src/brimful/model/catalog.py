@@ -7,7 +7,6 @@ network. torch and transformers are imported only when a config is asked for.
 import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import re
 import tomllib
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
+from brimful.base.strict_json import load_json
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -342,7 +342,7 @@ def _code_source(file: Path) -> str | None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = load_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: not UTF-8 or not JSON
         raise PlanError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):

@@ -10,7 +10,11 @@ from pydantic import Field
 from brimful.base.discover import did_you_mean
 
 Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, le=10**15)]
+LONGEST = 1 << 24
+"""Tokens of a sequence."""
+LARGEST_BATCH = 1 << 20
+"""Sequences of an optimizer step."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 

@@ -9,14 +9,14 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.units import parse_duration
-from brimful.recipe.base import Auto, PositiveInt, Section, folder_name
+from brimful.recipe.base import LARGEST_BATCH, Auto, PositiveInt, Section, folder_name
 
 
 class PlanChoices(Section):
     """Parts of the plan: `auto` unless the user fixes them; shipped recipes leave them out."""
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:N or mps.")
-    micro_batch: PositiveInt | Auto = Field(
+    micro_batch: Annotated[int, Field(gt=0, le=LARGEST_BATCH)] | Auto = Field(
         "auto", description="Sequences per forward and backward pass."
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
@@ -59,7 +59,7 @@ class PlanChoices(Section):
             " row, similar lengths together."
         ),
     )
-    threads: PositiveInt | Auto = Field("auto", description="CPU threads.")
+    threads: Annotated[int, Field(gt=0, le=1024)] | Auto = Field("auto", description="CPU threads.")
     sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(
         "auto",
         description=(

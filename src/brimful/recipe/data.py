@@ -19,7 +19,7 @@ class TokenizerRecipe(Section):
             "bpe: byte-level BPE trained here; character: one token per distinct character."
         ),
     )
-    vocabulary: Annotated[int, Field(ge=257)] | None = Field(
+    vocabulary: Annotated[int, Field(ge=257, le=1 << 24)] | None = Field(
         None,
         description="Entries in total, special tokens and the 256 bytes included (bpe: required).",
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic
 
-from brimful.base.discover import did_you_mean, names_in
+from brimful.base.discover import did_you_mean, names_in, what_stands_at
 from brimful.base.dotted import flatten, override, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
@@ -230,19 +230,25 @@ def _scaled_learning_rates(
 def _read(name_or_path: str) -> tuple[str, str]:
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or path.is_file():
+        if what := what_stands_at(path):
+            raise _unreadable(name_or_path, f"it is {what}")
         try:
             return path.read_text(encoding="utf-8"), str(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise RecipeError(
-                f"recipe {name_or_path} cannot be read: {error}. Shipped recipes:"
-                f" {', '.join(shipped_names())}."
-            ) from error
+            raise _unreadable(name_or_path, str(error)) from error
     if name_or_path in shipped_names():
         return shipped_text(name_or_path), f"recipe {name_or_path}"
     hint = did_you_mean(name_or_path, shipped_names())
     raise RecipeError(
         f"no recipe {name_or_path!r}{hint} Shipped: {', '.join(shipped_names())}; or give a .yaml"
         " file."
+    )
+
+
+def _unreadable(name_or_path: str, reason: str) -> RecipeError:
+    return RecipeError(
+        f"recipe {name_or_path} cannot be read: {reason}. Shipped recipes:"
+        f" {', '.join(shipped_names())}."
     )
 
 

@@ -12,7 +12,16 @@ from pydantic import Field
 
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RecipeError
-from brimful.recipe.base import Auto, PositiveInt, Section, Share, folder_name, known_name
+from brimful.recipe.base import (
+    LARGEST_BATCH,
+    LONGEST,
+    Auto,
+    PositiveInt,
+    Section,
+    Share,
+    folder_name,
+    known_name,
+)
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import Kind, kind_of_method, training_methods
@@ -34,20 +43,24 @@ class ModelRecipe(Section):
             " positions, GELU, normalised queries and keys)."
         ),
     )
-    layers: PositiveInt = Field(description="Number of transformer blocks.")
-    heads: PositiveInt = Field(description="Attention heads per block; must divide width.")
+    layers: Annotated[int, Field(gt=0, le=1024)] = Field(
+        description="Number of transformer blocks."
+    )
+    heads: Annotated[int, Field(gt=0, le=1 << 14)] = Field(
+        description="Attention heads per block; must divide width."
+    )
     kv_heads: PositiveInt | None = Field(
         None, description="Key/value heads (llama only); must divide heads. Default: heads."
     )
-    width: PositiveInt = Field(description="Hidden size.")
-    mlp_width: PositiveInt | None = Field(
+    width: Annotated[int, Field(gt=0, le=1 << 20)] = Field(description="Hidden size.")
+    mlp_width: Annotated[int, Field(gt=0, le=1 << 22)] | None = Field(
         None,
         description=(
             "Inner size of the MLP. Default: 4 x width (gpt2, okadfa), 8/3 x width rounded up to 32"
             " (llama, modernbert)."
         ),
     )
-    context: PositiveInt | None = Field(
+    context: Annotated[int, Field(gt=0, le=LONGEST)] | None = Field(
         None, description="Longest sequence the model can read. Default: sequence_length."
     )
     dropout: Share = Field(0.0, description="Dropout probability (not llama).")
@@ -61,7 +74,7 @@ class ModelRecipe(Section):
             " the length. Default: kernel."
         ),
     )
-    features: PositiveInt | None = Field(
+    features: Annotated[int, Field(gt=0, le=1 << 20)] | None = Field(
         None, description="Kernel attention: random features per head. Default: 4 x width / heads."
     )
     redraw: PositiveInt | None = Field(
@@ -343,7 +356,9 @@ class Recipe(Section):
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
         1234, description="Seed of everything random."
     )
-    sequence_length: Annotated[int, Field(ge=2)] = Field(description="Tokens per sequence.")
+    sequence_length: Annotated[int, Field(ge=2, le=LONGEST)] = Field(
+        description="Tokens per sequence."
+    )
     batch: BatchRecipe
     training: TrainingRecipe
     model: Model = Field(
@@ -398,6 +413,11 @@ class Recipe(Section):
             raise ValueError(
                 f"batch.tokens {self.batch.tokens} must be a multiple of sequence_length"
                 f" {self.sequence_length}"
+            )
+        if self.effective_batch > LARGEST_BATCH:
+            raise ValueError(
+                f"an optimizer step of {self.effective_batch:,} sequences is more than"
+                f" {LARGEST_BATCH:,}; lower batch.{'tokens' if self.batch.tokens else 'sequences'}"
             )
         return self
 

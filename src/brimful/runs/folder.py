@@ -6,8 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
+from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
@@ -251,7 +250,7 @@ def _read_file(path: Path, reader: "_Reader", problems: dict[str, str]) -> Any:
         return reader.empty
     try:
         value = reader.read(path)
-    except (RunFolderError, OSError, ValueError, yaml.YAMLError) as error:
+    except (RunFolderError, OSError, ValueError) as error:
         problems[path.name] = f"{what} cannot be read: {error}"
         return reader.empty
     if not isinstance(value, type(reader.empty)):
@@ -272,7 +271,7 @@ class _Reader:
 
 _JSON = _Reader(read_json, {})
 _JSON_LINES = _Reader(lambda path: tuple(read_journal(path)), ())
-_YAML = _Reader(lambda path: yaml.safe_load(path.read_text(encoding="utf-8")), {})
+_YAML = _Reader(lambda path: parse_yaml(path.read_text(encoding="utf-8")), {})
 _TEXT = _Reader(lambda path: path.read_text(encoding="utf-8"), "")
 _READERS = {
     RECIPE_FILE: _YAML,

@@ -2,7 +2,6 @@
 model. Nothing of them is run or loaded by its path.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import yaml
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RecipeError, RequestError
+from brimful.base.strict_json import load_json
 from brimful.model import catalog
 from brimful.model.gguf_file import is_gguf
 from brimful.recipe import OF_RECIPE, Recipe, load_text, shipped_names
@@ -176,8 +176,8 @@ def pasted_config(text: str) -> PastedConfig | None:
     if not text.startswith("{"):
         return None
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        values = load_json(text)
+    except ValueError as error:
         raise RequestError(
             f"the text begins like a config.json, but it is not JSON: {error}"
         ) from error

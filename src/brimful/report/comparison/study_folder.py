@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
 from brimful.runs.facts import RecipeFacts
@@ -105,13 +104,13 @@ def read_study(folder: Path) -> StudyFolder:
 def _mapping(path: Path, read: Callable[[Path], Any]) -> Json:
     try:
         value = read(path)
-    except (OSError, ValueError, yaml.YAMLError, RunFolderError):
+    except (OSError, ValueError, RunFolderError):
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _read_yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return parse_yaml(path.read_text(encoding="utf-8"))
 
 
 def rounds_of(study: Json) -> tuple[RoundSamples, ...]:
