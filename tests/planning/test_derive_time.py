@@ -111,6 +111,20 @@ def test_tokens_per_second_and_mfu_follow_from_the_step_time(
         assert getattr(predicted["mfu"], bound) == pytest.approx(0.024 / step_s)
 
 
+def test_rows_that_are_not_full_take_less_time_and_count_their_tokens(
+    timed: Timed, rates: Callable[..., Rates]
+) -> None:
+    full, half = timed(rates()), timed(rates(), fill=0.5, tokens_per_step=120)
+
+    for term in ("matrix products", "element-wise and norms"):
+        assert half.time_terms[term] == pytest.approx(full.time_terms[term] / 2)
+    for term in ("optimizer update", "issuing operators"):
+        assert half.time_terms[term] == pytest.approx(full.time_terms[term])
+    step_s = half.predicted["step_time_s"].value
+    assert half.predicted["tokens_per_s"].value == pytest.approx(120 / step_s)
+    assert half.predicted["mfu"].value == pytest.approx(0.012 / step_s)
+
+
 def test_computing_twice_costs_time_and_is_no_use_of_the_device(
     timed: Timed, rates: Callable[..., Rates]
 ) -> None:

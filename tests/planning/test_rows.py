@@ -4,17 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from brimful.planning.rows import as_rows
+from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
 
 
-@pytest.mark.parametrize(("mean", "rows"), [(32.0, 8), (8.0, 2), (9.0, 3), (0.5, 1)])
-def test_a_step_has_as_many_rows_as_its_tokens_fill(
-    tiny: Callable[..., Recipe], mean: float, rows: int
+@pytest.mark.parametrize(
+    ("mean", "rows", "fill"), [(32.0, 8, 1.0), (8.0, 2, 1.0), (9.0, 3, 0.75), (0.5, 1, 0.125)]
+)
+def test_a_step_has_as_many_rows_as_its_tokens_fill_and_the_last_one_is_not_full(
+    tiny: Callable[..., Recipe], mean: float, rows: int, fill: float
 ) -> None:
     recipe = tiny("sequence_length=32", "batch.sequences=8", "training.steps=5")
 
     assert as_rows(recipe, positions_per_example=mean, train_examples=100).effective_batch == rows
+    assert fill_of_rows(recipe, mean) == fill
 
 
 def test_an_epoch_is_still_counted_in_examples(tiny: Callable[..., Recipe]) -> None:

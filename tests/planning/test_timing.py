@@ -240,6 +240,7 @@ def test_a_step_is_its_micro_batches_the_smaller_last_one_and_one_update(
         step_time(work_at, sizes, rates(host_s=0.0), precision="fp32")
         for sizes in ((8,), (8, 8, 3))
     )
+    half_full = step_time(work_at, (8, 8, 3), rates(host_s=0.0), precision="fp32", fill=0.5)
 
     assert one.seconds == pytest.approx(8 + 10)
     assert three.seconds == pytest.approx(8 + (8 + 1) + (3 + 1) + 10)
@@ -247,6 +248,8 @@ def test_a_step_is_its_micro_batches_the_smaller_last_one_and_one_update(
         {"matrix products": 19, "element-wise and norms": 2, "optimizer update": 10}
     )
     assert (three.model_flop, three.evaluation_s) == (19 * SECOND, pytest.approx(16.0))
+    assert half_full.seconds == pytest.approx(4 + (4 + 1) + (1.5 + 1) + 10)
+    assert (half_full.model_flop, half_full.evaluation_s) == (9.5 * SECOND, pytest.approx(16.0))
 
 
 def test_a_trace_without_further_micro_batches_repeats_its_first(

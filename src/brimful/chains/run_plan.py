@@ -96,6 +96,8 @@ def _settled(
         measures=stored is None,
         vocabulary=len(data.tokenizer),
         train_sequences=data.train_rows,
+        tokens_per_step=data.tokens_per_step,
+        fill=data.fill,
     )
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)

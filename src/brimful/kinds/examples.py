@@ -25,7 +25,7 @@ from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
 from brimful.planning.plan import Plan
-from brimful.planning.rows import as_rows
+from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
 
 
@@ -71,6 +71,10 @@ class ExampleRunData(RunData[ExampleSplit]):
     def planned(self) -> Recipe:
         count = self.splits["train"].num_examples
         return as_rows(self.recipe, positions_per_example=self.mean_positions, train_examples=count)
+
+    @property
+    def fill(self) -> float:
+        return fill_of_rows(self.recipe, self.mean_positions)
 
     @property
     def train_rows(self) -> int:

@@ -46,7 +46,7 @@ from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.model.published import hold_weights, load_tokenizer
 from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
 from brimful.planning.plan import Plan
-from brimful.planning.rows import as_rows
+from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
 from brimful.training.precision import Precision
 
@@ -150,6 +150,10 @@ class LabelledRunData(RunData[EncodedLabels]):
             train_examples=len(self.splits["train"]),
         )
         return rows.model_copy(update={"labels": self.recipe.label_rules.model_copy(update=names)})
+
+    @property
+    def fill(self) -> float:
+        return fill_of_rows(self.recipe, self._positions_per_text)
 
     @cached_property
     def _positions_per_text(self) -> float:

@@ -214,6 +214,11 @@ class RunData(ABC, Generic[Split]):
         return self.recipe
 
     @property
+    def fill(self) -> float:
+        """Share of the positions of those rows that a step computes on average."""
+        return 1.0
+
+    @property
     @abstractmethod
     def train_rows(self) -> int:
         """Rows of the sequence length in one epoch, as planning counts."""

@@ -38,6 +38,8 @@ class Facts:
         rates: How fast the device is; without them no time is predicted.
         correction: How earlier runs on the device compared with their predicted step times.
         timer: Times real passes of the step on this machine; None where that is not to be done.
+        tokens_per_step: Mean number of tokens of a step; None where its rows are full.
+        fill: Share of the rows' positions that a step computes on average, padding included.
     """
 
     vocabulary: int | None = None
@@ -47,6 +49,8 @@ class Facts:
     rates: Rates | None = None
     correction: Correction | None = None
     timer: StepTimer | None = None
+    tokens_per_step: int | None = None
+    fill: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -111,13 +115,20 @@ def derive_with_memory(
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
     result = search(
-        prepared, tracer, facts.rates, total_steps, factor=(facts.correction or Correction()).factor
+        prepared,
+        tracer,
+        facts.rates,
+        total_steps,
+        factor=(facts.correction or Correction()).factor,
+        fill=facts.fill,
     )
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
         level = level_of(prepared, facts.timer, facts.rates, result, total_steps)
     if level is not None:
-        result = search(prepared, tracer, facts.rates, total_steps, factor=level.factor)
+        result = search(
+            prepared, tracer, facts.rates, total_steps, factor=level.factor, fill=facts.fill
+        )
     footprint = result.memory.at(result.taken.micro_batch)
     prepared = _with_reached_rate(prepared, result.taken)
     plan = _plan(prepared, facts, result, footprint, total_steps, level)
@@ -228,7 +239,7 @@ def _times(
     least_s = flop / peak if peak else 0.0
     seconds = max(seconds, least_s)
     step = Prediction(seconds, max(low * seconds, least_s), high * seconds, basis)
-    tokens = recipe.effective_batch * recipe.sequence_length
+    tokens = facts.tokens_per_step or recipe.effective_batch * recipe.sequence_length
     predicted = {
         "step_time_s": step,
         "tokens_per_s": Prediction(

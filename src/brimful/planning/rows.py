@@ -39,3 +39,14 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
         "evaluation": evaluation,
     }
     return recipe.model_copy(update=changed)
+
+
+def fill_of_rows(recipe: Recipe, positions_per_example: float) -> float:
+    """Return the share of the positions of `as_rows`' rows that the examples of a step take.
+
+    Args:
+        recipe: As for `as_rows`: `batch.sequences` counts examples.
+        positions_per_example: Mean number of inputs of a training example.
+    """
+    rows = recipe.effective_batch * positions_per_example / recipe.sequence_length
+    return min(1.0, rows / max(1, math.ceil(rows)))

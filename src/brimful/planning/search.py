@@ -92,6 +92,7 @@ def search(
     total_steps: int | None,
     *,
     factor: float = 1.0,
+    fill: float = 1.0,
 ) -> SearchResult:
     """Return the fastest way that surely fits, or one sequence at a time where none does.
 
@@ -101,9 +102,10 @@ def search(
         rates: Of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
         factor: Of all times, as earlier runs on the device measured.
+        fill: Share of the rows' positions that is computed on average.
     """
     recipe, wanted = prepared.recipe, prepared.recipe.plan.recompute
-    plain = _Way(prepared, tracer, rates, factor, recompute=wanted is True)
+    plain = _Way(prepared, tracer, rates, factor, fill, recompute=wanted is True)
     if wanted != "auto":
         return _settle(prepared, plain, total_steps, Choice("recompute", wanted, FIXED))
     fixed = recipe.plan.micro_batch
@@ -114,7 +116,7 @@ def search(
     if not plain.largest and plain.memory.standing_bytes > prepared.target.usable_bytes:
         reason = "weights and optimizer states alone do not fit, whatever becomes of activations"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
-    again = _Way(prepared, tracer, rates, factor, recompute=True)
+    again = _Way(prepared, tracer, rates, factor, fill, recompute=True)
     if plain.largest < least:
         size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
         if plain.memory.verdict(least) == "uncertain" and again.largest < least:
@@ -143,11 +145,12 @@ class _Way:
         tracer: Tracer,
         rates: Rates | None,
         factor: float,
+        fill: float,
         *,
         recompute: bool,
     ) -> None:
         self.recompute, self._prepared = recompute, prepared
-        self._rates, self._factor = rates, factor
+        self._rates, self._factor, self._fill = rates, factor, fill
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
@@ -171,7 +174,12 @@ class _Way:
         try:
             time = _scaled(
                 step_time(
-                    self.memory.work_at, sizes, self._rates, precision=precision, compiled=compiled
+                    self.memory.work_at,
+                    sizes,
+                    self._rates,
+                    precision=precision,
+                    compiled=compiled,
+                    fill=self._fill,
                 ),
                 self._factor,
             )

@@ -102,6 +102,7 @@ def step_time(
     *,
     precision: str,
     compiled: bool = False,
+    fill: float = 1.0,
 ) -> StepTime:
     """Predict the time of an optimizer step over these micro-batches.
 
@@ -110,6 +111,9 @@ def step_time(
         micro_batches: Sequences of each forward and backward pass.
         precision: Of the matrix products; says which 16-bit type is meant.
         compiled: Chains of element-wise operators are one kernel.
+        fill: Share of the sequences' positions that is computed: what is packed into a row seldom
+            fills it. A pass takes as much less as it would take with fewer sequences, between one
+            more and this many on a straight line.
 
     Raises:
         UnknownRate: the device has no rate for something that the step does.
@@ -117,19 +121,26 @@ def step_time(
     first, *rest = micro_batches
     runs = [
         (first, "micro-batch", 1),
-        (first, "optimizer", 1),
         *((size, "further micro-batch", count) for size, count in Counter(rest).items()),
     ]
     terms: dict[str, float] = defaultdict(float)
     model_flop = hardware_flop = 0.0
-    for size, part, count in runs:
-        work = _part(work_at(size), part)
+
+    def add(work: Work, share: float) -> None:
+        nonlocal model_flop, hardware_flop
         for term, seconds in part_terms(
             work, rates, precision=precision, compiled=compiled
         ).items():
-            terms[term] += count * seconds
-        model_flop += count * _model_flop(work)
-        hardware_flop += count * work.flop()
+            terms[term] += share * seconds
+        model_flop += share * _model_flop(work)
+        hardware_flop += share * work.flop()
+
+    add(_part(work_at(first), "optimizer"), 1)
+    for size, part, count in runs:
+        empty = (1 - fill) * size
+        add(_part(work_at(size), part), count * (1 + empty))
+        if empty:
+            add(_part(work_at(size + 1), part), -count * empty)
     terms["once a step"] += rates.step_s
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
