@@ -96,7 +96,7 @@ def _kill_at(target: object, name: str, call: int) -> None:
 KILL_POINTS = {
     "before the optimizer update of step 5": (loop, "guarded_update", 5),
     "between writing and renaming the second checkpoint": (os, "rename", 2),
-    "in the evaluation of step 6": (loop, "_evaluate", 1),
+    "in the evaluation of step 6": (loop, "_evaluate_if_due", 7),
 }
 
 

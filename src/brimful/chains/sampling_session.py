@@ -11,6 +11,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import Lease
+from brimful.base.watchdog import Watchdog
 from brimful.chains.sampling_questions import SamplingQuestions
 from brimful.generation.author import Author
 from brimful.generation.backends.choice import backend_for
@@ -33,6 +34,8 @@ from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict
 
 _SHOWN_EVERY_S = 0.25
+_WORK, _EXPECTED_S = "a sample", 180.0
+"""Until the next sample is written; a back end may write many at once (assumption)."""
 _SETTINGS = (
     "temperature",
     "top_k",
@@ -155,7 +158,7 @@ class SamplingSession:
         if self._drawing.drawn.samples_left:
             backend, backend_reason = self._backend(recipe)
             say(backend_reason)
-            self._draw_missing(backend, lease, console)
+            self._draw_missing(recipe, backend, lease, console)
         self.journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
@@ -182,15 +185,25 @@ class SamplingSession:
             most_rows=None if rows == "auto" else rows,
         )
 
-    def _draw_missing(self, backend: Backend, lease: Lease, console: Console) -> None:
+    def _draw_missing(
+        self, recipe: Recipe, backend: Backend, lease: Lease, console: Console
+    ) -> None:
         rft, verifier = self._rft, self._questions.verifier
         settings = SamplingSettings(
             rft.temperature, rft.top_k, rft.top_p, rft.min_p, rft.repetition_penalty
         )
-        with sampling_progress(console) as show, Judging(verifier, self._sandbox) as judging:
+        with (
+            sampling_progress(console) as show,
+            Judging(verifier, self._sandbox) as judging,
+            Watchdog(
+                self._folder, {_WORK: _EXPECTED_S}, patience_s=recipe.run.patience_s
+            ) as watchdog,
+        ):
+            watchdog.begin(_WORK)
             requests = _CountedRequests(self._drawing.requests())
             shown_s = 0.0
             for request, generation in backend.stream(requests, settings, self._author.stop):
+                watchdog.begin(_WORK)
                 requests.finished += 1
                 self._verify(judging, request, generation)
                 self._take(judging.ready())

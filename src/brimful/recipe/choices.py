@@ -2,6 +2,7 @@
 the run.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -99,6 +100,14 @@ class RunChoices(Section):
         ),
     )
 
+    patience: str | None = Field(
+        "auto",
+        description=(
+            "Longest time without progress, such as 30m; then the process ends, to be started"
+            " again. auto: 20 times as long as planned, at least 10m; null: never."
+        ),
+    )
+
     @pydantic.field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, value: str | None) -> str | None:
@@ -106,10 +115,11 @@ class RunChoices(Section):
             return None
         return folder_name(value)
 
-    @pydantic.field_validator("session", mode="before")
+    @pydantic.field_validator("session", "patience", mode="before")
     @classmethod
-    def _is_a_time(cls, value: object) -> object:
-        if value is not None:
+    def _is_a_time(cls, value: object, info: pydantic.ValidationInfo) -> object:
+        is_auto = value == "auto" and info.field_name == "patience"
+        if value is not None and not is_auto:
             parse_duration(str(value))
         return value
 
@@ -118,12 +128,19 @@ class RunChoices(Section):
         """Seconds from the start of the process to the end of the session; None: no end."""
         return None if self.session is None else parse_duration(self.session)
 
+    @property
+    def patience_s(self) -> float | None:
+        """Seconds without progress after which the process ends; None: by the plan."""
+        if self.patience is None:
+            return math.inf
+        return None if self.patience == "auto" else parse_duration(self.patience)
+
     def member(self, name: str, folder: Path) -> "RunChoices":
         """Return where a run that belongs to this one is kept: in its folder, mirrored into the
         same folder's mirror, with the same end of the session.
         """
         mirror = None if self.mirror is None else str(Path(self.mirror) / folder.name)
-        return RunChoices(name=name, folder=str(folder), mirror=mirror, session=self.session)
+        return self.model_copy(update={"name": name, "folder": str(folder), "mirror": mirror})
 
     def beside(self, name: str | None) -> "RunChoices":
         """Return where a run that is trained before this one is kept: beside it."""

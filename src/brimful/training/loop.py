@@ -24,6 +24,7 @@ from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memor
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
 from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
+from brimful.training.pace import BATCH, STEP
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
 from brimful.training.state import Progress
@@ -51,6 +52,7 @@ class Parts:
         should_stop: True once a signal asked to stop or the session ends; called at step
             boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
+        doing: Called with what begins now: the last piece of work has ended.
         remember: Called with the `out_of_memory` record whenever the micro-batches get smaller.
         before_step: Called with the number of each update before it is computed, perhaps more than
             once; a pure function of that number.
@@ -74,6 +76,7 @@ class Parts:
     checkpoint_due: Callable[[Progress], bool]
     should_stop: Callable[[Progress], bool]
     loader_workers: int = 1
+    doing: Callable[[str], None] = lambda work: None
     remember: Callable[[dict[str, Any]], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
@@ -106,8 +109,10 @@ def train(parts: Parts, progress: Progress) -> Progress:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
+            parts.doing(BATCH)
             with parts.meter.waiting():
                 batch = next(batches)
+            parts.doing(STEP)
             micro_batches = _step(parts, progress, batch, micro_batches)
             parts.meter.flush_if_due()
             if problem := problem_of_steps(progress, parts.total_steps):

@@ -22,10 +22,10 @@ from brimful.base.errors import (
     SessionOver,
 )
 from brimful.base.rundir import Journal, Lease, read_journal
+from brimful.base.watchdog import Watchdog
 from brimful.data.batches import MicroBatch
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.registered import step_hooks_of
-from brimful.planning.cost import Conditions, checkpoint_seconds
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
@@ -40,6 +40,16 @@ from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhaus
 from brimful.training.meter import Listener, Meter
 from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer
+from brimful.training.pace import (
+    BASE,
+    BATCH,
+    CHECKPOINT,
+    EVALUATION,
+    EXPORT,
+    STEP,
+    expected_seconds,
+    with_start,
+)
 from brimful.training.precision import Precision
 from brimful.training.recovery import RememberedSizes
 from brimful.training.signals import StopRequest
@@ -116,8 +126,18 @@ def run_session(setup: Setup) -> SessionResult:
     keep_bytes = 0
     if loaded is not None:
         keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
-    with StopRequest() as stop, Journal(path, keep_bytes=keep_bytes) as journal:
-        session = TrainingSession(setup, store, loaded, stop, journal)
+    expected = expected_seconds(setup.recipe, setup.plan, setup.total_steps)
+    with (
+        StopRequest() as stop,
+        Journal(path, keep_bytes=keep_bytes) as journal,
+        Watchdog(
+            setup.run_folder,
+            with_start(expected, setup.plan),
+            patience_s=setup.recipe.run.patience_s,
+            asked_to_stop=stop.has_arrived,
+        ) as watchdog,
+    ):
+        session = TrainingSession(setup, store, loaded, stop, journal, watchdog.begin, expected)
         session.announce(loaded, max(recorded, default=0))
         session.score_base(before)
         progress = session.run()
@@ -162,8 +182,11 @@ class TrainingSession:
         loaded: Loaded | None,
         stop: StopRequest,
         journal: Journal,
+        doing: Callable[[str], None],
+        expected: Mapping[str, float],
     ) -> None:
         self.setup, self.store, self.stop = setup, store, stop
+        self._doing, self._expected_s = doing, expected
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
         method = find_method(recipe.method).with_options(recipe)
@@ -187,7 +210,6 @@ class TrainingSession:
         )
         self.saved_mark = _mark(self.progress)
         self.saved_s, self.save_took_s = time.perf_counter(), 0.0
-        self._expected_save_s = checkpoint_seconds(recipe, plan, Conditions()).high
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
         self._body = self._hidden_states()
         hooks = step_hooks_of(setup.model, recipe, setup.total_steps)
@@ -209,6 +231,7 @@ class TrainingSession:
             checkpoint_due=self._checkpoint_due,
             should_stop=self._should_stop,
             loader_workers=plan.loader_workers,
+            doing=doing,
             remember=self._remember,
             before_step=partial(self._before_step, hooks.before_step),
             penalty=hooks.penalty,
@@ -246,6 +269,7 @@ class TrainingSession:
             self._compare(base, TUNED_MODEL, progress)
 
     def _compare(self, base: BaseComparison, which: str, progress: Progress) -> None:
+        self._doing(BASE)
         self.setup.model.eval()
         try:
             values = self._without_compiling(base.score)
@@ -275,6 +299,7 @@ class TrainingSession:
         """Commit a checkpoint of `progress`; the journal is durable first."""
         if _mark(progress) == self.saved_mark and self.store.steps():
             return
+        self._doing(CHECKPOINT)
         started_s = time.perf_counter()
         self.setup.lease.renew()
         self.journal.sync()
@@ -292,6 +317,7 @@ class TrainingSession:
 
     def export(self, progress: Progress) -> int:
         """Write `model/` from the best checkpoint; return its step."""
+        self._doing(EXPORT)
         best_step = (
             progress.best_step if progress.best_step in self.store.steps() else progress.step
         )
@@ -317,6 +343,7 @@ class TrainingSession:
 
     def note_loader(self, progress: Progress) -> None:
         """If steps waited for batches, measure how fast other numbers of threads make them."""
+        self._doing(BATCH)
         records = list(read_journal(self.journal.path))
         start = max(index for index, record in enumerate(records) if record["kind"] == "start")
         record = measure_loader(
@@ -374,6 +401,7 @@ class TrainingSession:
         """Return the validation score. Evaluation runs without compiling: its batches have other
         shapes, for which compiling would not pay off.
         """
+        self._doing(EVALUATION)
         return self._without_compiling(self.setup.evaluate)
 
     def _without_compiling(
@@ -408,20 +436,15 @@ class TrainingSession:
             return False
         return not deadline.leaves_room(
             work_s=self._seconds_of_next(progress),
-            save_s=self.save_took_s or self._expected_save_s,
+            save_s=self.save_took_s or self._expected_s[CHECKPOINT],
             copy_s=self.setup.copy_s(),
         )
 
     def _seconds_of_next(self, progress: Progress) -> float:
-        predicted, total = self.setup.plan.predicted, self.setup.total_steps
-        every = self.parts.evaluate_every
-        if evaluation_is_due(every, total, progress):
-            if self.meter.evaluation_s is None and "evaluation_time_s" in predicted:
-                return predicted["evaluation_time_s"].value * every / total
-            return self.meter.evaluation_s or 0.0
-        if self.meter.step_time_s is None and "step_time_s" in predicted:
-            return predicted["step_time_s"].value
-        return self.meter.step_time_s or 0.0
+        work, measured_s = STEP, self.meter.step_time_s
+        if evaluation_is_due(self.parts.evaluate_every, self.setup.total_steps, progress):
+            work, measured_s = EVALUATION, self.meter.evaluation_s
+        return self._expected_s.get(work, 0.0) if measured_s is None else measured_s
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():
