@@ -398,7 +398,7 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
     ) == (2, 3, 0.8, True)
     for wrong, said in (
         (("code-syntax",), "set a temperature above 0"),
-        (("lm-eval:gsm8k",), "lm-eval draws answers as its own tasks say"),
+        (("lm-eval:gsm8k",), "tasks of lm-eval set their own sampling"),
     ):
         with pytest.raises(RequestError, match=said):
             scoring.evaluate(

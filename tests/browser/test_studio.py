@@ -384,7 +384,7 @@ def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(
     page = open_page(studio).page
     page.get_by_role("tab", name="Try it").click()
     pick(page, "Run to try", "tuned")
-    expect(page.get_by_label("Beside the model before tuning")).to_be_checked()
+    expect(page.get_by_label("Compare with the model before tuning")).to_be_checked()
     page.get_by_label("New tokens").fill("12")
     page.get_by_label("Prompt").fill("Say <b>red</b> once.")
     page.get_by_role("button", name="Write").click()

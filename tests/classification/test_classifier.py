@@ -67,13 +67,13 @@ def test_texts_are_prepared_as_in_training_and_then_judged(make_run) -> None:
 def test_a_text_of_white_space_alone_is_not_judged(make_run) -> None:
     classified = load_classifier(make_run(), CPU).classify(["", "call me", " \t\n"])
 
-    assert classified.is_asked_E.tolist() == [False, True, False]
+    assert classified.has_text_E.tolist() == [False, True, False]
     assert classified.logits_EC[[0, 2]].tolist() == [[0, 0], [0, 0]]
     assert classified.logits_EC[1].any()
 
 
 def test_only_white_space_asks_the_model_nothing(make_run) -> None:
-    assert load_classifier(make_run(), CPU).classify(["", " "]).is_asked_E.tolist() == [
+    assert load_classifier(make_run(), CPU).classify(["", " "]).has_text_E.tolist() == [
         False,
         False,
     ]
@@ -180,7 +180,7 @@ def test_weights_of_another_number_of_labels_are_refused(
     for name in ("classifier.json", "classifier.safetensors"):
         (run / name).write_bytes((other / name).read_bytes())
 
-    with refuses(RunFolderError, names=["3 labels", "classifier.json"]):
+    with refuses(RunFolderError, names=["3 labels", "classifier.json names 2"]):
         load_classifier(run, CPU)
 
 

@@ -1,7 +1,6 @@
 """Devices are plain values whose abilities follow from their generation."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -102,28 +101,6 @@ def test_a_device_keeps_its_rates_when_the_mapping_it_was_made_from_changes() ->
     device = make_device(dense_flop_per_s=rates)
     rates["fp32"] = 1.0
     assert device.flop_per_s("fp32") == 1e13
-
-
-def test_a_device_survives_json() -> None:
-    device = make_device(
-        index=1, free_memory_bytes=7 * 2**30, uncertain=("fp32",), multiprocessors=40
-    )
-    assert Device.from_json(json.loads(json.dumps(device.to_json()))) == device
-    cpu = make_device(
-        kind="cpu",
-        compute_capability=None,
-        threads=2,
-        bandwidth_bytes_per_s=None,
-        dense_flop_per_s={},
-    )
-    assert Device.from_json(json.loads(json.dumps(cpu.to_json()))) == cpu
-
-
-def test_json_of_another_version_is_refused(refuses: Callable[..., Any]) -> None:
-    with refuses(DeviceError):
-        Device.from_json({"name": "x"})
-    with refuses(DeviceError):
-        Device.from_json({**make_device().to_json(), "colour": "green"})
 
 
 def test_measured_rates_replace_the_known_ones_and_say_so() -> None:

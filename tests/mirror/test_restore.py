@@ -101,7 +101,7 @@ def test_a_point_whose_best_checkpoint_is_damaged_is_not_used(run: Run) -> None:
     with pytest.raises(
         RunFolderError,
         match=(
-            r"(?s)no recovery point.*step 4: it needs the best checkpoint, of step 2.*step 2:"
+            r"(?s)no recovery point.*step 4: the best checkpoint \(step 2\), which this recovery point needs, is unusable.*step 2:"
             r" .*--fresh"
         ),
     ):

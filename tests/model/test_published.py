@@ -29,9 +29,9 @@ from brimful.model.catalog import config_of_model
 from brimful.model.published import (
     Loading,
     attach_adapters,
+    copy_mapped_weights,
     fingerprint_of,
     has_adapters,
-    hold_weights,
     inference_attention,
     is_adapter_folder,
     load_adapters,
@@ -424,7 +424,7 @@ def test_weights_mapped_from_a_file_are_copied_and_tied_ones_stay_tied(tmp_path:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     mapped = [each for each in model.parameters() if not each.untyped_storage().resizable()]
 
-    hold_weights(model)
+    copy_mapped_weights(model)
 
     assert mapped
     assert all(each.untyped_storage().resizable() for each in model.parameters())

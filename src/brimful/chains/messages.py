@@ -48,18 +48,22 @@ def plan_lines(plan: Plan, device: Device) -> list[str]:
     predicted = plan.predicted
     used = predicted.get("device_memory_bytes", predicted["peak_memory_bytes"])
     usable_bytes = target_of(device, process_bytes(device)).usable_bytes
-    told = f"plan: {memory_of(used.value, usable_bytes)}"
+    summary = f"plan: {memory_of(used.value, usable_bytes)}"
     step = [f"{plan.passes()} x {plan.sequence_length:,} tokens", plan.precision]
-    step += ["compiled"] * plan.compile + ["recomputed"] * plan.recompute
+    if plan.compile:
+        step.append("compiled")
+    if plan.recompute:
+        step.append("recomputed")
     if "step_time_s" in predicted:
-        told += time_and_cost(predicted, intervals=True)
+        summary += time_and_cost(predicted, intervals=True)
         entry = predicted["step_time_s"]
         between = format_between(format_duration, entry.low, entry.high)
-        step.insert(0, format_duration(entry.value) + f" ({between})" * bool(between))
+        step_time = format_duration(entry.value)
+        step.insert(0, f"{step_time} ({between})" if between else step_time)
     return [
-        told,
+        summary,
         f"  a step: {', '.join(step)}",
-        "  why: --explain says it, and so will the report",
+        "  why: run with --explain, or see the report",
     ]
 
 

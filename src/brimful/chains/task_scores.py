@@ -59,7 +59,7 @@ class EvaluationRequest:
         own, foreign = checked_tasks(tasks, self.sampling)
         if foreign and self.sampling:
             raise RequestError(
-                f"{', '.join(foreign)}: lm-eval draws answers as its own tasks say. Leave out"
+                f"{', '.join(foreign)}: tasks of lm-eval set their own sampling. Leave out"
                 " --samples and --temperature."
             )
         checked_tasks(tuple(self.paths))

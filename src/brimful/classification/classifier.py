@@ -46,13 +46,13 @@ class Classified:
 
     Attributes:
         logits_EC: float32, as the model gives them; 0 where it was not asked.
-        is_asked_E: False for texts that hold nothing but white space once prepared: there is
+        has_text_E: False for texts that hold nothing but white space once prepared: there is
             nothing to judge.
         num_cut: Texts that lost their end.
     """
 
     logits_EC: NDArray[np.float32]
-    is_asked_E: NDArray[np.bool_]
+    has_text_E: NDArray[np.bool_]
     num_cut: int
 
 
@@ -87,17 +87,17 @@ class Classifier:
             RequestError: memory does not hold one text.
         """
         prepared = list(map(self._prepare, texts))
-        is_asked_E = np.array([bool(text) and not text.isspace() for text in prepared], dtype=bool)
+        has_text_E = np.array([bool(text) and not text.isspace() for text in prepared], dtype=bool)
         logits_EC = np.zeros((len(texts), len(self.record.labels.names)), dtype=np.float32)
-        asked = [prepared[number] for number in np.flatnonzero(is_asked_E)]
+        asked = [prepared[number] for number in np.flatnonzero(has_text_E)]
         if not asked:
-            return Classified(logits_EC, is_asked_E, 0)
+            return Classified(logits_EC, has_text_E, 0)
         most = self.record.max_tokens
         whole = self._encode(asked)
-        logits_EC[is_asked_E] = self.forward.logits(
+        logits_EC[has_text_E] = self.forward.logits(
             [np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole]
         )
-        return Classified(logits_EC, is_asked_E, sum(len(ids) > most for ids in whole))
+        return Classified(logits_EC, has_text_E, sum(len(ids) > most for ids in whole))
 
     def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Logits (E, C) of texts, in their order; see `Classified`."""
@@ -166,8 +166,9 @@ def load_forward(
     )
     if (heads := int(model.config.num_labels)) != len(labels.names):
         raise RunFolderError(
-            f"{folder}: the model has {heads} labels, classifier.json {len(labels.names)}. They"
-            " come from different runs."
+            f"{folder}: the model has outputs for {heads} labels, but classifier.json names"
+            f" {len(labels.names)}: they come from different runs. Put back the files of one run,"
+            " or train again under another run.name."
         )
     return (
         forward_of(model.to(device).eval(), tokenizer, max_tokens, tokens_per_pass=tokens_per_pass),

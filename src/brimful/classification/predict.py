@@ -226,10 +226,10 @@ class _Prediction:
         classified = classifier.classify([row.text for row in window])
         probabilities_EC = classifier.probabilities(classified.logits_EC)
         decided = classifier.record.calibration.decide(probabilities_EC, labels).tolist()
-        asked, rows = classified.is_asked_E.tolist(), probabilities_EC.tolist()
+        have_text, rows = classified.has_text_E.tolist(), probabilities_EC.tolist()
         answers = []
-        for decision, row, is_asked in zip(decided, rows, asked, strict=True):
-            if not is_asked:
+        for decision, row, has_text in zip(decided, rows, have_text, strict=True):
+            if not has_text:  # only white space: it gets no labels
                 answers.append(PredictedLabels(None, None, None))
             elif labels.multiple:
                 names = tuple(compress(labels.names, decision))

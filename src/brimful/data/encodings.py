@@ -181,8 +181,9 @@ def _whole_lines(file: BinaryIO, what: str) -> Iterator[bytes]:
         number += 1
         if len(line) > MOST_LINE_BYTES:
             raise DataError(
-                f"{what}:{number}: the line is longer than {format_bytes(MOST_LINE_BYTES)}. Is this"
-                " text? Break long lines, for example: fold -s FILE > FILE.lines"
+                f"{what}:{number}: the line is longer than {format_bytes(MOST_LINE_BYTES)}, which"
+                " no text or row is. Write one row a line; plain text can be broken into lines, for"
+                " example: fold -s FILE > FILE.lines"
             )
         yield line
 

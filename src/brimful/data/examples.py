@@ -287,8 +287,9 @@ class _Fitting:
             kept = [pair for pair in pairs if len(pair[1].ids) <= most + 1]
             if not kept:
                 raise DataError(
-                    f"all {len(pairs)} {name} examples are longer than sequence_length {most} and"
-                    " dropped. Raise it."
+                    f"all {len(pairs)} {name} examples are longer than sequence_length {most}, so"
+                    " all were dropped. Raise sequence_length, or choose"
+                    " data.long_documents=truncate."
                 )
             return cls(kept, len(pairs), 0, len(long))
         kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]

@@ -135,12 +135,15 @@ class MaskedSequences:
         long_documents: Literal["error", "truncate", "split", "drop"],
         rules: MaskingRules,
     ) -> None:
-        self._plain = TokenSequences(split, sequence_length - 1, layout, long_documents, rules.seed)
+        # [CLS] takes one position of every sequence.
+        self._unmasked = TokenSequences(
+            split, sequence_length - 1, layout, long_documents, rules.seed
+        )
         self._sequence_length, self._rules = sequence_length, rules
 
     def __len__(self) -> int:
         """Sequences of one epoch; the same for every epoch."""
-        return len(self._plain)
+        return len(self._unmasked)
 
     def batch(self, first_sample: int, count: int) -> MaskedBatch:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
@@ -148,7 +151,7 @@ class MaskedSequences:
         """
         numbers_B = np.arange(first_sample, first_sample + count)
         batch = masked(
-            self._plain.batch(first_sample, count), self._sequence_length, self._rules, numbers_B
+            self._unmasked.batch(first_sample, count), self._sequence_length, self._rules, numbers_B
         )
         if not batch.num_target_tokens:
             raise DataError(

@@ -165,7 +165,7 @@ RowSource = AnySource[Rows]
 
 
 @dataclass(frozen=True)
-class _Access(Generic[Items]):
+class _SourceReaders(Generic[Items]):
     """How documents, or rows, are got out of each kind of place.
 
     Attributes:
@@ -195,13 +195,15 @@ class _Access(Generic[Items]):
 def open_source(data: DataRecipe) -> Source:
     """Find what `data.path` names; texts are read later, on iteration.
 
-    Kinds: `builtin:NAME`; an existing file or folder; else a data set of the Hugging Face hub.
+    That is one of: `builtin:NAME`; an existing file or folder; else a data set of the Hugging Face
+    hub.
 
     Raises:
-        DataError: no such file, corpus or data set, with what is there and the nearest name.
+        DataError: no such file, corpus or data set. The message lists what exists and may suggest
+            a name.
     """
     reading = Reading.of(data)
-    access = _Access(
+    access = _SourceReaders(
         items=partial(Documents, max_documents=data.max_documents),
         builtin=builtin.CORPORA,
         builtin_fingerprint=builtin.fingerprint,
@@ -221,7 +223,7 @@ def open_rows(data: DataRecipe) -> RowSource:
         DataError: no such file, corpus or data set.
     """
     reading = Reading.of(data)
-    access = _Access(
+    access = _SourceReaders(
         items=partial(Rows, max_documents=data.max_documents),
         builtin=builtin.ROWS,
         builtin_fingerprint=builtin.rows_fingerprint,
@@ -239,7 +241,7 @@ def open_rows(data: DataRecipe) -> RowSource:
 
 
 def _open(
-    data: DataRecipe, access: _Access[Items], options: Mapping[str, object]
+    data: DataRecipe, access: _SourceReaders[Items], options: Mapping[str, object]
 ) -> AnySource[Items]:
     check_encoding(data.encoding)
     parts = tuple(_open_part(path, data, access) for path in data.paths)
@@ -258,7 +260,7 @@ def is_local(path: str) -> bool:
     )
 
 
-def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[Items]:
+def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> AnyPart[Items]:
     if path.startswith("builtin:"):
         return _open_builtin(path.removeprefix("builtin:"), access)
     local = Path(path).expanduser()
@@ -279,13 +281,13 @@ def _open_part(path: str, data: DataRecipe, access: _Access[Items]) -> AnyPart[I
     )
 
 
-def _open_saved(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
+def _open_saved(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     data_set, files = open_saved(folder, access.column)
     identify = partial(_checksum, folder, files)
     return AnyPart(data_set.description, _items_of(data_set, access), identify, data_set.notes)
 
 
-def _items_of(data_set: DataSetParts, access: _Access[Items]) -> dict[str, Items]:
+def _items_of(data_set: DataSetParts, access: _SourceReaders[Items]) -> dict[str, Items]:
     readers = {name: _then(read, access.hub) for name, read in data_set.splits.items()}
     return _items(readers, data_set.description, access)
 
@@ -296,7 +298,7 @@ def _then(
     return lambda: become(read())
 
 
-def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
+def _open_builtin(name: str, access: _SourceReaders[Items]) -> AnyPart[Items]:
     known = builtin.names()
     if name not in known:
         raise DataError(
@@ -312,7 +314,7 @@ def _open_builtin(name: str, access: _Access[Items]) -> AnyPart[Items]:
 
 
 def _items(
-    readers: Mapping[str, Callable[[], Iterator[Any]]], what: str, access: _Access[Items]
+    readers: Mapping[str, Callable[[], Iterator[Any]]], what: str, access: _SourceReaders[Items]
 ) -> dict[str, Items]:
     return {name: access.items(f"{what}, split {name}", read) for name, read in readers.items()}
 
@@ -337,7 +339,7 @@ def _no_such_file(path: Path) -> DataError:
     return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
 
 
-def _open_folder(folder: Path, access: _Access[Items]) -> AnyPart[Items]:
+def _open_folder(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are
     splits; else all files are one text. Which files are read: `files_of`.
     """
@@ -374,7 +376,7 @@ def _open_files(
     root: Path,
     by_split: Mapping[str, list[Path]],
     readings_of: Mapping[Path, Reading],
-    access: _Access[Items],
+    access: _SourceReaders[Items],
     notes: Sequence[str] = (),
 ) -> AnyPart[Items]:
     splits, encodings, all_notes, files = {}, set(), [*notes], 0
@@ -397,7 +399,7 @@ def _open_files(
     return AnyPart(description, splits, identify, tuple(all_notes), paths)
 
 
-def _open_file(path: Path, access: _Access[Items]) -> AnyPart[Items]:
+def _open_file(path: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     reading, notes = access.reading, []
     if reading.format_of(path) is None:
         reason = reason_against(path, reading.encoding)
@@ -446,7 +448,7 @@ def _named(what: str, paths: list[Path]) -> str:
 
 
 def _reader(
-    readings: Mapping[Path, Reading], access: _Access[Items]
+    readings: Mapping[Path, Reading], access: _SourceReaders[Items]
 ) -> Callable[[], Iterator[Any]]:
     return lambda: (
         item for path, reading in readings.items() for item in access.file(path, reading)

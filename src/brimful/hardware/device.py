@@ -193,7 +193,7 @@ class Device:
         return self.free_memory_bytes is not None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON; `from_json` gives an equal Device."""
+        """Return plain values for JSON."""
         return {
             **dataclasses.asdict(self),
             "compute_capability": (
@@ -201,31 +201,6 @@ class Device:
             ),
             "uncertain": list(self.uncertain),
         }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The Device that `to_json` described.
-
-        Raises:
-            DeviceError: a key is missing or unknown.
-        """
-        capability = value.get("compute_capability")
-        try:
-            return cls(
-                **{
-                    **value,
-                    "abilities": Abilities(**value["abilities"]),
-                    "compute_capability": (
-                        (int(capability[0]), int(capability[1])) if capability else None
-                    ),
-                    "uncertain": tuple(value.get("uncertain", ())),
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise DeviceError(
-                f"not the description of a device: {error}. It was probably written by another"
-                " version of brimful."
-            ) from error
 
 
 def _check_dtype(dtype: str) -> None:

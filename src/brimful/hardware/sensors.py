@@ -47,20 +47,20 @@ def sensors_of(device: Device, folder: Path) -> Sensors:
     """Return all sensors of the device that trains and of the machine around it.
 
     Args:
-        folder: Of the run, on the disk to monitor.
+        folder: The run folder; free space of its disk is monitored.
     """
     sensors = Sensors(device={"kind": device.kind, "name": device.name})
     if device.kind == "cuda":
-        with _named_where_absent(sensors, "device"):
+        with _noting_failure(sensors, "device"):
             _add_cuda(sensors, device.index or 0)
     elif device.kind == "mps":
         sensors.readers["torch memory"] = _mps_memory
         sensors.limits["device_memory_bytes"] = device.memory_bytes
     else:
         _add_cpu(sensors)
-    with _named_where_absent(sensors, "process"):
+    with _noting_failure(sensors, "process"):
         sensors.readers["process"] = Process()
-    with _named_where_absent(sensors, "machine"):
+    with _noting_failure(sensors, "machine"):
         limits = host.control_group_limits()
         sensors.limits |= {
             "cores": host.usable_cores(limits),
@@ -72,7 +72,7 @@ def sensors_of(device: Device, folder: Path) -> Sensors:
 
 
 @contextmanager
-def _named_where_absent(sensors: Sensors, name: str) -> Iterator[None]:
+def _noting_failure(sensors: Sensors, name: str) -> Iterator[None]:
     """Record any error of a driver or system while its sensors are set up, and go on without it."""
     try:
         yield
@@ -138,7 +138,7 @@ def _mps_memory(_: float) -> dict[str, Any]:
 
 
 def _add_cpu(sensors: Sensors) -> None:
-    with _named_where_absent(sensors, "energy_j"):
+    with _noting_failure(sensors, "energy_j"):
         packages = rapl_packages()
         if packages:
             sensors.readers["energy"] = PackageEnergy(packages)
@@ -146,7 +146,7 @@ def _add_cpu(sensors: Sensors) -> None:
             sensors.absent["energy_j"] = "no readable energy counter (RAPL) of a CPU package"
     optional: dict[str, Reader] = {"cpu_clock_mhz": _cpu_clock, "temperature_c": _cpu_temperature}
     for name, reader in optional.items():
-        with _named_where_absent(sensors, name):
+        with _noting_failure(sensors, name):
             if name in reader(0.0):
                 sensors.readers[name] = reader
             else:

@@ -43,8 +43,8 @@ from brimful.evaluation.label_scores import metric_name, objective, quick_metric
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
-from brimful.model.published import hold_weights, load_tokenizer
-from brimful.model.sequence_classifier import load_with_fresh_head, refuse_more_positions
+from brimful.model.published import copy_mapped_weights, load_tokenizer
+from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
@@ -201,8 +201,8 @@ class LabelledRunData(RunData[EncodedLabels]):
             device=device,
             seed=self.recipe.seed,
         )
-        refuse_more_positions(self.recipe.sequence_length, model, self.source)
-        hold_weights(model)
+        check_max_positions(self.recipe.sequence_length, model, self.source)
+        copy_mapped_weights(model)
         return model
 
     def _passes(self, plan: Plan) -> Passes:

@@ -37,8 +37,8 @@ from brimful.model.build import build
 from brimful.model.published import (
     Loading,
     attach_adapters,
+    copy_mapped_weights,
     fingerprint_of,
-    hold_weights,
     load_model,
 )
 from brimful.planning.plan import Plan, plan_from_json
@@ -264,7 +264,7 @@ class RunData(ABC, Generic[Split]):
         weights = "fp32" if recipe.adapter is None else plan.precision
         loading = Loading(weights, plan.attention, device, recipe.quantize)
         model = load_model(self.source, loading)
-        hold_weights(model)
+        copy_mapped_weights(model)
         if recipe.adapter is not None:
             attach_adapters(model, recipe.adapter, seed=recipe.seed)
         return model

@@ -330,7 +330,8 @@ class _Restorer:
             self._fetch_step(step, staging)
         except _UNSOUND as error:
             raise IntegrityError(
-                f"it needs the best checkpoint, of step {step}: {as_clause(error)}"
+                f"the best checkpoint (step {step}), which this recovery point needs, is unusable:"
+                f" {as_clause(error)}"
             ) from error
 
     def _fetch(self, source: Path, entries: dict[str, Entry], target: Path) -> None:

@@ -193,7 +193,7 @@ def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
-def hold_weights(model: nn.Module) -> None:
+def copy_mapped_weights(model: nn.Module) -> None:
     """Copy weights that are mapped from a file, in place, into memory of the process.
 
     Weights loaded in the type of their file stay a view of it: they lie unaligned, their memory is

@@ -83,7 +83,7 @@ def load_with_fresh_head(
     return loaded.eval()
 
 
-def refuse_more_positions(tokens: int, model: PreTrainedModel, source: str | Path) -> None:
+def check_max_positions(tokens: int, model: PreTrainedModel, source: str | Path) -> None:
     """Raise PlanError if texts of so many tokens are longer than the body can read."""
     most = text_positions(model)
     if most is not None and tokens > most:

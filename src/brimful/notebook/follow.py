@@ -241,16 +241,17 @@ class _TrainingView:
         """Show how the process ended, and return the run's folder.
 
         Raises:
-            TrainingEnded, CommandFailed: it did not end well, so that `run all` stops here.
+            TrainingEnded, CommandFailed: it did not end well, so that the notebook's Run All stops
+                here.
         """
-        log = (f"All it said: {self._job.log}",)
+        log = (f"Full log: {self._job.log}",)
         if result.exit_code == 0:
             note = f"In {self._place}: the model, its scores and report.html."
             self._show("finished", "done", (), (note,), now=True)
             return self._place
         if result.exit_code is None:
             self._show("killed", "failed", (), log, now=True)
-            what = "was killed. Where it was not you, memory of the machine ran out most likely"
+            what = "was killed. If you did not kill it, the machine most likely ran out of memory"
             raise TrainingEnded(f"{self._place.name} {what}. {GO_ON}")
         if result.exit_code in STOPPED_EXIT_CODES:
             self._show("stopped", "stopped", (), log, now=True)

@@ -301,7 +301,9 @@ class Recordings:
         """Return the coefficients with one block more."""
         if not self._stretches:
             if not np.array_equal(_values(few, self.sizes[-1]), longer):
-                raise Irregular("a further sum is not what the others say it is")
+                raise Irregular(
+                    "the sum measured at a further size differs from the one that the others give"
+                )
             return few
         each, rest = np.divmod(few[1], self.example)
         if rest.any():

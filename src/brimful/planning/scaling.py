@@ -52,7 +52,7 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
         ]
     if any(key.split(".")[0] in {"model", "adapter"} for key in changes):
         return []
-    rule = _settings(_adam(original.optimizer, ratio), changes)
+    rule = _settings(_square_root_rule(original.optimizer, ratio), changes)
     lines = [
         f"note: {_seen(original, changed)}, k = {ratio:.4g}; nothing else of the recipe was changed"
         " for it. Consider:"
@@ -67,11 +67,13 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
         ]
     if length:
         lines += [f"  {length}", "    as many tokens of warm-up and training as before"]
-    if ratio * (1 - original.optimizer.beta1) > 1:
-        lines.append(
-            f"  The rule has no beta1 here, because (1 - {original.optimizer.beta1:g}) x k is above"
-            " 1: this step is too far for it."
-        )
+    for name in ("beta1", "beta2"):
+        beta = getattr(original.optimizer, name)
+        if ratio * (1 - beta) > 1:
+            lines.append(
+                f"  The rule has no {name} here, because (1 - {beta:g}) x k is above 1: this"
+                " step is too far for it."
+            )
     return [
         *lines,
         (
@@ -110,7 +112,10 @@ def _settings(values: dict[str, str], changes: Container[str]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items() if key not in changes)
 
 
-def _adam(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
+def _square_root_rule(optimizer: OptimizerRecipe, ratio: float) -> dict[str, str]:
+    """Return the settings of Adam for a batch `ratio` times as large (Malladi et al. 2022). They
+    hold no betas, and then no eps, where one of the betas would be below 0.
+    """
     root = math.sqrt(ratio)
     values = {"learning_rate": optimizer.learning_rate * root}
     if optimizer.min_learning_rate is not None:

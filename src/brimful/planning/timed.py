@@ -72,12 +72,12 @@ class TimedPasses:
         return low / slowdown, high * slowdown
 
     def seconds(self, parts_at: Callable[[int], StepParts], micro_batches: Sequence[int]) -> float:
-        """Return the seconds of an optimizer step. Micro-batches of another size than the timed one
-        take as much more or less as `parts_at` predicts.
+        """Return the seconds of an optimizer step. For a micro-batch of another size than the timed
+        one, the measured time is scaled by the ratio that `parts_at` predicts between both sizes.
         """
         base = parts_at(self.micro_batch)
-        first, *rest = micro_batches
-        seconds = self.first_s * parts_at(first).first_s / base.first_s + self.update_s
+        first_size, *rest = micro_batches
+        seconds = self.first_s * parts_at(first_size).first_s / base.first_s + self.update_s
         for size in rest:
             seconds += self.further_s * parts_at(size).further_s / base.further_s
         return seconds

@@ -64,9 +64,10 @@ def parts(
 
     Args:
         terms: (what, size above zero).
-        unit: The ending of such a quantity's name, such as "bytes" or "step_time_s", by which sizes
-            print.
-        places: Places of their colours, for parts with the same colour in several bars.
+        unit: How sizes are formatted: the ending of such a quantity's name, as "bytes" or
+            "step_time_s".
+        places: Index of each part's colour in the palette, for parts that have the same colour in
+            several bars.
     """
     shown = list(terms)
     if len(shown) > MOST_PARTS:
@@ -74,12 +75,12 @@ def parts(
             *shown[: MOST_PARTS - 1],
             ("Everything else", sum(size for _, size in shown[MOST_PARTS - 1 :])),
         ]
-    total = sum(size for _, size in shown)
-    if not total:
+    whole = sum(size for _, size in shown)
+    if not whole:
         return []
     colours = range(len(shown)) if places is None else places
     return [
-        Part(name, size, size / total, format_quantity(unit, size), place)
+        Part(name, size, size / whole, format_quantity(unit, size), place)
         for place, (name, size) in zip(colours, shown, strict=False)
     ]
 

@@ -71,16 +71,17 @@ def comparisons(run: RunFolder) -> list[Comparison]:
         predicted = run.predicted(key)
         if predicted is None or (key == "parameters" and run.recipe.adapter):
             continue
+        # Parameters are counted, so they are no `Prediction` and have no basis.
         prediction = run.plan.predicted.get(key)
         found.append(
             Comparison(
                 key,
-                PREDICTED_NAMES.get(key, label(key)),
-                predicted,
-                run.predicted_interval(key),
-                values.get(key),
-                prediction.basis if prediction else "",
-                sources.get(key, "") if key in values else "",
+                name=PREDICTED_NAMES.get(key, label(key)),
+                predicted=predicted,
+                interval=run.predicted_interval(key),
+                measured=values.get(key),
+                basis=prediction.basis if prediction else "",
+                source=sources.get(key, "") if key in values else "",
             )
         )
     return found

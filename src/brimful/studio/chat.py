@@ -259,7 +259,7 @@ def build(page: gr.Blocks, library: Library) -> None:
                 elem_id="try-run",
             )
             beside = gr.Checkbox(
-                label="Beside the model before tuning", visible=False, elem_id="try-base"
+                label="Compare with the model before tuning", visible=False, elem_id="try-base"
             )
             temperature = gr.Slider(
                 0,
@@ -285,7 +285,7 @@ def build(page: gr.Blocks, library: Library) -> None:
         with gr.Column(scale=3, min_width=300):
             prompt = gr.Textbox(
                 label="Prompt",
-                placeholder="Shift+Enter writes, too.",
+                placeholder="Shift+Enter also sends.",
                 lines=3,
                 max_length=MOST_CHARACTERS,
                 elem_id="try-prompt",

@@ -61,10 +61,11 @@ def seconds_per_batch(
     sequences: Sequences, count: int, next_sample: int, within_s: float
 ) -> dict[int, tuple[float, int]]:
     """Return threads -> (seconds from one batch to the next, batches timed). Numbers of threads for
-    which no time is left are omitted.
+    which no time is left, or in whose time too few batches were made, are omitted.
 
     Args:
-        within_s: About how long it may take in all; batches that have begun then are waited for.
+        count: Sequences of a batch.
+        within_s: Time budget for all numbers of threads. A batch that was started is finished.
     """
     until_s = time.perf_counter() + within_s
     timings: dict[int, tuple[float, int]] = {}

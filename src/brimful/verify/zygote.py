@@ -184,13 +184,17 @@ class ProgramRun:
     def _watch(
         self, limits: ProgramLimits, deadline_s: float, verdict: int, output: int
     ) -> tuple[dict[str, str], str]:
-        """The verdict and the limit that was passed; one of them is empty, both if the judging
-        process ended without a word.
+        """Return the verdict and the limit that was exceeded; one of them is empty, both if the
+        judging process ended without a verdict that can be read.
+
+        Args:
+            deadline_s: On the monotonic clock.
+            verdict, output: File descriptors to read them from.
         """
         poll = select.poll()
         poll.register(verdict, select.POLLIN)
         poll.register(output, select.POLLIN)
-        look_s = time.monotonic() + _WATCH_S
+        next_look_s = time.monotonic() + _WATCH_S
         while (left_s := deadline_s - time.monotonic()) > 0:
             ready = {descriptor for descriptor, _ in poll.poll(min(left_s, _WATCH_S) * 1000)}
             if output in ready:
@@ -205,8 +209,8 @@ class ProgramRun:
                     return {}, ""
                 except TimeoutError:
                     break
-            if time.monotonic() > look_s:
-                look_s = time.monotonic() + _WATCH_S
+            if time.monotonic() > next_look_s:
+                next_look_s = time.monotonic() + _WATCH_S
                 if _is_overfull(self.folder, limits.folder_bytes):
                     return {}, "folder"
         return {}, "time"
