@@ -2,6 +2,7 @@
 and recipe.
 """
 
+import ctypes
 import functools
 import gc
 import itertools
@@ -188,6 +189,27 @@ def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.txt"
     path.write_text("".join(documents))
     return path
+
+
+_HAVE_AND_DROP = (0x20080522, {1, 2})
+"""Version of the call capset, and the numbers of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+
+
+@pytest.fixture
+def permissions_hold() -> Iterator[None]:
+    """Permissions of files hold also where the tests run as root: this thread gives up, until the
+    test ends, the right to pass over them.
+    """
+    version, dropped = _HAVE_AND_DROP
+    header = (ctypes.c_uint32 * 2)(version, 0)
+    have = (ctypes.c_uint32 * 6)()
+    library = ctypes.CDLL(None)
+    assert library.capget(header, have) == 0
+    fewer = (ctypes.c_uint32 * 6)(*have)
+    fewer[0] &= ~sum(1 << number for number in dropped)
+    assert library.capset(header, fewer) == 0
+    yield
+    assert library.capset(header, have) == 0
 
 
 @pytest.fixture

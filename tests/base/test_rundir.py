@@ -24,6 +24,7 @@ from brimful.base.rundir import (
     finite,
     read_journal,
     read_json,
+    require_writable,
     write_json_atomically,
     write_text_atomically,
     writer_of,
@@ -455,3 +456,13 @@ def test_a_journal_on_a_full_disk_says_so(tmp_path: Path, refuses: Callable[...,
 )
 def test_a_number_of_a_file_is_what_a_float_holds(value: object, number: float | None) -> None:
     assert finite(value) == number
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_work_is_wasted(
+    tmp_path: Path, permissions_hold: None, refuses: Callable[..., Any]
+) -> None:
+    require_writable(tmp_path)
+    tmp_path.chmod(0o500)
+    with refuses(RunFolderError, names=[str(tmp_path), "copy"]):
+        require_writable(tmp_path)
+    tmp_path.chmod(0o700)

@@ -4,6 +4,7 @@ from brimful.base.text import (
     aligned_and_wrapped,
     clause,
     listed,
+    printable,
     shortened,
     shortened_at_a_word,
     wrapped,
@@ -45,3 +46,12 @@ def test_the_last_cell_of_a_row_wraps_under_itself() -> None:
         "           six seven",
         "longer",
     ]
+
+
+def test_control_characters_are_written_out() -> None:
+    """A terminal would obey them; other letters, tabs and line breaks stay."""
+    assert printable("a\x1b[31mb\x07\rc\u202ed\x85") == "a\\x1b[31mb\\x07\\rc\\u202ed\\x85"
+    assert (
+        printable("a\tb\nçé 東京 \U0001f469\u200d\U0001f52c")
+        == "a\tb\nçé 東京 \U0001f469\u200d\U0001f52c"
+    )

@@ -255,6 +255,36 @@ def test_data_that_are_not_utf_8_are_told_with_the_line(
     _refused(brimful("train", recipe_file), f"{corpus}:2: byte 4", "0xe9", "not UTF-8", "iconv")
 
 
+def test_a_run_of_years_is_refused_until_it_is_meant(
+    brimful: Brimful, recipe_file: Path, tmp_path: Path
+) -> None:
+    long = "training.steps=1000000000000"
+    message = _refused(brimful("train", recipe_file, long), " years", "1,000,000,000,000 steps")
+    assert "--yes" in message
+    assert not (tmp_path / "runs" / "tiny" / "run.json").exists()
+    assert load(str(recipe_file), [long, "run.long=true"]).run.long
+
+
+def test_a_run_that_cannot_be_written_is_not_scored(
+    brimful: Brimful, rhyme: Path, permissions_hold: None
+) -> None:
+    rhyme.chmod(0o500)
+    try:
+        _refused(brimful("evaluate", "rhyme"), str(rhyme), "cannot be written", "copy")
+    finally:
+        rhyme.chmod(0o700)
+
+
+def test_a_file_that_the_system_refuses_is_no_traceback(
+    brimful: Brimful, rhyme: Path, permissions_hold: None
+) -> None:
+    (rhyme / "model").chmod(0)
+    try:
+        _refused(brimful("diagnose", "rhyme"), str(rhyme / "model"), "Permission denied")
+    finally:
+        (rhyme / "model").chmod(0o700)
+
+
 def test_a_document_longer_than_the_context_is_told_with_the_way_out(
     brimful: Brimful, recipe_file: Path
 ) -> None:

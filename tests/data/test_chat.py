@@ -351,3 +351,21 @@ def test_a_developer_is_the_system_where_the_template_does_not_know_one(
     chat_tokenizer.chat_template = f"{chat_tokenizer.chat_template}{{# developer #}}"
     (encoded,) = Template.of(chat_tokenizer).encode([example((developer, USER), "x")])
     assert "<|im_start|>developer" in chat_tokenizer.decode(encoded.ids)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for n in range(10**9) %}x{% endfor %}",
+        "{{ 1 // 0 }}",
+        "{{ messages[0].no.such }}",
+        "{{ undefined() }}",
+        "{% for message in messages %}{{ message.content + 1 }}{% endfor %}",
+    ],
+)
+def test_a_template_that_fails_is_refused(
+    chat_tokenizer: Fast, template: str, refuses: Callable[..., Any]
+) -> None:
+    chat_tokenizer.chat_template = template
+    with refuses(DataError, names=["chat template", "data.template=plain"]):
+        Template.of(chat_tokenizer)

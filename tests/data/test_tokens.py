@@ -21,6 +21,7 @@ from brimful.data.tokens import (
     token_dtype,
     write_tokens,
 )
+from brimful.model.published import load_tokenizer
 
 DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
 
@@ -217,3 +218,18 @@ def test_keys_differ_when_any_part_does() -> None:
     assert (
         len({cache_key(a=1, b=2), cache_key(a=1, b=3), cache_key(a=1), cache_key(a="1", b=2)}) == 4
     )
+
+
+def test_a_tokenizer_that_contradicts_itself_is_refused(
+    tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
+    """Two tokens with the number of a third one."""
+    train_tokenizer("bpe", 270, 2, ["the cat sees the dog " * 50]).save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    first, second, third, *_ = sorted(vocabulary, key=vocabulary.get, reverse=True)
+    vocabulary[first] = vocabulary[second] = vocabulary[third]
+    path.write_text(json.dumps(content))
+    with refuses(DataError, names=["tokenizer.json"]):
+        batch_encoder(load_tokenizer(str(tmp_path)))

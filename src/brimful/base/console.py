@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from brimful.base.text import wrapped
+from brimful.base.text import printable, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +23,7 @@ def console_printer(console: "Console") -> Say:
     """
 
     def say(text: str) -> None:
+        text = printable(text)
         if console.is_terminal and console.width >= WRAPPED_FROM:
             text = "\n".join(
                 part

@@ -71,6 +71,16 @@ def write_text_atomically(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def require_writable(folder: Path) -> None:
+    """Raise RunFolderError where no file can be written in a folder, before work is wasted."""
+    as_this_user = os.access in os.supports_effective_ids
+    if not os.access(folder, os.W_OK, effective_ids=as_this_user):
+        raise RunFolderError(
+            f"{folder} cannot be written, and what this makes is kept there. Fix its permissions,"
+            " or copy the folder to another place and name the copy."
+        )
+
+
 def _write_through(temporary: Path, path: Path, text: str) -> None:
     with open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)

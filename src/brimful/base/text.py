@@ -1,5 +1,6 @@
 """Texts made short enough for a message or a table."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -9,6 +10,17 @@ def shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[: limit - 3]}..."
+
+
+def printable(text: str) -> str:
+    """The text with control characters written out: `\\x1b` in the name of a folder must not reach
+    a terminal, which obeys it.
+    """
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All but tabs and line breaks, and those that turn the direction of text."""
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -15,7 +15,7 @@ from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, 
 from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
-from brimful.chains.run_plan import pinned_plan, session_notes, settle_plan
+from brimful.chains.run_plan import pinned_plan, refuse_years, session_notes, settle_plan
 from brimful.chains.score_files import discard_scores, is_scored
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
@@ -131,6 +131,7 @@ def _train(
             refuse_changed_data(folder, data)
         opening.say(data.lines(), "plan")
         plan, notes = settle_plan(data, device, admission, pinned)
+        refuse_years(recipe, plan)
         told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
         opening.say([*notes, *told, *session_notes(recipe, plan, device)], "steps")
         step = train_session(data, plan, device, admission, lease, console, mirror)

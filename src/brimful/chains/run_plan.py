@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.console import Say, silent
-from brimful.base.errors import RequestError
+from brimful.base.errors import PlanError, RequestError
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
@@ -33,6 +33,7 @@ may.
 
 _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "batch.")
 """Fields on which the interval between evaluations depends."""
+YEAR_S = 365 * 24 * 3600.0
 _BASE_KEY = "evaluation.base"
 
 
@@ -136,6 +137,20 @@ def _is_outdated(stored: Plan, derived: Plan, device: Device, admission: Admissi
 def _stored_plan(run_folder: Path) -> Plan | None:
     """Return the plan of a run's last session; None if that ended before it had one."""
     return plan_of(run_folder) if (run_folder / "plan.json").exists() else None
+
+
+def refuse_years(recipe: Recipe, plan: Plan) -> None:
+    """Raise PlanError if the run is predicted to take more than a year, unless the recipe says that
+    it may.
+    """
+    total = plan.predicted.get("total_time_s")
+    if total is None or total.value < YEAR_S or recipe.run.long:
+        return
+    raise PlanError(
+        f"this run would take about {total.value / YEAR_S:,.1f} years"
+        f" ({plan.total_steps or 0:,} steps of {plan.effective_batch:,} sequences). Did you mean"
+        " fewer steps or a smaller batch? If it is meant: --yes, or run.long=true."
+    )
 
 
 def _rounding_changes(before: Plan, now: Plan) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
+from brimful.base.rundir import require_writable
 from brimful.chains.finished import finished_run
 from brimful.chains.score_files import SCORES_FILE, add_scores, describe_untuned, missing_tasks
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest, score_tasks
@@ -66,6 +67,7 @@ def evaluate_into(
     request: EvaluationRequest = DEFAULT_REQUEST,
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
+    require_writable(run_folder)
     recipe, untuned = recipe_of(run_folder), folder != run_folder
     only_splits = stride is None and request == DEFAULT_REQUEST
     kind = run_data_class(recipe.kind)

@@ -7,6 +7,7 @@ import typer
 
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
+from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, runs, training
 from brimful.cli.recipes import recipes_app
 
@@ -65,16 +66,25 @@ for verb in VERBS:
 
 
 def main() -> None:
-    """Run the command line. An expected error is printed as one message and ends with its exit
-    code; any other error is a bug and shows its traceback.
+    """Run the command line. An expected error, or a file that the system refuses, is printed as one
+    message and ends with its exit code; any other error is a bug and shows its traceback.
     """
     wait_politely()
     keep_few_kernels()
     try:
         app()
     except BrimfulError as error:
-        print(f"brimful: {error}", file=sys.stderr)
+        print(f"brimful: {printable(str(error))}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        where = printable(str(error.filename))
+        print(
+            f"brimful: {where}: {error.strerror}. Check permissions, and that the disk is there.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("brimful: interrupted", file=sys.stderr)
         raise SystemExit(130) from None

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from brimful.recipe import Recipe
 
 
-def load_recipe(name: str, overrides: list[str] | None, *, session: str | None = None) -> "Recipe":
+def load_recipe(
+    name: str, overrides: list[str] | None, *, session: str | None = None, yes: bool = False
+) -> "Recipe":
     """Return the recipe with its changes. Print to standard error which other values would suit a
     changed effective batch; they are not changed.
 
@@ -18,6 +20,7 @@ def load_recipe(name: str, overrides: list[str] | None, *, session: str | None =
         name: A shipped recipe or a file.
         overrides: Changes, as dotted.key=value.
         session: Value of `--session`, a change of run.session.
+        yes: Whether `--yes` is given, a change of run.long.
 
     Raises:
         BrimfulError: there is no such recipe, or it is not valid with these changes.
@@ -29,6 +32,8 @@ def load_recipe(name: str, overrides: list[str] | None, *, session: str | None =
     changes = list(overrides or [])
     if session:
         changes.append(f"run.session={session}")
+    if yes:
+        changes.append("run.long=true")
     recipe = load(name, changes)
     try:
         original = load(name, choosing(changes))

@@ -55,6 +55,10 @@ Session = Annotated[
         help="This machine is taken away, say, 12h from now: save in time. As run.session=12h.",
     ),
 ]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", help="Begin although it is predicted to take more than a year."),
+]
 Explain = Annotated[
     bool,
     typer.Option("--explain", help="Print the whole plan, with reasons, and all about the data."),

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from brimful.base.console import console_printer, waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
-from brimful.cli.options import Accept, Explain, Fresh, Overrides, PlanFile, RecipeName, Session
+from brimful.cli.options import (
+    Accept,
+    Explain,
+    Fresh,
+    Overrides,
+    PlanFile,
+    RecipeName,
+    Session,
+    Yes,
+)
 from brimful.cli.output import open_console
 
 if TYPE_CHECKING:
@@ -21,13 +30,14 @@ def train(
     accept_change: Accept = None,
     plan_file: PlanFile = None,
     session: Session = None,
+    yes: Yes = False,
     explain: Explain = False,
 ) -> None:
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same
     command again continues what is unfinished.
     """
     with waiting(open_console(stderr=True)):
-        resolved = load_recipe(recipe, overrides, session=session)
+        resolved = load_recipe(recipe, overrides, session=session, yes=yes)
         look_at_data(resolved)
         from brimful.chains import pipeline
         from brimful.mirror.opening import catch_up
@@ -62,13 +72,14 @@ def run(
     accept_change: Accept = None,
     plan_file: PlanFile = None,
     session: Session = None,
+    yes: Yes = False,
     explain: Explain = False,
 ) -> None:
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
     """
     with waiting(open_console(stderr=True)):
-        resolved = load_recipe(recipe, overrides, session=session)
+        resolved = load_recipe(recipe, overrides, session=session, yes=yes)
         look_at_data(resolved)
         from brimful.chains import pipeline
     if resolved.makes_several_runs:

@@ -308,7 +308,13 @@ def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> En
     Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it
     is, or else as that token.
     """
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    try:
+        backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    except Exception as error:  # the library raises no class of its own
+        raise DataError(
+            f"the tokenizer {tokenizer.name_or_path} contradicts itself: {error}. Put a sound"
+            " tokenizer.json back."
+        ) from error
     backend.encode_special_tokens = special_tokens_are_text
     backend.no_truncation()
     backend.no_padding()

@@ -107,6 +107,9 @@ class RunChoices(Section):
             " again. auto: 20 times as long as planned, at least 10m; null: never."
         ),
     )
+    long: bool = Field(
+        False, description="Begin although the plan predicts more than a year (as --yes)."
+    )
 
     @pydantic.field_validator("name")
     @classmethod

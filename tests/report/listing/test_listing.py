@@ -278,3 +278,22 @@ def test_sizes_count_files_and_follow_no_links(tmp_path: Path) -> None:
     total, in_checkpoints, _ = sizes(tmp_path / "run")
     assert (in_checkpoints, total < 1000) == (100, True)
     assert sizes(tmp_path / "run", own=True)[0] < 100
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other(
+    new_run: MakeRun, runs: Path, permissions_hold: None
+) -> None:
+    for name in ("sound", "closed", "half"):
+        status(new_run(name), "finished")
+    (runs / "half" / "checkpoints").mkdir(exist_ok=True)
+    for closed in (runs / "closed", runs / "half" / "checkpoints"):
+        closed.chmod(0)
+    found = by_name(find_runs(runs, check=True))
+    for closed in (runs / "closed", runs / "half" / "checkpoints"):
+        closed.chmod(0o700)
+    assert found["sound"].state == "finished"
+    assert found["closed"].description == "damaged: it cannot be read: Permission denied"
+    for name in ("closed", "half"):
+        (checked,) = found[name].checked or ()
+        assert checked.is_sound is None
+        assert "Permission denied" in checked.description

@@ -131,3 +131,9 @@ def test_states_have_their_colour_and_names_are_no_markup() -> None:
     text = render([HALF], 120, now=NOW)
     assert any(str(span.style) == "bold red" for span in text.spans)
     assert "[bold]recipe" in text.plain
+
+
+def test_no_control_character_of_a_name_reaches_the_terminal() -> None:
+    odd = replace(HALF, name="a\x1b[2Jb", problems=("c\x1bd",), command="brimful watch \x1be")
+    assert "\x1b" not in render([odd], 200, now=NOW).plain
+    assert "\x1b" not in render([odd], 40, now=NOW).plain

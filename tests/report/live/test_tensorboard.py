@@ -1,5 +1,6 @@
 """TensorBoard files hold the run's scalars once each, and trouble with them never stops a run."""
 
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,20 @@ def test_a_folder_that_cannot_be_made_is_told_once_and_the_run_goes_on(tmp_path:
 def test_a_listener_that_hears_nothing_writes_nothing(tmp_path: Path) -> None:
     assert write(tmp_path, []) == []
     assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_full_disk_is_told_once_and_shows_no_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """TensorBoard's own thread meets it first."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    steps = [step(number) for number in range(500)]
+    flushed = {"kind": "checkpoint", "step": 500}
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        notes = write(tmp_path, [start(0, False), *steps, flushed, step(501), step(502)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(notes) == 1
+    assert "File too large" in notes[0]
+    assert capfd.readouterr().err == ""

@@ -41,6 +41,14 @@ def check_run(run_folder: Path) -> tuple[CheckResult, ...]:
 
     A checkpoint that a running run or its mirror removes meanwhile is left out.
     """
+    try:
+        return _checked(run_folder)
+    except OSError as error:
+        reason = f"{error.filename or run_folder} cannot be read: {error.strerror}"
+        return (CheckResult(run_folder.name, None, reason),)
+
+
+def _checked(run_folder: Path) -> tuple[CheckResult, ...]:
     looked_at = [(folder, _checkpoint(folder)) for folder in checkpoint_folders(run_folder)]
     checkpoints = run_folder / CHECKPOINTS_FOLDER
     entries = sorted(checkpoints.iterdir()) if checkpoints.is_dir() else []

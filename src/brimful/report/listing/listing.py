@@ -166,13 +166,36 @@ def _require_readable(folder: Path) -> None:
 def _groups(folder: Path, name: str, depth: int) -> Iterator[list[Listed]]:
     """Return every run as a list of its own, every study or chain with its members behind it."""
     own_name = name or folder.resolve().name
-    if is_several(folder):
-        yield _study_and_members(folder, own_name)
-    elif is_run(folder) and (depth or not _holds_runs(folder)):
-        yield [_run(folder, own_name)]
+    try:
+        found = _found(folder, own_name, depth)
+    except OSError as error:  # one folder that cannot be read must not hide the others
+        found = [_unreadable(folder, own_name, error)]
+    if found:
+        yield found
     elif depth < DEPTH:
         for entry in _folders(folder):
             yield from _groups(entry, f"{name}/{entry.name}" if name else entry.name, depth + 1)
+
+
+def _found(folder: Path, name: str, depth: int) -> list[Listed]:
+    """Return the run that a folder is, or the study or chain with its members; empty: neither."""
+    if is_several(folder):
+        return _study_and_members(folder, name)
+    if is_run(folder) and (depth or not _holds_runs(folder)):
+        return [_run(folder, name)]
+    return []
+
+
+def _unreadable(folder: Path, name: str, error: OSError) -> Listed:
+    return Listed(
+        name=name,
+        folder=folder,
+        kind="run",
+        state="damaged",
+        description=f"damaged: it cannot be read: {error.strerror}",
+        size_bytes=sizes(folder)[0],
+        last_active=changed_at(folder) or 0.0,
+    )
 
 
 def _folders(folder: Path) -> list[Path]:

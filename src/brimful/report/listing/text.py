@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from brimful.base.text import printable
 from brimful.base.units import format_bytes
 from brimful.report.listing.listing import Listed, freeable
 from brimful.report.live.run_state import age
@@ -50,10 +51,10 @@ def _cells(entry: Listed, now: float) -> tuple[str, str, str, str, str]:
     size = format_bytes(entry.size_bytes)
     if entry.checkpoint_bytes:
         size += f", checkpoints {format_bytes(entry.checkpoint_bytes)}"
-    name = entry.name.rpartition("/")[2] if _level(entry) else entry.name
+    name = printable(entry.name.rpartition("/")[2] if _level(entry) else entry.name)
     return (
         f"{indent}{name}",
-        entry.description,
+        printable(entry.description),
         entry.score,
         size,
         f"{age(now - entry.last_active)} ago",
@@ -113,7 +114,7 @@ def _below(entry: Listed) -> list[Text]:
         lines.append((f"{checked.what}: {mark}: {checked.description}", style))
     if entry.command and not (entry.is_member and entry.state == "finished"):
         lines.append((entry.command, "dim"))
-    return [Text(indent + text, style=style) for text, style in lines]
+    return [Text(indent + printable(text), style=style) for text, style in lines]
 
 
 def _foot(listed: Sequence[Listed]) -> list[Text]:

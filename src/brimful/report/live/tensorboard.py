@@ -2,6 +2,7 @@
 repeats do not appear twice.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,10 +45,19 @@ def tensorboard_listener(run_folder: Path, note: Callable[[str], None]) -> Itera
         note: Receives, at most once, the reason why nothing (more) is written.
     """
     writer = _ScalarWriter(run_folder / "tensorboard", note)
+    show_traceback = threading.excepthook
+
+    def of_other_threads(problem: threading.ExceptHookArgs) -> None:
+        # What ends TensorBoard's own thread is raised again at the next record, and told there.
+        if not type(problem.thread).__module__.startswith("tensorboard."):
+            show_traceback(problem)
+
+    threading.excepthook = of_other_threads
     try:
         yield writer
     finally:
         writer.close()
+        threading.excepthook = show_traceback
 
 
 class _ScalarWriter:
