@@ -92,6 +92,19 @@ def test_a_fresh_model(tiny: Callable[..., Recipe]) -> None:
     assert lines[0].endswith(" ...")
 
 
+def test_a_session_is_told_beside_a_plan_however_much_there_is_to_say(
+    tiny: Callable[..., Recipe],
+) -> None:
+    recipe = tiny("training.steps=2", "run.session=1h", "data.duplicates=drop")
+
+    lines = _before_the_first_step(recipe)
+
+    _check(lines, "tiny")
+    assert sum(line.startswith("this session of 1h ") for line in lines) == 1
+    assert sum(line.startswith("Sessions: 1 session of 1h") for line in lines) == 1
+    assert not any("checkpoint.every" in line for line in lines)
+
+
 def test_a_tuning(tuning: Callable[..., Recipe]) -> None:
     _check(_before_the_first_step(tuning("training.steps=2")), "tuned")
 

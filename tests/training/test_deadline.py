@@ -174,10 +174,7 @@ def test_the_start_says_when_the_session_ends_and_how_many_the_run_takes(
     pipeline.train(recipe, Console(file=said, width=200), explain=True)
 
     assert "this session of 12h 00m ends at " in said.getvalue()
-    assert (
-        "Sessions: 1 session of 12h 00m; the same command continues where the last one was killed."
-        in said.getvalue()
-    )
+    assert "Sessions: 1 session of 12h 00m; the same command goes on after each." in said.getvalue()
 
 
 def test_how_a_session_ended_stays_in_the_journal_where_nothing_was_trained_after_its_checkpoint(

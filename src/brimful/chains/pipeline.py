@@ -15,7 +15,13 @@ from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, 
 from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
-from brimful.chains.run_plan import pinned_plan, refuse_years, session_notes, settle_plan
+from brimful.chains.run_plan import (
+    SESSION_LINES,
+    pinned_plan,
+    refuse_years,
+    session_notes,
+    settle_plan,
+)
 from brimful.chains.score_files import discard_scores, is_scored
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
@@ -133,7 +139,9 @@ def _train(
         plan, notes = settle_plan(data, device, admission, pinned)
         refuse_years(recipe, plan)
         told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
-        opening.say([*notes, *told, *session_notes(recipe, plan, device)], "steps")
+        opening.say([*notes, *told], "steps")
+        session = session_notes(recipe, plan, device)
+        opening.say(session if explain else session[:SESSION_LINES], "steps")
         step = train_session(data, plan, device, admission, lease, console, mirror)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         discard_scores(folder)

@@ -35,6 +35,8 @@ _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "ba
 """Fields on which the interval between evaluations depends."""
 YEAR_S = 365 * 24 * 3600.0
 _BASE_KEY = "evaluation.base"
+SESSION_LINES = 2
+"""Of `session_notes`, those that are told unasked: when this session ends, and how many it takes."""
 
 
 def pinned_plan(
@@ -175,7 +177,7 @@ def session_notes(recipe: Recipe, plan: Plan, device: Device) -> list[str]:
     session_s = recipe.run.session_s
     if session_s is None:
         return []
-    lines = [f"{Deadline.of_process(session_s).describe()}; the last checkpoint comes before it"]
+    lines = [f"{Deadline.of_process(session_s).describe()}; a checkpoint comes before"]
     if "training_time_s" not in plan.predicted:
         return lines
     checkpoint_s = checkpoint_seconds(recipe, plan, conditions(device)).value

@@ -83,7 +83,7 @@ def session_lines(sessions: Sessions) -> list[str]:
     between = f" ({low} to {high})" if low != high else ""
     count = f"{plural(expected, 'session')} of {format_duration(sessions.session_s)}{between}"
     return [
-        f"Sessions: {count}; the same command continues where the last one was killed.",
+        f"Sessions: {count}; the same command goes on after each.",
         (
             f"  checkpoint.every={sessions.every} loses least: every"
             f" {format_duration(sessions.interval_s)}, as a checkpoint takes"
