@@ -215,3 +215,12 @@ def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(
     with refuses(DataError):
         _run(recipe)
     assert not pipeline.folder_of(recipe).exists()
+
+
+def test_data_of_a_variant_that_cannot_be_read_are_told_before_the_first_is_trained(
+    tuning: Tuning,
+) -> None:
+    recipe = tuning("study.variants={good: [], bad: [data.path=nowhere.jsonl]}")
+    with pytest.raises(DataError, match=r"no such file nowhere\.jsonl"):
+        _run(recipe)
+    assert not pipeline.folder_of(recipe).exists()

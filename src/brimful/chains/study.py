@@ -12,6 +12,7 @@ from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, publish
 from brimful.chains.study_members import Member, score_base, train_and_score
+from brimful.data.first_look import first_look
 from brimful.planning import scaling
 from brimful.recipe import Recipe, with_changes
 from brimful.report.comparison.compare import compare
@@ -46,7 +47,11 @@ def run_study(
         BrimfulError: as training and evaluation do.
     """
     # Every variant is made into a recipe first: a mistake in one shows before anything is trained.
-    if not all(is_scored(member.folder, member.recipe) for member in members(recipe)):
+    unfinished = [each for each in members(recipe) if not is_scored(each.folder, each.recipe)]
+    by_data = {(each.recipe.method, str(each.recipe.data)): each.recipe for each in unfinished}
+    for one in by_data.values():
+        first_look(one)
+    if unfinished:
         refuse_unreadable_tasks(recipe)
     folder = pipeline.folder_of(recipe)
     claim(folder, recipe)

@@ -105,11 +105,12 @@ def sample(
     """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on.
     The same command again goes on where it stopped.
     """
-    from brimful.chains import rounds
+    with waiting(open_console(stderr=True)):
+        resolved = load_recipe(recipe, overrides)
+        look_at_data(resolved)
+        from brimful.chains import rounds
 
-    folder = rounds.sample(
-        load_recipe(recipe, overrides), open_console(), fresh=fresh, accept=accept_change or []
-    )
+    folder = rounds.sample(resolved, open_console(), fresh=fresh, accept=accept_change or [])
     print(f"samples: {folder / 'samples.jsonl'}")
     print(f"training set: {folder / 'train.jsonl'}")
     print(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
