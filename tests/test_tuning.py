@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import weakref
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from brimful.kinds.run_data import gather
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
+from brimful.recipe import load as load_recipe
 from brimful.report.base_to_tuned import base_to_tuned
 from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
@@ -406,6 +408,21 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
                 Console(file=StringIO()),
                 request=EvaluationRequest(wrong, samples=3),
             )
+
+
+def test_the_recipe_for_own_examples_needs_their_file_alone(
+    base_model: Path, examples_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here with a tiny model and few steps. It shows what it answers to a held-out prompt."""
+    monkeypatch.chdir(examples_file.parent)
+    examples_file.rename("pairs.jsonl")
+    few = ["training.epochs=null", "training.steps=2", "sequence_length=64", "sample.tokens=4"]
+    told = StringIO()
+
+    pipeline.train(load_recipe("lora", [f"model={base_model}", *few]), Console(file=told, width=80))
+
+    assert re.search(r"sample after 'Say \w+ \d times, number \d+\.':", told.getvalue())
+    assert "before tuning (base) -> after" in told.getvalue()
 
 
 def _base_records(folder: Path) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
-from brimful.generation.side_by_side import shown_prompts, write_side_by_side
+from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_side_by_side
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
@@ -135,6 +135,15 @@ class ExampleRunData(RunData[ExampleSplit]):
             return subject
         return replace(subject, text_ending=text_ending_of(self.splits["train"].examples))
 
+    @property
+    def sample_prompt(self) -> ShownPrompt:
+        """The recipe's own prompt, else one that was held out."""
+        return self._shown_prompts[0] if self._shown_prompts else super().sample_prompt
+
+    @property
+    def _shown_prompts(self) -> list[ShownPrompt]:
+        return shown_prompts(self.recipe.sample.prompt, self.examples["validation"])
+
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
         """Write a sample, and the answers of both models to the same prompts if the plan says
         so.
@@ -142,9 +151,10 @@ class ExampleRunData(RunData[ExampleSplit]):
         super().finish(run_folder, plan, console)
         if plan.base is not None and plan.base.samples:
             device = torch.device(str(plan.device["kind"]))
-            prompts = shown_prompts(self.recipe.sample.prompt, self.examples["validation"])
             try:
-                write_side_by_side(run_folder, device, prompts, self.recipe.sample.tokens)
+                write_side_by_side(
+                    run_folder, device, self._shown_prompts, self.recipe.sample.tokens
+                )
             except BrimfulError as error:
                 # The run is trained and saved; its comparison must not take that away.
                 console_printer(console)(f"note: no samples beside the base's: {error}")

@@ -22,6 +22,7 @@ from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import PlanError
 from brimful.base.rundir import read_json
+from brimful.base.text import shortened_at_a_word
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
@@ -33,6 +34,7 @@ from brimful.generation.answers import write as write_text
 from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
+from brimful.generation.side_by_side import ShownPrompt
 from brimful.model.build import build
 from brimful.model.published import (
     Loading,
@@ -394,14 +396,21 @@ class RunData(ABC, Generic[Split]):
         notes = self.report.get("notes", ())
         return [*self.describe(), *(f"note: {note}" for note in notes)]
 
+    @property
+    def sample_prompt(self) -> ShownPrompt:
+        """What the finished model continues, to look at."""
+        return ShownPrompt(self.recipe.sample.prompt, self.recipe.sample.prompt)
+
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
         """Use the trained model for what it is for, once; by default it writes a sample."""
         recipe = self.recipe
         loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
-        console_printer(console)(f"sample after {recipe.sample.prompt!r}:")
+        shown = self.sample_prompt
+        told = f"sample after {shown.text!r}:"
+        console_printer(console)(shortened_at_a_word(told, console.width))
         settings = SamplingSettings.from_recipe(recipe.sample)
         writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
-        samples = write_text(loaded, recipe.sample.prompt, writing, console.file)
+        samples = write_text(loaded, shown.prompt, writing, console.file)
         write_samples(run_folder, samples)
 
 

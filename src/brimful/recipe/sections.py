@@ -311,7 +311,9 @@ class CheckpointRecipe(Section):
 class SampleRecipe(Section):
     """Text written at the end of training, to look at."""
 
-    prompt: str = Field("", description="Text to continue; empty starts a fresh document.")
+    prompt: str = Field(
+        "", description="Text to continue; empty: a fresh document; method sft: a held-out prompt."
+    )
     tokens: PositiveInt = Field(200, description="New tokens at most.")
     temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
     top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
