@@ -49,7 +49,7 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(tmp_p
     panel.look()
     assert panel.heading().startswith("step 10 of 40 (25 %)")
     assert panel.is_training
-    assert panel.lines == ["step 10/40  validation loss 2.5000  best so far"]
+    assert panel.lines == ["step 10/40  validation loss 2.5000  best"]
     assert ("validation", "2.500 (best at step 10)") in panel.fields()
 
     (folder / "metrics.jsonl").write_text("")

@@ -97,6 +97,14 @@ def test_a_base_is_named_by_its_hub_id_its_folder_or_the_run_that_made_it(
     assert tuned.short_name(source) == name
 
 
+def test_a_base_that_was_made_a_folder_is_named_as_the_recipe_names_it(tuned_run: MakeRun) -> None:
+    """Its folder in the cache is named by a hash."""
+    base = {"source": "/cache/models/SmolLM2-135M-Instruct.Q4_1-b179c952", "fingerprint": "x"}
+    run = tuned_run(recipe="model: smollm2-135m-instruct\n", data={"base": base})
+
+    assert tuned.base_name(read_run(run)) == "smollm2-135m-instruct"
+
+
 def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> None:
     table = split_table(read_run(tuned_run()))
     assert table is not None

@@ -80,10 +80,7 @@ def _left_out(run: RunFolder) -> str:
     missing = missing_parts(plan.base, has_tasks=bool(run.recipe.evaluation.tasks))
     if not missing:
         return ""
-    return (
-        f"left out of the comparison, to keep it below a tenth of the run: {', '.join(missing)};"
-        " with them: evaluation.base=always"
-    )
+    return f"left out to save time: {', '.join(missing)}; evaluation.base=always adds it"
 
 
 def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
@@ -173,9 +170,9 @@ def base_lines(run: RunFolder) -> list[str]:
     most = MOST_TASK_LINES + 1 if found.samples else MOST_LINES - 1
     lines += [_score_line(each, with_name=found.is_classifier) for each in found.scores[:most]]
     for pair in found.samples[: 1 if len(lines) + 3 <= MOST_LINES else 0]:
-        lines.append(_cut(f"  asked: {pair.prompt}"))
-        lines.append(_cut(f"    before: {pair.base}"))
-        lines.append(_cut(f"    after:  {pair.tuned}"))
+        lines.append(_cut(f"   asked: {pair.prompt}"))
+        lines.append(_cut(f"  before: {pair.base}"))
+        lines.append(_cut(f"   after: {pair.tuned}"))
     if found.left_out and len(lines) < MOST_LINES:
         lines.append(_cut(f"  {found.left_out}"))
     return lines

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.units import format_bytes, format_count
+from brimful.model.catalog import needs_folder
 from brimful.recipe import BASE, OF_RECIPE
 from brimful.report.scores import SplitScore, main_score, split_score
 from brimful.report.table import Table, table_of
@@ -26,7 +27,9 @@ UNTUNED_FOLDER = "untuned"
 
 def base_name(run: RunFolder) -> str:
     """Return the published model in a few words."""
-    return short_name(_source(run)) or "a published model"
+    named = run.recipe.published_model
+    # A folder that was made of a file is named by the file's hash.
+    return short_name(named if needs_folder(named) else _source(run)) or "a published model"
 
 
 def short_name(source: str) -> str:

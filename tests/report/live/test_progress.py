@@ -169,8 +169,7 @@ def test_running_out_of_memory_is_told_and_that_nothing_was_lost() -> None:
 def test_every_evaluation_event_and_checkpoint_gets_its_own_plain_line() -> None:
     lines = piped([START, EVALUATION, CHECKPOINT, EVENT], FakeClock(), 0.0)
     assert (
-        lines[1]
-        == "step 50/100  validation loss 3.2500  perplexity 25.79  1.5000 bits/byte  best so far"
+        lines[1] == "step 50/100  validation loss 3.2500  perplexity 25.79  1.5000 bits/byte  best"
     )
     assert lines[2] == "step 50/100  checkpoint 3.00 MiB in 200 ms"
     assert lines[3] == "step 50/100  resumed from step 50 (3 steps lost) [bold]é[/bold]"
@@ -221,8 +220,7 @@ def test_an_evaluation_of_a_classifier_tells_its_metrics() -> None:
         [{"kind": "evaluation", "step": 50, "split": "validation", **metrics}], FakeClock(), 1.0
     )
     assert (
-        line
-        == "step 50  validation loss 0.2500  F1 0.9000  PR-AUC 0.9700  accuracy 0.9800  best so far"
+        line == "step 50  validation loss 0.2500  F1 0.9000  PR-AUC 0.9700  accuracy 0.9800  best"
     )
 
 

@@ -258,7 +258,7 @@ def _evaluation_parts(record: EvaluationRecord) -> list[str]:
         parts.append(f"{record.bits_per_byte:.4f} bits/byte")
     parts += [f"{WATCHED[key]} {value:.4f}" for key, value in watched(record.values).items()]
     if record.best:
-        parts.append("best so far")
+        parts.append("best")
     return parts
 
 
