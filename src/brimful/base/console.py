@@ -18,8 +18,8 @@ WRAPPED_FROM = 40
 
 def console_printer(console: "Console") -> Say:
     """Return a function that prints a text as it is: brackets are no markup, `:name:` is no emoji,
-    and numbers are not highlighted. On a terminal long lines are broken between words, elsewhere
-    they are not broken.
+    and numbers are not highlighted. On a terminal long lines are broken between words and go on
+    indented, elsewhere they are not broken.
     """
 
     def say(text: str) -> None:
@@ -28,7 +28,9 @@ def console_printer(console: "Console") -> Say:
             text = "\n".join(
                 part
                 for line in text.split("\n")
-                for part in ([line] if len(line) <= console.width else wrapped(line, console.width))
+                for part in (
+                    [line] if len(line) <= console.width else wrapped(line, console.width, 2)
+                )
             )
         console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 

@@ -36,7 +36,7 @@ _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "ba
 YEAR_S = 365 * 24 * 3600.0
 _BASE_KEY = "evaluation.base"
 SESSION_LINES = 2
-"""Of `session_notes`, those that are told unasked: when this session ends, and how many it takes."""
+"""Of `session_notes`, those that are always told: when this session ends, how many it takes."""
 
 
 def pinned_plan(

@@ -1,10 +1,11 @@
 """Turn what several verbs are given into values: a recipe with its changes, the folder of a run."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brimful.base.console import console_printer
 from brimful.base.errors import BrimfulError
+from brimful.cli.output import open_console
 
 if TYPE_CHECKING:
     from brimful.recipe import Recipe
@@ -39,8 +40,8 @@ def load_recipe(
         original = load(name, choosing(changes))
     except BrimfulError:  # the recipe is valid only with the changes
         return recipe
-    for line in notes(original, recipe):
-        print(line, file=sys.stderr)
+    if lines := notes(original, recipe):
+        console_printer(open_console(stderr=True))("\n".join(lines))
     return recipe
 
 

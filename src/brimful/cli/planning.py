@@ -88,6 +88,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     0 fits, 1 does not or may not.
     """
+    resolved = load_recipe(recipe, overrides)
     with waiting(open_console(stderr=True)) as show:
         from brimful.chains.limits import answers, limits_of
         from brimful.chains.plan_options import refuse_options, save_surveyed, verified
@@ -95,7 +96,6 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         from brimful.report.plan.plans import exit_code, write_timeline
 
         limits = limits_of(budget, session, price or [])
-        resolved = load_recipe(recipe, overrides)
         refuse_options(resolved, on, saves=save is not None, verifies=verify)
         surveyed = survey(
             resolved,

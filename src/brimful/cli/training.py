@@ -36,8 +36,8 @@ def train(
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same
     command again continues what is unfinished.
     """
+    resolved = load_recipe(recipe, overrides, session=session, yes=yes)
     with waiting(open_console(stderr=True)):
-        resolved = load_recipe(recipe, overrides, session=session, yes=yes)
         look_at_data(resolved)
         from brimful.chains import pipeline
         from brimful.mirror.opening import catch_up
@@ -78,8 +78,8 @@ def run(
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
     """
+    resolved = load_recipe(recipe, overrides, session=session, yes=yes)
     with waiting(open_console(stderr=True)):
-        resolved = load_recipe(recipe, overrides, session=session, yes=yes)
         look_at_data(resolved)
         from brimful.chains import pipeline
     if resolved.makes_several_runs:
@@ -105,8 +105,8 @@ def sample(
     """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on.
     The same command again goes on where it stopped.
     """
+    resolved = load_recipe(recipe, overrides)
     with waiting(open_console(stderr=True)):
-        resolved = load_recipe(recipe, overrides)
         look_at_data(resolved)
         from brimful.chains import rounds
 
