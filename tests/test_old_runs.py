@@ -4,7 +4,10 @@
 """
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,3 +155,23 @@ def test_a_run_comes_back_from_an_old_mirror(brimful: Brimful, old_runs: Path) -
     assert "mirror" in printed
     assert read_json(folder / "run.json")["status"] == "finished"
     assert load_file(folder / "model" / "model.safetensors")
+
+
+def test_runs_read_alike_in_another_time_zone_and_locale(old_runs: Path) -> None:
+    def listed(zone: str, locale: str) -> list[dict[str, Any]]:
+        done = subprocess.run(
+            [sys.executable, "-m", "brimful", "runs", str(old_runs / "runs"), "--json"],
+            env={**os.environ, "TZ": zone, "LC_ALL": locale, "PYTHONUTF8": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        # How long ago a point was made changes from one command to the next.
+        return [{name: row[name] for name in row if name != "points"} for row in rows]
+
+    here = listed("UTC", "C.UTF-8")
+
+    assert len(here) == 2 * len(KINDS)
+    assert listed("Asia/Kathmandu", "C.UTF-8") == here
+    assert listed("Pacific/Kiritimati", "C") == here

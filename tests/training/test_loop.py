@@ -254,6 +254,26 @@ def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit
     assert torch.equal(_weights(one.model), _weights(other.model))
 
 
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_an_error_while_a_batch_is_made_ahead_ends_the_run(
+    workers: int, world: Callable[..., World]
+) -> None:
+    class Torn(RaggedSequences):
+        def batch(self, first_sample: int, count: int) -> Batch:
+            if first_sample >= 5 * count:
+                raise OSError("the tokens cannot be read")
+            return super().batch(first_sample, count)
+
+    made = world("training.steps=10", sequences=Torn())
+    made.parts = replace(made.parts, loader_workers=workers)
+
+    with pytest.raises(OSError, match="the tokens cannot be read"):
+        made.run()
+
+    made.parts.meter.flush()
+    assert [record["step"] for record in made.records("step")] == [1, 2, 3, 4, 5]
+
+
 def test_every_step_is_recorded_with_finite_numbers_and_the_loss_falls(
     world: Callable[..., World],
 ) -> None:

@@ -1,0 +1,77 @@
+"""The catalog of faults names tests that there are, and its page says what they gave."""
+
+import ast
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from faults import Case, Result, page, read_cases, results_of, row_of
+
+TESTS = Path(__file__).parents[1]
+NUM_CASES = 61
+
+REPORT = """
+<testsuites><testsuite>
+  <testcase classname="tests.base.test_a" name="test_one[x]" time="1.5"/>
+  <testcase classname="tests.base.test_a" name="test_one[y]" time="0.5"/>
+  <testcase classname="tests.test_b" name="test_two" time="1"><skipped message="why"/></testcase>
+  <testcase classname="tests.test_b" name="test_three" time="1"><failure/></testcase>
+</testsuite></testsuites>
+"""
+RESULTS = results_of(ET.fromstring(REPORT))  # noqa: S314  # the text above
+
+
+def test_every_case_has_tests_that_exist_or_a_reason() -> None:
+    cases = read_cases()
+
+    assert len(cases) == NUM_CASES
+    assert [case.fault for case in cases if bool(case.tests) == bool(case.not_here)] == []
+    named = {test for case in cases for test in case.tests}
+    assert sorted(test for test in named if not _exists(test)) == []
+
+
+def _exists(test: str) -> bool:
+    file, _, name = test.partition("::")
+    if not (TESTS / file).exists():
+        return False
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+
+
+def test_parameters_of_a_test_add_up_and_one_that_did_not_run_did_not_pass() -> None:
+    assert RESULTS["base/test_a.py::test_one"] == Result(2, 2, 2.0)
+    assert RESULTS["test_b.py::test_two"] == Result(1, 0, 1.0)
+    assert RESULTS["test_b.py::test_three"] == Result(1, 0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("tests", "held"),
+    [
+        (("base/test_a.py::test_one",), True),
+        (("base/test_a.py::test_one", "test_b.py::test_two"), False),
+        (("test_b.py::test_three",), False),
+        (("test_b.py::test_that_never_ran",), False),
+    ],
+)
+def test_a_case_holds_where_all_of_its_tests_pass(tests: tuple[str, ...], held: bool) -> None:
+    row = row_of(Case("a fault", "an outcome", tests), RESULTS)
+
+    assert row["held"] is held
+
+
+def test_the_page_says_what_held_what_failed_and_what_was_not_tried() -> None:
+    rows = [
+        row_of(
+            Case("a kill", "it goes on", ("a::b",), note="by hand"), {"a::b": Result(3, 3, 2.0)}
+        ),
+        row_of(Case("a flood", "it swims", ("a::c",)), {"a::c": Result(2, 1, 1.0)}),
+        row_of(Case("two GPUs", "it runs", not_here="there is one"), {}),
+    ]
+
+    text = page({"cases": rows, "date": "2026-11-23", "device": "a CPU"})
+
+    assert "1 of 2 held" in text
+    assert "| 1 | a kill | it goes on | held (3 tests, 2 s); by hand |" in text
+    assert "| 2 | a flood | it swims | **failed** (2 tests, 1 s) |" in text
+    assert "| 3 | two GPUs | it runs | not here: there is one |" in text
