@@ -75,7 +75,8 @@ def run(
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
     evaluate_base(trained.folder, console)
-    report = write_report(trained.folder)
+    with waiting(console, "writing the report"):
+        report = write_report(trained.folder)
     _say_what_tuning_changed(trained.folder, say)
     catch_up(recipe, trained.folder, say)
     return report
@@ -136,7 +137,8 @@ def _train(
         if admission.continues:
             refuse_changed_data(folder, data)
         opening.say(data.lines(), "plan")
-        plan, notes = settle_plan(data, device, admission, pinned)
+        with waiting(console, "planning with the data known"):
+            plan, notes = settle_plan(data, device, admission, pinned)
         refuse_years(recipe, plan)
         told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
         opening.say([*notes, *told], "steps")

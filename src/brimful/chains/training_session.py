@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel
 
-from brimful.base.console import Say, console_printer
+from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.hardware.device import Device
@@ -51,7 +51,8 @@ def train_session(
     """
     folder, say = admission.folder, console_printer(console)
     with _stop_recorded(folder, data.recipe):
-        setup = _setup(data, plan, device, folder, lease)
+        with waiting(console, "loading the model" if data.source else "making the model"):
+            setup = _setup(data, plan, device, folder, lease)
         describe(admission, data.recipe)
         _write_facts(folder, plan, device, data, setup.identity)
         with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):
@@ -140,8 +141,9 @@ def _write_facts(
 def _listeners(console: Console, say: Say, folder: Path, plan: Plan) -> Iterator[list[Any]]:
     """Show progress on the console and write it for TensorBoard."""
     planned = {name: prediction.value for name, prediction in plan.predicted.items()}
+    starting = "compiling" if plan.compile else ""
     with (
-        progress_listener(console, planned=planned) as shown,
+        progress_listener(console, planned=planned, starting=starting) as shown,
         tensorboard_listener(folder, say) as written,
     ):
         yield [shown, written]

@@ -47,6 +47,17 @@ def test_a_loss_that_is_not_finite_never_enters_the_running_mean(loss: float | N
     assert ("last loss", "not finite", "bold red") in state.fields()
 
 
+def test_what_is_done_before_the_first_step_is_told_with_its_time() -> None:
+    clock = FakeClock()
+    state = RunState(clock, {"start_time_s": 40.0}, "compiling")
+    state.update(START)
+    assert describe(START, state).endswith(" steps of 4.10k tokens, compiling first")
+    clock.now_s += 12
+    assert state.fields() == [("compiling", "12 s (planned 40 s)", "yellow")]
+    state.update(step(1))
+    assert not [field for field in state.fields() if field[0] == "compiling"]
+
+
 def test_time_left_follows_the_pace_since_the_first_step_pauses_included() -> None:
     clock = FakeClock()
     state = RunState(clock)

@@ -36,7 +36,11 @@ SHOWN_ABOVE = frozenset({"base", "evaluation", "event", "out_of_memory", "end"})
 
 @contextmanager
 def progress_listener(
-    console: Console, *, planned: Mapping[str, float] | None = None, clock: Clock = time.monotonic
+    console: Console,
+    *,
+    planned: Mapping[str, float] | None = None,
+    starting: str = "",
+    clock: Clock = time.monotonic,
 ) -> Iterator[Listener]:
     """Show a run's records while they come.
 
@@ -48,12 +52,13 @@ def progress_listener(
         console: Where to show; its width and encoding are respected.
         planned: What the plan predicts, by its names; step_time_s and peak_memory_bytes are shown
             beside what is measured.
+        starting: What is done before the first step.
         clock: Seconds, rising; replaced in tests.
     """
+    state = RunState(clock, planned or {}, starting)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield LineListener(console, RunState(clock, planned or {}))
+        yield LineListener(console, state)
         return
-    state = RunState(clock, planned or {})
     panel = Panel(state)
     with Live(panel, console=console, refresh_per_second=REFRESHES_PER_SECOND) as live:
 

@@ -36,10 +36,17 @@ LOADER_WAIT_SHOWN = 0.05
 
 @dataclass
 class RunState:
-    """The progress of a run, as far as its records say."""
+    """The progress of a run, as far as its records say.
+
+    Attributes:
+        planned: What the plan predicts, by its names.
+        starting: What is done before the first step, such as `compiling`; "": nothing that takes
+            long.
+    """
 
     clock: Clock
     planned: Mapping[str, float] = field(default_factory=dict)
+    starting: str = ""
     run: str = "run"
     step: int = 0
     total_steps: int | None = None
@@ -61,6 +68,7 @@ class RunState:
     _loss_weight: float = 0.0
     _loss_sum: float = 0.0
     _anchor: tuple[float, int] | None = None
+    _started_s: float | None = None
 
     def update(self, values: Json) -> None:
         """Take in a record as it was written; kinds and keys that are not known are left aside."""
@@ -73,6 +81,7 @@ class RunState:
                 self.run = record.run or self.run
                 self.total_steps, self.tokens_per_step = record.total_steps, record.tokens_per_step
                 self.step, self.ended, self._anchor = record.step, None, None
+                self._started_s = self.clock()
             case StepRecord():
                 self._take_step(record)
             case EvaluationRecord():
@@ -127,6 +136,11 @@ class RunState:
 
     def fields(self) -> list[Field]:
         """Return what is known, the most important first."""
+        if self.starting and self._anchor is None and self._started_s is not None:
+            waited = coarse_duration(self.clock() - self._started_s)
+            planned_s = self.planned.get("start_time_s")
+            planned = f" (planned {coarse_duration(planned_s)})" if planned_s else ""
+            return [(self.starting, waited + planned, "yellow")]
         return [*self._quality_fields(), *self._speed_fields(), *self._safety_fields()]
 
     def _quality_fields(self) -> Iterator[Field]:
@@ -195,7 +209,7 @@ def _start(record: SessionStart, state: RunState) -> str:
         return f"goes on at step {record.step} of {state.total_steps}"
     per_step = record.tokens_per_step
     size = f" of {format_count(per_step)} tokens" if per_step else ""
-    return f"{state.total_steps} steps{size}"
+    return f"{state.total_steps} steps{size}{f', {state.starting} first' * bool(state.starting)}"
 
 
 def _incident(record: Record, state: RunState) -> str:
