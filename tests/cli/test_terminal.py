@@ -23,7 +23,7 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "brimful", *arguments]
 
 
-def _on_terminal(*arguments: str, columns: int = WIDTH) -> list[str]:
+def _on_terminal(*arguments: str, columns: int = WIDTH, exit_code: int = 0) -> list[str]:
     """The rows that a command leaves on a terminal, and those that it overwrote."""
     terminal, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -43,7 +43,7 @@ def _on_terminal(*arguments: str, columns: int = WIDTH) -> list[str]:
             break
         told += part
     os.close(terminal)
-    assert process.wait() == 0
+    assert process.wait() == exit_code
     text = MOVEMENTS.sub("", told.decode()).replace("\r\n", "\n").replace("\r", "\n")
     return [line.rstrip() for line in text.splitlines()]
 
@@ -101,3 +101,15 @@ def test_training_says_little_before_its_first_step_and_no_row_is_wrapped(
     assert any(line.startswith("plan: ") for line in lines)
     # A path is never broken, so that it can be copied.
     assert [row for row in rows if len(row) > WIDTH and " " in row] == []
+
+
+def test_notes_and_errors_are_broken_between_words_and_go_on_indented(recipe_file: Path) -> None:
+    """A changed batch is noted, then an unknown device is refused."""
+    rows = _on_terminal(
+        "plan", str(recipe_file), "batch.sequences=64", "plan.device=cuda:99", exit_code=2
+    )
+
+    assert max(map(len, rows)) <= WIDTH
+    (note,) = [number for number, row in enumerate(rows) if row.startswith("note: ")]
+    assert rows[note + 1].startswith("  ")
+    assert any(row.startswith("brimful: ") for row in rows)

@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
+from brimful.base.console import console_printer
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, runs, training
+from brimful.cli.output import open_console
 from brimful.cli.recipes import recipes_app
 
 VERBS = (
@@ -74,7 +76,7 @@ def main() -> None:
     try:
         app()
     except BrimfulError as error:
-        print(f"brimful: {printable(str(error))}", file=sys.stderr)
+        console_printer(open_console(stderr=True))(f"brimful: {printable(str(error))}")
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.filename is None:

@@ -464,7 +464,7 @@ class Recipe(Section):
         ):
             raise ValueError(
                 "labels.pretrain needs an encoder that is trained here first: set"
-                " model=recipe:NAME, or leave labels.pretrain out"
+                " model=recipe:NAME or labels.pretrain=as_written"
             )
         if self.kind.gives_labels and (
             self.study is not None or self.quantize != "none" or self.adapter is not None
