@@ -1,6 +1,6 @@
 """What can go wrong with a run, made to happen: the cases of `faults.toml` by the tests named there.
 
-    python benchmarks/faults.py [--only WORD]   # run the tests, write the record and docs/faults.md
+    python benchmarks/faults.py [--only WORD]   # run the tests, write the record and docs/fault-cases.md
 
 A case holds where all of its tests pass. What a machine cannot make happen has its reason beside
 it, and what a test shows only in part has a note.
@@ -23,13 +23,13 @@ from record import RECORDS, write_record
 
 ROOT = Path(__file__).parents[1]
 CASES = Path(__file__).with_suffix(".toml")
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = ROOT / "docs" / "fault-cases.md"
 NAME = "faults"
-HEAD = """# Faults: what goes wrong, and what comes of it
+HEAD = """# Fault cases: what was tried
 
-Runs die. This page says what becomes of one then, case by case, and how that is known: each case is
-made to happen by tests, which `python benchmarks/faults.py` runs ({held} of {tried} held, {date},
-{device}); `benchmarks/faults.toml` names them.
+[When something goes wrong](faults.md) says what a user meets. This page lists the cases behind it. Each is made to happen
+by tests, which `python benchmarks/faults.py` runs: {held} of {tried} held ({date}, {device}). `benchmarks/faults.toml`
+names the tests.
 
 | # | What happens | What comes of it | Seen |
 |---|---|---|---|
@@ -110,7 +110,7 @@ def row_of(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """Return docs/faults.md from a record."""
+    """Return docs/fault-cases.md from a record."""
     rows: Sequence[Mapping[str, Any]] = record["cases"]
     tried = [row for row in rows if row["held"] is not None]
     head = HEAD.format(
