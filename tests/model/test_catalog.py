@@ -240,6 +240,9 @@ def test_a_local_folder_without_a_config_does_not_hide_a_catalog_name(
         ("[1]", "holds a JSON list"),
         ({}, "has no model_type, .* it has no keys at all"),
         ({"hidden_size": 8}, "has no model_type, .* it has hidden_size"),
+        ({"model_type": "gpt2", "n_layer": -3}, "num_hidden_layers is -3, .* must be 1 to 1,024"),
+        ({"model_type": "llama", "vocab_size": 0}, "vocab_size is 0, .* must be 1 to"),
+        ({"model_type": "llama", "hidden_size": 1 << 40, "head_dim": 8}, "hidden_size is 1,099"),
         ({"model_type": "lama"}, "does not know model_type 'lama' - did you mean 'llama'?"),
         (
             {"model_type": "vit"},

@@ -17,6 +17,7 @@ from brimful.rehearsal.models import (
     meta_model,
     names_of_4bit_layers,
     num_blocks,
+    plain_model,
     transformers_model,
     with_layers,
 )
@@ -171,3 +172,16 @@ def test_a_model_of_another_depth_has_a_kind_for_each_layer(model_type: str) -> 
         assert num_blocks(other) == layers
         assert len(getattr(other, "layer_types", None) or [None] * layers) == layers
     assert num_blocks(config) == 3
+
+
+@pytest.mark.parametrize(
+    "odd", [{"hidden_act": "nosuch"}, {"num_key_value_heads": 0}, {"pad_token_id": 99}]
+)
+def test_a_config_that_transformers_cannot_build_is_an_error_that_says_so(
+    odd: dict[str, Any],
+) -> None:
+    """Whatever it raises: the plan makes one message of it."""
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 16}
+    config = LlamaConfig(**sizes | odd)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="transformers cannot build what its config says"):
+        plain_model(StepSpec(canonical({}), 8), config)

@@ -1,11 +1,14 @@
 """Answers as models write them, and what counts of each."""
 
+import random
 import textwrap
 
 import pytest
 
+from brimful.verify import extract
 from brimful.verify.extract import (
     EXTRACTIONS,
+    SyntaxVerdict,
     code_blocks,
     code_of,
     continuation,
@@ -157,3 +160,61 @@ def test_the_code_of_an_answer_is_judged_in_a_line() -> None:
         == "does not parse: SyntaxError, line 1: invalid syntax"
     )
     assert python_verdict("")[1].startswith("is no program")
+
+
+PIECES = (
+    "def f(x):\n",
+    "    return x\n",
+    "    y = (x +\n",
+    "  1)\n",
+    "import os\n",
+    "\n",
+    "    '''doc\n",
+    "'''\n",
+    "if x:\n",
+    "else:\n",
+    "    print(i)\n",
+    "try:\n",
+    "except E:\n",
+    "This is talk.\n",
+    "x = [1,\n",
+    "2]\n",
+    "class A:\n",
+    "    def g(self):\n",
+    "        return 1\n",
+    "@dec\n",
+    "x = 1 \\\n",
+)
+
+
+def test_the_longest_code_is_what_trying_every_end_finds() -> None:
+    draw = random.Random(0)
+    for _ in range(300):
+        lines = draw.choices(PIECES, k=draw.randint(1, 8))
+        text = "import a\n" + "".join(lines)
+        whole = text.splitlines(keepends=True)
+        runs = ("".join(whole[:end]) for end in range(len(whole), 0, -1))
+        assert program(text, {}) == next(run for run in runs if parses(run).parses)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "try:\n" + "    x = 1\n" * 2000,
+        "x = (\n" + "1 +\n" * 5000,
+        "@a\n" * 6000,
+        "talk it is\n" * 1800,
+    ],
+    ids=["open block", "open bracket", "decorators", "talk"],
+)
+def test_looking_for_code_takes_few_attempts(rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the length has digits, not lines: 20,000 characters took a minute."""
+    attempts: list[str] = []
+
+    def counted(code: str) -> SyntaxVerdict:
+        attempts.append(code)
+        return parses(code)
+
+    monkeypatch.setattr(extract, "parses", counted)
+    assert program(f"import os\n{rest}", {}) == "import os\n"
+    assert len(attempts) < 100

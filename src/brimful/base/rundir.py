@@ -27,6 +27,8 @@ from brimful.base.strict_json import load_json
 SCHEMA_VERSION = 1
 CHECKSUM = "checksum"
 """Key under which a JSON file keeps the checksum of its other values."""
+BEING_WRITTEN_S = 10
+"""A lease without content that is younger is taken for one that is being written."""
 LEASE_STALE_AFTER_S = 15 * 60
 """A lease of another machine without a heartbeat for this long is taken over; the holder renews it
 at every log line.
@@ -190,8 +192,9 @@ class Lease:
                 json.dump(holder, file)
             return cls(path, token)
         raise RunFolderError(
-            f"{run_folder} could not be locked: {path} keeps coming back. Is another process"
-            " starting the same run?"
+            f"{run_folder} could not be locked: {path} is empty or changes all the time. Another"
+            " process is starting this run, or was killed while it did. Run the same command again"
+            f" in {BEING_WRITTEN_S} s."
         )
 
     @staticmethod
@@ -201,7 +204,7 @@ class Lease:
             holder = _holder_of(path)
         except FileNotFoundError:
             return
-        if not holder and age_s < 10:  # being written this very moment
+        if not holder and 0 <= age_s < BEING_WRITTEN_S:
             time.sleep(0.2)
             return
         if _is_alive(holder, age_s):

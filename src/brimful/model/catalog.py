@@ -383,8 +383,26 @@ def _config_of_values(
             f"{where} is not a config that transformers can use for model_type {model_type!r}:"
             f" {reason}"
         ) from error
+    _refuse_odd_sizes(config, where)
     _require_language_model(config, values, where, known)
     return config
+
+
+_LARGEST = {
+    "num_hidden_layers": 1024,
+    "num_attention_heads": 1 << 16,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "vocab_size": 1 << 24,
+}
+
+
+def _refuse_odd_sizes(config: "PretrainedConfig", where: str) -> None:
+    """Raise PlanError if a size of the network is one that no network has."""
+    for name, most in _LARGEST.items():
+        size = getattr(config.get_text_config(), name, None)
+        if isinstance(size, int) and not 0 < size <= most:
+            raise PlanError(f"{where}: {name} is {size:,}, and it must be 1 to {most:,}.")
 
 
 def _custom_config(code_source: str | None) -> "PretrainedConfig":

@@ -94,10 +94,13 @@ def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
 
 def plain_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
     """Return the transformers model on the meta device."""
-    with torch.device("meta"):
-        model: nn.Module = _AUTO[spec.task].from_config(
-            config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention
-        )
+    try:
+        with torch.device("meta"):
+            model: nn.Module = _AUTO[spec.task].from_config(
+                config, dtype=DTYPES[spec.weights], attn_implementation=spec.attention
+            )
+    except (LookupError, ArithmeticError, AssertionError) as error:
+        raise ValueError(f"transformers cannot build what its config says: {error!r}") from error
     return model
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -177,11 +177,32 @@ def _without_talk(text: str) -> str:
     first = next((number for number, line in enumerate(lines) if _CODE_BEGINS.match(line)), None)
     if first is None or parses(text).parses:
         return text
-    ends = range(len(lines), first, -1)
-    return next(
-        (code for end in ends if parses(code := "".join(lines[first:end])).parses),
-        "".join(lines[first:]),
-    )
+    return _longest_code(lines[first:]) or "".join(lines[first:])
+
+
+def _longest_code(lines: Sequence[str]) -> str:
+    """The longest run of lines from the first on that parses, empty where none does.
+
+    No run with the line of an error parses, so what ends before it is tried next. Where the error
+    is that the text ends, the next run is shorter by one line, from the ninth time on by twice as
+    many as before, and what is skipped so is bisected at the end. The time grows with the length,
+    not with its square.
+    """
+    end, failed, step = len(lines), len(lines) + 1, 1
+    while end > 0:
+        verdict = parses("".join(lines[:end]))
+        if verdict.parses:
+            break
+        before_error = end if verdict.line is None else verdict.line - 1
+        step = 2 * step if before_error >= end - 1 else 1
+        end, failed = max(0, min(before_error, end - max(1, step // 256))), end
+    while failed - end > 1 and step >= 512:
+        middle = (end + failed) // 2
+        if parses("".join(lines[:middle])).parses:
+            end = middle
+        else:
+            failed = middle
+    return "".join(lines[:end])
 
 
 def python_verdict(answer: str) -> tuple[str, str]:

@@ -86,7 +86,7 @@ class ProgramLimits:
     """What one program may use.
 
     Attributes:
-        seconds: Wall time.
+        seconds: Wall time, without the time that it waits for a core where the system counts that.
         cpu_seconds: CPU time of each of its processes, in whole seconds; None for the wall time
             rounded up.
         memory_bytes: Address space of each of its processes.
@@ -103,6 +103,11 @@ class ProgramLimits:
     folder_bytes: int = 32 * MIB
     output_bytes: int = MIB
     open_files: int = 32
+
+    @property
+    def most_seconds(self) -> float:
+        """Wall time after which a program is given up, however long it waited for a core."""
+        return 60 * self.seconds
 
     @property
     def most_cpu_seconds(self) -> int:

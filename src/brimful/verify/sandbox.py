@@ -40,10 +40,6 @@ _START = (
 )
 _START_S, _MARGIN_S = 60.0, 10.0
 _OUTPUT_CHARACTERS = 2000
-_PATIENCE = 4
-"""How many times the wall time a program gets when it is run again, with the same CPU time, because
-it had waited for a core.
-"""
 _LIMIT_NAMES = {
     "output": "printed more than {output_bytes} bytes",
     "folder": "wrote more than {folder_bytes} bytes or 1000 files",
@@ -90,8 +86,8 @@ class ProgramResult:
         stdout: The beginning of what it printed.
         level: What isolated it.
         mode: `apart` if the tests ran in a process of their own, else `together`.
-        overloaded: Out of time, twice, while waiting for a core: nothing is known about the
-            program.
+        overloaded: It waited for a core nearly all the time, and much longer than its own: nothing
+            is known about the program.
     """
 
     status: Status
@@ -148,13 +144,7 @@ class Sandbox:
     def run(self, program: Program) -> ProgramResult:
         """Judge one program. Nothing it does raises."""
         limits = dataclasses.replace(self.limits, seconds=program.seconds or self.limits.seconds)
-        result = self._judged(program, limits)
-        if result.overloaded:
-            patient = dataclasses.replace(
-                limits, seconds=_PATIENCE * limits.seconds, cpu_seconds=limits.most_cpu_seconds
-            )
-            result = self._judged(program, patient)
-        return result
+        return self._judged(program, limits)
 
     def run_all(
         self,
@@ -217,7 +207,7 @@ class Sandbox:
         except queue.Empty:
             zygote = _Zygote(self._level)
         try:
-            report = zygote.report(frames, limits.seconds + _MARGIN_S)
+            report = zygote.report(frames, limits.most_seconds + _MARGIN_S)
         except BaseException:
             zygote.close()
             raise
@@ -297,20 +287,9 @@ def result_of(
     """
     verdict = report["verdict"] if isinstance(report["verdict"], dict) else {}
     status, detail = _status(report, verdict, nonce, limits)
-    overloaded = report["stopped"] == "time" and is_starved(
-        report["cpu_s"], report["waited_s"], report["seconds"]
-    )
-    if overloaded:
-        detail = "the machine was overloaded: the program waited for a core"
+    overloaded = report["stopped"] == "overload"
     head = report["output"].decode("utf-8", "replace")[:_OUTPUT_CHARACTERS]
     return ProgramResult(status, detail, report["seconds"], head, overloaded=overloaded, **shown)
-
-
-def is_starved(cpu_s: float, waited_s: float, seconds: float) -> bool:
-    """Whether a program that ran out of time spent most of it ready to run while others ran; one
-    that sleeps is not ready to run.
-    """
-    return waited_s > seconds / 2 and cpu_s < seconds / 2
 
 
 def _status(
@@ -318,6 +297,8 @@ def _status(
 ) -> tuple[Status, str]:
     if report["stopped"] == "time":
         return "timeout", f"not done after {limits.seconds:g} s"
+    if report["stopped"] == "overload":
+        return "timeout", "the machine was overloaded: the program waited for a core"
     if report["stopped"]:
         return "error", _LIMIT_NAMES[report["stopped"]].format(**dataclasses.asdict(limits))
     status, detail = verdict.get("status"), str(verdict.get("detail"))

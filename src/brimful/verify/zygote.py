@@ -116,13 +116,11 @@ class ProgramRun:
         os.close(verdict_in)
         os.close(output_in)
         try:
-            verdict, stopped = self._watch(
-                limits, started_s + limits.seconds, verdict_out, output_out
-            )
+            deadline = _Deadline(limits, started_s, processes)
+            verdict, stopped = self._watch(limits, deadline, verdict_out, output_out)
             seconds = time.monotonic() - started_s
             if not stopped and verdict.get("status") in {None, "gone"}:
                 _wait_for_end(processes[0])
-            waited_s = sum(map(_waited_for_a_core_s, processes)) if stopped == "time" else 0.0
             ended = [_end(process) for process in processes]
             os.set_blocking(output_out, False)
             with contextlib.suppress(BlockingIOError):
@@ -137,7 +135,6 @@ class ProgramRun:
             "exit_status": ended[0].status,
             "seconds": seconds,
             "cpu_s": sum(process.cpu_s for process in ended),
-            "waited_s": waited_s,
             "output": bytes(self.output),
         }
 
@@ -182,21 +179,26 @@ class ProgramRun:
         send(verdict, encode({**judged, "nonce": tests["nonce"]}))
 
     def _watch(
-        self, limits: ProgramLimits, deadline_s: float, verdict: int, output: int
+        self, limits: ProgramLimits, deadline: "_Deadline", verdict: int, output: int
     ) -> tuple[dict[str, str], str]:
         """Return the verdict and the limit that was exceeded; one of them is empty, both if the
         judging process ended without a verdict that can be read.
 
         Args:
-            deadline_s: On the monotonic clock.
             verdict, output: File descriptors to read them from.
+
+        Raises:
+            ClosedError: the process that asked for the verdict is gone.
         """
         poll = select.poll()
         poll.register(verdict, select.POLLIN)
         poll.register(output, select.POLLIN)
+        poll.register(self.control, 0)  # to be told that its other end is closed
         next_look_s = time.monotonic() + _WATCH_S
-        while (left_s := deadline_s - time.monotonic()) > 0:
+        while (left_s := deadline.left_s()) > 0:
             ready = {descriptor for descriptor, _ in poll.poll(min(left_s, _WATCH_S) * 1000)}
+            if self.control in ready:
+                raise ClosedError
             if output in ready:
                 if not self._read_output(output):
                     poll.unregister(output)
@@ -204,7 +206,7 @@ class ProgramRun:
                     return {}, "output"
             if verdict in ready:
                 try:
-                    return decode(receive(verdict, deadline_s)), ""
+                    return decode(receive(verdict, time.monotonic() + left_s)), ""
                 except (ClosedError, ValueError):
                     return {}, ""
                 except TimeoutError:
@@ -213,13 +215,37 @@ class ProgramRun:
                 next_look_s = time.monotonic() + _WATCH_S
                 if _is_overfull(self.folder, limits.folder_bytes):
                     return {}, "folder"
-        return {}, "time"
+        return {}, deadline.passed
 
     def _read_output(self, descriptor: int) -> int:
         data = os.read(descriptor, _READ_BYTES)
         self.printed_bytes += len(data)
         self.output += data[: max(0, _READ_BYTES - len(self.output))]
         return len(data)
+
+
+class _Deadline:
+    """When a program's time is over. The time that it was ready to run while others ran is not its
+    own: where the system counts it, it is added, up to a limit.
+
+    Attributes:
+        passed: What has passed when nothing is left: "time", or "overload" at that limit.
+    """
+
+    def __init__(self, limits: ProgramLimits, started_s: float, processes: list[int]) -> None:
+        self._processes = processes
+        self._own_s = started_s + limits.seconds
+        self._end_s, self._last_s = self._own_s, started_s + limits.most_seconds
+        self.passed = "time"
+
+    def left_s(self) -> float:
+        """Seconds until it is time to look again; none: the time is over."""
+        now_s = time.monotonic()
+        if now_s >= self._end_s:
+            self._end_s = self._own_s + sum(map(_waited_for_a_core_s, self._processes))
+            if self._end_s > self._last_s:
+                self._end_s, self.passed = self._last_s, "overload"
+        return self._end_s - now_s
 
 
 def _fork(body: Callable[[], None]) -> int:
