@@ -3,6 +3,8 @@ happens between steps.
 """
 
 import dataclasses
+import json
+import math
 import os
 import random
 import resource
@@ -22,12 +24,14 @@ from brimful.base.rundir import Journal, read_journal
 from brimful.data.batches import Batch, MicroBatch
 from brimful.model.build import build
 from brimful.recipe import Recipe
+from brimful.training import spikes
 from brimful.training.divergence import ROLLBACKS_BEFORE_STOP
 from brimful.training.loop import Parts, train
 from brimful.training.meter import Meter
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.optim import build_optimizer, loss_factor
 from brimful.training.precision import Precision
+from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress, restore, snapshot_of
 
 CPU = torch.device("cpu")
@@ -353,8 +357,8 @@ def test_a_stopped_and_restored_loop_ends_bit_for_bit_where_an_undisturbed_one_d
     assert undisturbed.records("step")[-1]["loss"] == continued.records("step")[-1]["loss"]
 
 
-def _poison(made: World, bad_samples: range) -> None:
-    """Make the loss of every batch that starts in `bad_samples` NaN."""
+def _poison(made: World, bad_samples: range, factor: float = math.nan) -> None:
+    """Multiply the loss of every batch that starts in `bad_samples`."""
     real = made.parts.method.loss_sum
     batch_of = made.parts.sequences.batch
 
@@ -370,7 +374,7 @@ def _poison(made: World, bad_samples: range) -> None:
     def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
         loss = real(network, micro)
         return (
-            loss * float("nan")
+            loss * factor
             if bool(micro.inputs_BT[0, 0] == 49) and bool(micro.inputs_BT[0, 1] == 49)
             else loss
         )
@@ -448,6 +452,127 @@ def test_a_run_that_learns_nothing_in_its_few_steps_is_not_finished(
     with pytest.raises(TrainingStopped, match=r"not one of 3 steps.*no checkpoint"):
         made.run()
     assert made.saved == []
+
+
+SPIKE_AT = 13
+"""The step whose loss is a million times too large."""
+
+
+@pytest.fixture
+def with_spike(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], World]:
+    """`with_spike(policy)` is a world of 20 steps; eight steps are the usual ones."""
+    monkeypatch.setattr(spikes, "WINDOW", 8)
+
+    def make(policy: str) -> World:
+        torch.manual_seed(0)
+        made = world("training.steps=20", f"optimizer.spikes={policy}")
+        object.__setattr__(
+            made.parts,
+            "meter",
+            Meter(made.journal, [], device=CPU, total_steps=20, spike_policy=policy),
+        )
+        _poison(made, range(8 * (SPIKE_AT - 1), 8 * SPIKE_AT), factor=1e6)
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "skipped"), [("note", 1, 0), ("skip", 1, 1), ("ignore", 0, 0)]
+)
+def test_a_spike_is_told_and_left_out_if_the_recipe_says_so(
+    with_spike: Callable[[str], World], policy: str, found: int, skipped: int
+) -> None:
+    made = with_spike(policy)
+    before: list[torch.Tensor] = []
+    made.optimizer.register_step_pre_hook(lambda *_: before.append(_weights(made.model).clone()))
+    made.run()
+    last = made.records("step")[-1]
+    assert (last["spikes"], last["skipped"]) == (found, skipped)
+    is_left_out = torch.equal(before[SPIKE_AT - 1], before[SPIKE_AT])
+    assert is_left_out == (policy == "skip")
+    messages = [record["message"] for record in made.records("event")]
+    assert [f"a spike at step {SPIKE_AT}: " in message for message in messages] == [True] * found
+
+
+def test_a_spike_rolls_back_to_the_checkpoint_before_it_if_the_recipe_says_so(
+    with_spike: Callable[[str], World],
+) -> None:
+    made = with_spike("rollback")
+    progress = made.run()
+    assert (progress.step, progress.rollbacks) == (20, 1)
+    assert [snapshot.step for snapshot in made.saved] == [4, 8, 12, 12, 16, 20]
+    assert progress.samples_consumed == (20 + 8) * 8  # up to step 20, whose sequences were read
+    assert any("rolled back to step 12" in record["message"] for record in made.records("event"))
+    assert not progress.is_in_doubt
+
+
+def test_what_decides_about_spikes_is_in_the_checkpoint(with_spike: Callable[[str], World]) -> None:
+    """Stopped before the spike and after it, the run ends bit for bit like an undisturbed one."""
+    undisturbed = with_spike("skip")
+    undisturbed.run()
+    for stop_after in (3, 4):
+        stopped, continued = with_spike("skip"), with_spike("skip")
+        stopped.stop_after = stop_after
+        assert stopped.run().step == 4 * stop_after
+        stored = stopped.saved[-1]
+        stored = replace(stored, state=json.loads(json.dumps(stored.state, allow_nan=False)))
+        continued.progress = restore(stored, continued.model, continued.optimizer, CPU)
+        continued.run()
+        assert torch.equal(_weights(undisturbed.model), _weights(continued.model))
+        assert undisturbed.records("step")[-1]["spikes"] == 1
+        assert continued.records("step")[-1]["spikes"] == 1
+
+
+def test_steps_that_are_computed_twice_change_nothing(world: Callable[..., World]) -> None:
+    """With dropout: the second computation draws what the first one drew."""
+    ends = []
+    for every in (None, 3):
+        torch.manual_seed(0)
+        made = world("model.architecture=gpt2", "model.dropout=0.2", micro_batches=(4, 4))
+        made.model.train()
+        calls = _count_passes(made)
+        object.__setattr__(made.parts, "replay", ReplayCheck(every, CPU, pytest.fail))
+        made.run()
+        ends.append((_weights(made.model), len(calls)))
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert ends[1][1] - ends[0][1] == 3 * 2  # steps 4, 7 and 10 of 12, in two passes
+
+
+def _count_passes(made: World) -> list[None]:
+    method, calls = made.parts.method, []
+
+    def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+        calls.append(None)
+        return method.loss_sum(network, micro)
+
+    object.__setattr__(made.parts, "method", replace(method, loss_sum=loss_sum))
+    return calls
+
+
+def test_one_wrong_bit_in_a_gradient_ends_the_run_before_the_step_is_taken(
+    world: Callable[..., World],
+) -> None:
+    made = world()
+    object.__setattr__(made.parts, "replay", ReplayCheck(3, CPU, pytest.fail))
+    name, parameter = next(iter(made.model.named_parameters()))
+    calls = 0
+
+    def flip_a_bit(gradient: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls != 9:  # the second computation of step 7; step 4 was computed twice, too
+            return gradient
+        changed = gradient.clone()
+        changed.view(torch.int32).flatten()[0] ^= 1
+        return changed
+
+    parameter.register_hook(flip_a_bit)
+    with pytest.raises(TrainingStopped, match=rf"step 7.*\({name}\).*alike is 4"):
+        made.run()
+    assert [snapshot.step for snapshot in made.saved] == [4]
 
 
 OUT_OF_MEMORY = (

@@ -66,6 +66,7 @@ def test_steps_are_told_at_the_flush_with_all_their_fields(
         "learning_rate",
         "tokens",
         "skipped",
+        "spikes",
         "loss_scale",
         "tokens_per_second",
         "step_time_s",

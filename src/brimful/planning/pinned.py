@@ -16,9 +16,14 @@ from brimful.recipe import Recipe
 
 FORMAT = "brimful plan"
 FORMAT_VERSION = 1
-NOT_OF_THE_STEP = ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run")
-"""Sections of a recipe that do not change the optimizer step; they may differ from those of the
-plan's recipe.
+NOT_OF_THE_STEP: dict[str, Any] = {
+    **dict.fromkeys(
+        ("name", "description", "evaluation", "checkpoint", "sample", "plan", "run"), True
+    ),
+    "optimizer": {"spikes"},
+}
+"""Sections and keys of a recipe that do not change what the plan is about; they may differ from
+those of the plan's recipe.
 """
 
 
@@ -93,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fingerprint(recipe: Recipe) -> dict[str, Any]:
-    return recipe.model_dump(mode="json", exclude=set(NOT_OF_THE_STEP))
+    return recipe.model_dump(mode="json", exclude=NOT_OF_THE_STEP)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -111,6 +111,14 @@ class RunChoices(Section):
         False, description="Begin although the plan predicts more than a year (as --yes)."
     )
 
+    replay_check: PositiveInt | None = Field(
+        None,
+        description=(
+            "Compute every so many steps twice and compare all bits, to find a machine that"
+            " computes wrongly; 200 costs half a per cent; null: never."
+        ),
+    )
+
     @pydantic.field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, value: str | None) -> str | None:

@@ -227,6 +227,14 @@ class OptimizerRecipe(Section):
         1.0, description="Largest global gradient norm; null turns clipping off."
     )
 
+    spikes: Literal["note", "skip", "rollback", "ignore"] = Field(
+        "note",
+        description=(
+            "A step whose loss or gradient norm is far above those of the 64 steps before: tell it;"
+            " skip its update; go back to the last checkpoint, behind it; or do not look (ignore)."
+        ),
+    )
+
     @pydantic.model_validator(mode="after")
     def _schedule_falls(self) -> Self:
         if self.min_learning_rate is not None and self.min_learning_rate > self.learning_rate:

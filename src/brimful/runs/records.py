@@ -37,7 +37,9 @@ class StepRecord(Record):
     Attributes:
         loss: Mean nats per learned token (of a classifier: per text).
         tokens: Learned from since the run began.
-        skipped: Updates left out since the run began because a gradient was not finite.
+        skipped: Updates left out since the run began because a gradient was not finite, or of a
+            spike that the recipe skips.
+        spikes: Steps since the run began whose loss or gradient norm was far above the usual.
         memory_bytes: The peak so far.
     """
 
@@ -46,6 +48,7 @@ class StepRecord(Record):
     learning_rate: float | None = None
     tokens: float | None = None
     skipped: int | None = None
+    spikes: int | None = None
     loss_scale: float | None = None
     step_time_s: float | None = None
     loader_wait_s: float | None = None

@@ -20,6 +20,8 @@ def problem_of_steps(progress: Progress, total_steps: int) -> str:
     is_last = progress.step >= total_steps
     if progress.step % LOOK_EVERY and not is_last:
         return ""
+    if progress.spikes.undo.item():
+        return f"a spike of the loss or the gradient norm before step {progress.step}"
     bad_steps = int(progress.guard.bad_in_a_row.item())
     if bad_steps >= BAD_STEPS_BEFORE_ROLLBACK:
         return (
@@ -52,6 +54,8 @@ def gave_up(
             f"To go on from it: the same command with {lower} --accept-change"
             " optimizer.learning_rate."
         )
+    if recipe.optimizer.spikes == "rollback":
+        then += " Or leave spikes out: optimizer.spikes=skip --accept-change optimizer.spikes."
     causes = [f"learning rate {rate:g} too high for this model"]
     if precision.name != "fp32":
         causes.append(f"precision {precision.name} too narrow (try plan.precision=fp32)")

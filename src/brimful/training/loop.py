@@ -27,6 +27,7 @@ from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
 from brimful.training.pace import BATCH, STEP
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
+from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress
 
 
@@ -52,6 +53,7 @@ class Parts:
         should_stop: True once a signal asked to stop or the session ends; called at step
             boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
+        replay: Computes some steps twice; None: none.
         doing: Called with what begins now: the last piece of work has ended.
         remember: Called with the `out_of_memory` record whenever the micro-batches get smaller.
         before_step: Called with the number of each update before it is computed, perhaps more than
@@ -77,6 +79,7 @@ class Parts:
     should_stop: Callable[[Progress], bool]
     loader_workers: int = 1
     doing: Callable[[str], None] = lambda work: None
+    replay: ReplayCheck | None = None
     remember: Callable[[dict[str, Any]], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
@@ -84,6 +87,10 @@ class Parts:
     @property
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    @property
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        return dict(self.network.model.named_parameters())
 
 
 def train(parts: Parts, progress: Progress) -> Progress:
@@ -105,7 +112,7 @@ def train(parts: Parts, progress: Progress) -> Progress:
             if _is_over(parts, progress) or parts.checkpoint_due(progress):
                 parts.meter.flush()
                 # No checkpoint after bad steps: a rollback has to return to before them.
-                if _is_over(parts, progress) or not progress.guard.bad_in_a_row:
+                if _is_over(parts, progress) or not progress.is_in_doubt:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
@@ -170,17 +177,13 @@ def _update(
     """Compute the gradients and make the update, or raise before the run's state has changed;
     return loss and gradient norm.
     """
-    _drop_gradients(parts)
-    parts.before_step(progress.step)
     divisor = batch.loss_divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
-    pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
-    added = None
-    if parts.penalty is not None:
-        added = partial(_penalty_sum, parts.penalty, progress.step, divisor)
-    loss_sum = accumulate_gradients(
-        parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
-    )
+    compute = partial(_compute_gradients, parts, progress.step, batch, micro_batches, scale)
+    if parts.replay is None:
+        loss_sum = compute()
+    else:
+        loss_sum = parts.replay.compute(progress.step, parts.named_parameters, compute)
     loss = loss_sum / divisor
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
@@ -193,8 +196,25 @@ def _update(
             loss=loss,
             clip_norm=parts.recipe.optimizer.clip_norm,
             carried=scale * divisor,
+            judge=partial(progress.spikes.judge, loss, policy=parts.recipe.optimizer.spikes),
         )
+    progress.spikes.accept()
     return loss, grad_norm
+
+
+def _compute_gradients(
+    parts: Parts, step: int, batch: StepBatch, micro_batches: tuple[int, ...], scale: Tensor
+) -> Tensor:
+    """Compute the gradients of a step from nothing; return its loss, summed over the targets."""
+    _drop_gradients(parts)
+    parts.before_step(step)
+    pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
+    added = None
+    if parts.penalty is not None:
+        added = partial(_penalty_sum, parts.penalty, step, batch.loss_divisor)
+    return accumulate_gradients(
+        parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
+    )
 
 
 def _penalty_sum(penalty: Callable[[int], Tensor], step: int, divisor: float) -> Tensor:
@@ -242,7 +262,7 @@ def _keep(parts: Parts, progress: Progress) -> None:
     """Write a checkpoint before the run ends, unless its last steps were bad: a rollback has to
     return to before them.
     """
-    if progress.step > 0 and not progress.guard.bad_in_a_row:
+    if progress.step > 0 and not progress.is_in_doubt:
         parts.meter.flush()
         parts.save(progress)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from brimful.base.rundir import Journal
 from brimful.hardware.process_memory import PeakOfProcess
+from brimful.training.spikes import describe
 from brimful.training.state import Progress
 
 Listener = Callable[[dict[str, Any]], None]
@@ -59,6 +60,8 @@ class Meter:
         device: torch.device,
         total_steps: int,
         skipped: int = 0,
+        spikes: int = 0,
+        spike_policy: str = "note",
         tokens_per_step: int | None = None,
     ) -> None:
         self._journal, self._listeners = journal, listeners
@@ -66,6 +69,7 @@ class Meter:
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._skipped, self._tokens_per_step = skipped, tokens_per_step
+        self._spikes, self._spike_policy = spikes, spike_policy
         self._last_flush_s = time.perf_counter()
         self._waited_s = 0.0
         self.step_time_s: float | None = None
@@ -88,7 +92,9 @@ class Meter:
             "tokens": progress.target_tokens,
         }
         guard = progress.guard
-        values = torch.stack([loss, grad_norm, guard.loss_scale, guard.skipped])
+        values = torch.stack(
+            [loss, grad_norm, guard.loss_scale, guard.skipped, progress.spikes.found]
+        )
         self._pending.append((plain, values))
 
     def flush_if_due(self) -> None:
@@ -113,18 +119,26 @@ class Meter:
             "tokens_per_second": self._tokens_per_second(step_time_s),
             "memory_bytes": self._peak.look(),
         }
+        new_spikes: list[tuple[int, float, float]] = []
         for (plain, _), row in zip(self._pending, rows, strict=True):
-            loss, grad_norm, loss_scale, skipped = row
+            loss, grad_norm, loss_scale, skipped, spikes = row
             is_good = skipped == self._skipped and math.isfinite(loss) and math.isfinite(grad_norm)
-            if not is_good or plain["step"] % self._record_every == 0:
+            is_spike = spikes > self._spikes
+            if is_spike:
+                new_spikes.append((plain["step"], loss, grad_norm))
+            if is_spike or not is_good or plain["step"] % self._record_every == 0:
                 values = {
                     "loss": loss,
                     "grad_norm": grad_norm,
                     "skipped": int(skipped),
+                    "spikes": int(spikes),
                     "loss_scale": loss_scale,
                 }
                 self._write({**plain, **values, **shared, "time": time.time()})
-            self._skipped = int(skipped)
+            self._skipped, self._spikes = int(skipped), int(spikes)
+        if new_spikes:
+            message = describe(*new_spikes[0], len(new_spikes), self._spike_policy)
+            self._write({"kind": "event", "step": new_spikes[0][0], "message": message})
         self._pending.clear()
         self._last_flush_s = now_s
 

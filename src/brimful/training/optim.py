@@ -4,6 +4,7 @@ waiting for the device.
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -127,15 +128,18 @@ class StepGuard:
             [self.loss_scale, self.good_steps, self.skipped, self.bad_in_a_row, self.norm_average]
         ).tolist()
 
-    def update(self, bad: Tensor, norm: Tensor, precision: Precision) -> None:
+    def update(
+        self, bad: Tensor, norm: Tensor, precision: Precision, left_out: Tensor | None = None
+    ) -> None:
         """Count a step. For fp16 a bad step halves the loss scale, and a number of good ones
         (FP16_GROWTH_INTERVAL) doubles it.
 
         Args:
-            bad: Whether this step was skipped, 0-dim bool.
+            bad: Whether loss or gradients of this step are not finite, 0-dim bool.
             norm: Unscaled gradient norm, 0-dim.
+            left_out: Whether this step was skipped, 0-dim bool; None: if it is bad.
         """
-        self.skipped += bad
+        self.skipped += bad if left_out is None else left_out
         can_lower_scale = self.loss_scale > 1
         self.bad_in_a_row = torch.where(bad, self.bad_in_a_row + (~can_lower_scale).float(), 0.0)
         average = torch.where(self.norm_average == 0, norm, 0.95 * self.norm_average + 0.05 * norm)
@@ -167,6 +171,7 @@ def guarded_update(
     loss: Tensor,
     clip_norm: float | None,
     carried: Tensor | None = None,
+    judge: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Clip the gradients, and update unless loss or gradients are not finite; the decision stays on
     the device.
@@ -177,6 +182,8 @@ def guarded_update(
 
     Args:
         carried: Factor in the gradients, loss scale included (0-dim); None: the loss scale alone.
+        judge: Called with the norm and whether the step is bad; returns whether its update is left
+            out (0-dim bool). None: if it is bad.
 
     Returns:
         The unscaled gradient norm before clipping, 0-dim fp32.
@@ -193,17 +200,18 @@ def guarded_update(
     norm = scaled_norm / carried
     spike = (guard.norm_average > 0) & (norm > precision.norm_spike * guard.norm_average)
     bad = ~(torch.isfinite(norm) & torch.isfinite(loss)) | spike
+    left_out = bad if judge is None else judge(norm, bad)
     divisor = carried
     if clip_norm is not None:
         divisor = carried * (norm / clip_norm).clamp(min=1.0)
     if optimizer.defaults.get("fused"):
-        optimizer.grad_scale, optimizer.found_inf = divisor, bad.float()  # type: ignore[attr-defined]
+        optimizer.grad_scale, optimizer.found_inf = divisor, left_out.float()  # type: ignore[attr-defined]
         optimizer.step()
         del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
-    elif not bool(bad):
+    elif not bool(left_out):
         torch._foreach_div_(gradients, divisor)
         optimizer.step()
-    guard.update(bad, norm, precision)
+    guard.update(bad, norm, precision, left_out)
     return norm
 
 

@@ -52,6 +52,7 @@ from brimful.training.pace import (
 )
 from brimful.training.precision import Precision
 from brimful.training.recovery import RememberedSizes
+from brimful.training.replay import ReplayCheck
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
 
@@ -206,6 +207,8 @@ class TrainingSession:
             device=setup.device,
             total_steps=setup.total_steps,
             skipped=int(self.progress.guard.skipped.item()),
+            spikes=int(self.progress.spikes.found.item()),
+            spike_policy=recipe.optimizer.spikes,
             tokens_per_step=setup.tokens_per_step,
         )
         self.saved_mark = _mark(self.progress)
@@ -232,6 +235,7 @@ class TrainingSession:
             should_stop=self._should_stop,
             loader_workers=plan.loader_workers,
             doing=doing,
+            replay=ReplayCheck(recipe.run.replay_check, setup.device, self._note_event),
             remember=self._remember,
             before_step=partial(self._before_step, hooks.before_step),
             penalty=hooks.penalty,

@@ -13,6 +13,7 @@ from brimful.model.published import has_adapters
 from brimful.training.checkpoint import Snapshot
 from brimful.training.optim import StepGuard, load_named_states, named_states
 from brimful.training.precision import Precision
+from brimful.training.spikes import SpikeWatch
 
 
 @dataclass
@@ -30,9 +31,11 @@ class Progress:
         evaluations_since_best: Evaluations in a row that were no better.
         rollbacks: Rollbacks after non-finite steps.
         guard: Device-side counters and the loss scale.
+        spikes: Losses and norms of the last steps, on the device.
     """
 
     guard: StepGuard
+    spikes: SpikeWatch
     step: int = 0
     samples_consumed: int = 0
     target_tokens: int = 0
@@ -45,7 +48,12 @@ class Progress:
 
     @classmethod
     def fresh(cls, precision: Precision, device: torch.device) -> "Progress":
-        return cls(guard=StepGuard.fresh(precision, device))
+        return cls(guard=StepGuard.fresh(precision, device), spikes=SpikeWatch.fresh(device))
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a rollback may have to return to before the last steps; waits for the device."""
+        return bool((self.guard.bad_in_a_row + self.spikes.undo).item())
 
     def advance(self, *, sequences: int, target_tokens: int) -> None:
         self.step += 1
@@ -56,6 +64,7 @@ class Progress:
         """Continue after the sequences that led to a rollback."""
         self.samples_consumed, self.rollbacks = samples_consumed, rollbacks
         self.guard.bad_in_a_row = torch.zeros_like(self.guard.bad_in_a_row)
+        self.spikes.undo = torch.zeros_like(self.spikes.undo)
 
     def note_score(self, score: float, loss: float) -> bool:
         """Record a validation score and its loss at the current step; return whether the score is
@@ -78,12 +87,17 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in _PLAIN_FIELDS}
-        return {**values, "guard": self.guard.to_list()}
+        return {**values, "guard": self.guard.to_list(), "spikes": self.spikes.to_list()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], device: torch.device) -> "Progress":
+        # Checkpoints of earlier versions have no spikes.
+        spikes = SpikeWatch.fresh(device)
+        if "spikes" in values:
+            spikes = SpikeWatch.from_list(values["spikes"], device)
         return cls(
             guard=StepGuard.from_list(values["guard"], device),
+            spikes=spikes,
             **{name: values[name] for name in _PLAIN_FIELDS if name in values},
         )
 

@@ -59,6 +59,7 @@ class RunState:
     step_time_s: float | None = None
     loader_wait_s: float | None = None
     skipped: int = 0
+    spikes: int = 0
     validation_loss: float | None = None
     bits_per_byte: float | None = None
     best_step: int | None = None
@@ -103,7 +104,7 @@ class RunState:
             self._loss_sum = SMOOTHING * self._loss_sum + (1 - SMOOTHING) * record.loss
             self._loss_weight = SMOOTHING * self._loss_weight + (1 - SMOOTHING)
             self.loss = self._loss_sum / self._loss_weight
-        self.skipped = record.skipped or 0
+        self.skipped, self.spikes = record.skipped or 0, record.spikes or 0
         self.learning_rate = record.learning_rate
         self.memory_bytes = record.memory_bytes
         self.step_time_s = record.step_time_s
@@ -177,6 +178,8 @@ class RunState:
             yield ("checkpoint", f"step {self.checkpoint_step}, {age} ago", "")
         if self.skipped:
             yield ("skipped steps", str(self.skipped), "bold yellow")
+        if self.spikes:
+            yield ("spikes", str(self.spikes), "bold yellow")
 
 
 def _with_plan(measured: float, planned: float | None, form: Callable[[float], str]) -> str:
@@ -257,7 +260,7 @@ def _step_parts(record: StepRecord, state: RunState) -> list[str]:
     return parts
 
 
-IN_STEP_LINES = {"lr", "step", "memory", "skipped steps"}
+IN_STEP_LINES = {"lr", "step", "memory", "skipped steps", "spikes"}
 """Fields of the panel that a plain step line repeats, beside tokens/s."""
 
 
