@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from brimful.base.console import console_printer
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, runs, training
-from brimful.cli.output import open_console
+from brimful.cli.output import say
 from brimful.cli.recipes import recipes_app
 
 VERBS = (
@@ -76,7 +75,7 @@ def main() -> None:
     try:
         app()
     except BrimfulError as error:
-        console_printer(open_console(stderr=True))(f"brimful: {printable(str(error))}")
+        say(f"brimful: {printable(str(error))}", stderr=True)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.filename is None:

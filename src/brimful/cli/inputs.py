@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.console import console_printer
 from brimful.base.errors import BrimfulError
-from brimful.cli.output import open_console
+from brimful.cli.output import say
 
 if TYPE_CHECKING:
     from brimful.recipe import Recipe
@@ -41,7 +40,7 @@ def load_recipe(
     except BrimfulError:  # the recipe is valid only with the changes
         return recipe
     if lines := notes(original, recipe):
-        console_printer(open_console(stderr=True))("\n".join(lines))
+        say("\n".join(lines), stderr=True)
     return recipe
 
 

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName
-from brimful.cli.output import open_console, print_json
+from brimful.cli.output import open_console, print_json, say
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 
@@ -50,9 +51,10 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
     without a prompt, talk to it.
     """
-    from brimful.chains.finished import write
-    from brimful.generation.answers import GenerationRequest
-    from brimful.generation.sampler import SamplingSettings
+    with waiting(open_console(stderr=True)):
+        from brimful.chains.finished import write
+        from brimful.generation.answers import GenerationRequest
+        from brimful.generation.sampler import SamplingSettings
 
     request = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
     write(run_folder(run), prompt, request, open_console(), beside_base=beside_base, code=code)
@@ -116,9 +118,10 @@ def predict(
     """
     from contextlib import nullcontext
 
-    from brimful.classification.predict import PredictionRequest
-    from brimful.classification.predict import predict as predict_texts
-    from brimful.report.live.progress import data_progress
+    with waiting(open_console(stderr=True)):
+        from brimful.classification.predict import PredictionRequest
+        from brimful.classification.predict import predict as predict_texts
+        from brimful.report.live.progress import data_progress
 
     console = open_console(stderr=True)
     # A bar on the same terminal as the predictions would garble both.
@@ -137,11 +140,11 @@ def predict(
     lines = summary.lines()
     if output is not None:
         lines.append(f"written: {output}")
-    print("\n".join(lines), file=sys.stderr)
+    say("\n".join(lines), stderr=True)
 
 
 def _print_note(note: str) -> None:
-    print(f"note: {note}", file=sys.stderr)
+    say(f"note: {note}", stderr=True)
 
 
 def export(
@@ -165,9 +168,10 @@ def export(
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
     both merged into one.
     """
-    from brimful.generation.export import export as export_model
+    with waiting(open_console(stderr=True)):
+        from brimful.generation.export import export as export_model
 
-    print("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
+    say("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
@@ -226,9 +230,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
     intervals. Named tasks alone where there are some.
     """
-    from brimful.chains.scoring import evaluate as evaluate_run
-    from brimful.chains.task_scores import EvaluationRequest
-    from brimful.report.text import evaluation_lines
+    with waiting(open_console(stderr=True)):
+        from brimful.chains.scoring import evaluate as evaluate_run
+        from brimful.chains.task_scores import EvaluationRequest
+        from brimful.report.text import evaluation_lines
 
     request = EvaluationRequest(
         tuple(tasks or ()),
@@ -245,21 +250,22 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if json_output:
         print_json(scores)
     else:
-        print("\n".join(evaluation_lines(scores)))
+        say("\n".join(evaluation_lines(scores)))
 
 
 def diagnose(run: RunName, json_output: Json = False) -> None:
     """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
     from dataclasses import asdict
 
-    from brimful.chains.finished import diagnose as examine_run
-    from brimful.report.text import finding_lines
+    with waiting(open_console(stderr=True)):
+        from brimful.chains.finished import diagnose as examine_run
+        from brimful.report.text import finding_lines
 
     findings = examine_run(run_folder(run), open_console(stderr=json_output))
     if json_output:
         print_json([asdict(finding) for finding in findings])
     else:
-        print("\n".join(finding_lines(findings)))
+        say("\n".join(finding_lines(findings)))
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(1)
 

@@ -6,6 +6,8 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from brimful.base.console import console_printer
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,6 +22,11 @@ def open_console(*, stderr: bool = False, least_width: int = 0) -> "Console":
     if console.is_terminal or console.width >= least_width or _width_is_known():
         return console
     return Console(stderr=stderr, width=least_width)
+
+
+def say(text: str, *, stderr: bool = False) -> None:
+    """Print a text; a terminal gets its long lines broken between words."""
+    console_printer(open_console(stderr=stderr))(text)
 
 
 def _width_is_known() -> bool:

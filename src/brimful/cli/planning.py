@@ -3,7 +3,6 @@ before one runs.
 """
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ import typer
 from brimful.base.console import waiting
 from brimful.cli.inputs import load_recipe
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
-from brimful.cli.output import open_console, print_json
+from brimful.cli.output import open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
@@ -117,7 +116,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if save is not None:
         save_surveyed(save, resolved, surveyed)
         command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
-        print(f"saved: {save}; `{command}` uses it", file=sys.stderr)
+        say(f"saved: {save}; `{command}` uses it", stderr=True)
     code = exit_code(surveyed, answered.budget if limits.budget else None)
     if verification is not None and not verification.passed:
         code = max(code, 1)
@@ -154,11 +153,11 @@ def _print_plans(
     limits = (answered.budget, answered.sessions)
     console.print(render(surveyed, console.width, limits, sort), soft_wrap=True)
     if explain:
-        print("\n".join(tensor_lines(surveyed)))
+        say("\n".join(tensor_lines(surveyed)))
     if verification is not None:
         from brimful.report.plan.verification import verification_lines
 
-        print("\n" + "\n".join(verification_lines(verification)))
+        say("\n" + "\n".join(verification_lines(verification)))
 
 
 def calibrate(
@@ -183,11 +182,12 @@ def calibrate(
     """Measure how fast this machine really is, in under a minute; plans for it then use what was
     measured.
     """
-    from brimful.base.env import runs_folder
-    from brimful.hardware import calibration, kept_rates
-    from brimful.hardware.calibrate import calibrate as measure
-    from brimful.hardware.probe import probe
-    from brimful.report.plan.calibration import measuring, render, to_json
+    with waiting(open_console(stderr=True)):
+        from brimful.base.env import runs_folder
+        from brimful.hardware import calibration, kept_rates
+        from brimful.hardware.calibrate import calibrate as measure
+        from brimful.hardware.probe import probe
+        from brimful.report.plan.calibration import measuring, render, to_json
 
     here = probe(device)
     if reset:
@@ -208,8 +208,9 @@ def calibrate(
 
 def doctor(json_output: Json = False) -> None:
     """What this machine is and can do, and what to watch out for."""
-    from brimful.base.env import runs_folder
-    from brimful.hardware.doctor import examine, render
+    with waiting(open_console(stderr=True)):
+        from brimful.base.env import runs_folder
+        from brimful.hardware.doctor import examine, render
 
     diagnosis = examine(runs_folder())
     if json_output:

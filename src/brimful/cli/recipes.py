@@ -3,6 +3,7 @@ imported.
 """
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -21,11 +22,14 @@ recipes_app = typer.Typer(
 def recipes(context: typer.Context) -> None:
     """Shipped recipes, one line each, with the presets to choose from."""
     if context.invoked_subcommand is None:
+        from brimful.base.text import aligned_and_wrapped
+        from brimful.cli.output import open_console
         from brimful.recipe import shipped_names
 
-        names = shipped_names()
-        width = max(map(len, names))
-        print("\n".join(f"{name:<{width}}  {_described(name)}" for name in names))
+        console = open_console()
+        rows = [(name, _described(name)) for name in shipped_names()]
+        width = console.width if console.is_terminal else sys.maxsize
+        print("\n".join(aligned_and_wrapped(rows, width)))
 
 
 def _described(name: str) -> str:

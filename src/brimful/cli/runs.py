@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from brimful.base.console import waiting
 from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import Json, RunName
@@ -28,10 +29,11 @@ def report(
     """Write report.html of a run, finished or not, and show what was predicted beside what was
     measured.
     """
-    from brimful.report.page.html import write_report
-    from brimful.report.text import prediction_lines
+    with waiting(open_console(stderr=True)):
+        from brimful.report.page.html import write_report
+        from brimful.report.text import prediction_lines
 
-    path = write_report(run_folder(run))
+        path = write_report(run_folder(run))
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
     if files:
         from brimful.report.page.files import write_files
@@ -56,8 +58,9 @@ def compare(
     """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and
     which differences are real.
     """
-    from brimful.report.comparison.compare import compare as compared
-    from brimful.report.comparison.text import comparison_markdown, comparison_text
+    with waiting(open_console(stderr=True)):
+        from brimful.report.comparison.compare import compare as compared
+        from brimful.report.comparison.text import comparison_markdown, comparison_text
 
     folders = [run_folder(run) for run in runs]
     comparison = compared(folders)

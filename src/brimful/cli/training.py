@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.console import console_printer, waiting
+from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
 from brimful.cli.options import (
@@ -17,7 +17,7 @@ from brimful.cli.options import (
     Session,
     Yes,
 )
-from brimful.cli.output import open_console
+from brimful.cli.output import open_console, say
 
 if TYPE_CHECKING:
     from brimful.recipe import Recipe
@@ -54,14 +54,13 @@ def train(
     )
     name = finished.folder.name
     if not finished.trained_now:
-        catch_up(resolved, finished.folder, print)
-        print(f"for another run of this recipe: run.name={name}-2")
+        catch_up(resolved, finished.folder, say)
+        say(f"for another run of this recipe: run.name={name}-2")
     use = ""
     if resolved.kind.gives_labels:
         use = f"brimful predict {name} FILE | "
     elif resolved.kind.writes_text:
         use = f"brimful generate {name} --prompt TEXT | "
-    say = console_printer(open_console())
     say(f"next: brimful evaluate {name} | {use}brimful report {name}")
 
 
@@ -113,7 +112,7 @@ def sample(
     folder = rounds.sample(resolved, open_console(), fresh=fresh, accept=accept_change or [])
     print(f"samples: {folder / 'samples.jsonl'}")
     print(f"training set: {folder / 'train.jsonl'}")
-    print(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
+    say(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
 
 
 def _run_several(
