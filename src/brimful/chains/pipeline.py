@@ -15,6 +15,7 @@ from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, 
 from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
+from brimful.chains.other_versions import refuse_breaking_versions
 from brimful.chains.run_plan import (
     SESSION_LINES,
     pinned_plan,
@@ -127,6 +128,8 @@ def _train(
     with waiting(console, "looking at this machine"):
         device = here(recipe)
     refuse_unsupported(recipe, device)
+    if admission.continues:
+        refuse_breaking_versions(folder, device, accept)
     source = source_of(recipe, console)
     with waiting(console, "planning") as show:
         pinned = pinned_plan(recipe, device, plan_file, show)

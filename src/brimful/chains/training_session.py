@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
+from brimful.chains.other_versions import changed_versions, describe_changes
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory
@@ -53,6 +54,8 @@ def train_session(
     with _stop_recorded(folder, data.recipe):
         with waiting(console, "loading the model" if data.source else "making the model"):
             setup = _setup(data, plan, device, folder, lease)
+        if admission.continues:
+            setup = replace(setup, note=describe_changes(changed_versions(folder, device)))
         describe(admission, data.recipe)
         _write_facts(folder, plan, device, data, setup.identity)
         with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):

@@ -74,6 +74,7 @@ class Setup:
         deadline: When the session has to end; None for no limit.
         copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
         base: How the model is scored before its first step; None: it is not.
+        note: Recorded when the session starts; empty: nothing.
     """
 
     recipe: Recipe
@@ -92,6 +93,7 @@ class Setup:
     deadline: Deadline | None = None
     copy_s: Callable[[], float] = lambda: 0.0
     base: BaseComparison | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -483,6 +485,8 @@ class TrainingSession:
                 "resumed": loaded is not None,
             }
         )
+        if self.setup.note:
+            self._note_event(self.setup.note)
         lost = max(0, last_step - step)
         if loaded is not None:
             for problem in loaded.quarantined:

@@ -1,0 +1,97 @@
+"""A run that goes on with other versions than it was trained with: what may be rounded in another
+way is told, what is known to break is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json
+from brimful.hardware.device import Device
+from brimful.hardware.environment import describe_environment
+from brimful.runs.files import ENVIRONMENT_FILE
+
+PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "numpy")
+"""Those that decide how a step is computed. Data and tokenizer are compared by fingerprints."""
+SECTION = "versions"
+"""Of the keys that `--accept-change` takes."""
+
+Changes = Mapping[str, tuple[str, str]]
+"""By name the version before and now."""
+
+
+def changed_versions(run_folder: Path, device: Device) -> Changes:
+    """Return what decides how a step is computed and differs from the run's last session, as far as
+    both are known.
+    """
+    path = run_folder / ENVIRONMENT_FILE
+    if not path.exists():
+        return {}
+    before, now = _deciding(read_json(path)), _deciding(describe_environment(device))
+    return {
+        name: (before[name], now[name])
+        for name in before.keys() & now.keys()
+        if before[name] != now[name]
+    }
+
+
+def _deciding(environment: Mapping[str, Any]) -> dict[str, str]:
+    packages = environment.get("packages", {})
+    versions = {
+        "brimful": environment.get("brimful"),
+        **{name: packages.get(name) for name in PACKAGES},
+        "device": environment.get("device", {}).get("kind"),
+    }
+    return {name: str(version) for name, version in versions.items() if version}
+
+
+def refuse_breaking_versions(run_folder: Path, device: Device, accept: Sequence[str]) -> None:
+    """Raise RunFolderError if a changed version is known to break a run and was not accepted."""
+    changes = changed_versions(run_folder, device)
+    breaking = {
+        name: f"  - {name}: {old} -> {new}, {reason}"
+        for name, (old, new) in sorted(changes.items())
+        if (reason := _why_it_breaks(name, old, new))
+        and not {SECTION, f"{SECTION}.{name}"} & set(accept)
+    }
+    if breaking:
+        accepting = " ".join(f"--accept-change {SECTION}.{name}" for name in breaking)
+        raise RunFolderError(
+            f"{run_folder} was trained with other versions:\n"
+            + "\n".join(breaking.values())
+            + f"\nInstall the old ones again, or go on all the same: {accepting}"
+        )
+
+
+def _why_it_breaks(name: str, old: str, new: str) -> str:
+    """Return why a run does not go on as it was; empty where only rounding may differ."""
+    if name in {"transformers", "peft"} and _numbers(old)[:1] != _numbers(new)[:1]:
+        return "whose models may be built and named in another way"
+    if name == "brimful" and _numbers(new) < _numbers(old):
+        return "which may not know everything that the run's files hold"
+    return ""
+
+
+def _numbers(version: str) -> list[int]:
+    """`5.23.0rc1` -> [5, 23]: the leading parts that are numbers."""
+    numbers: list[int] = []
+    for part in version.split("+", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return numbers
+
+
+def describe_changes(changes: Changes) -> str:
+    """Return what is told of changed versions, empty where there are none."""
+    if not changes:
+        return ""
+    listed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in sorted(changes.items()))
+    dropout = ""
+    if "device" in changes:
+        dropout = ", and dropout draws other numbers"
+    return (
+        f"this run goes on with other versions than before ({listed}): steps may be rounded"
+        f" differently{dropout}"
+    )
