@@ -13,10 +13,10 @@ from brimful.base.rundir import require_writable
 from brimful.chains.finished import finished_run
 from brimful.chains.score_files import SCORES_FILE, add_scores, describe_untuned, missing_tasks
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest, score_tasks
+from brimful.chains.watched_progress import watched_progress
 from brimful.generation.load import recipe_of
 from brimful.kinds.run_data import AnyRunData, plan_of, run_data_class
 from brimful.recipe import Recipe
-from brimful.report.live.progress import data_progress
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.runs.files import PLAN_FILE
 
@@ -82,7 +82,7 @@ def evaluate_into(
     own, foreign = request.tasks_to_run(tasks)
     scores: dict[str, Any] = {}
     if not request.tasks:
-        with data_progress(console) as progress:
+        with watched_progress(console, run_folder, recipe) as progress:
             scores = run.data.score_finished(run, folder, names, stride, progress)
         add_scores(folder, scores)
     if "validation" in scores and not untuned and (layers := run.data.look_into_layers(run)):

@@ -12,12 +12,12 @@ from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
 from brimful.chains.checks import checked_tasks
 from brimful.chains.score_files import summary_file
+from brimful.chains.watched_progress import watched_progress
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
 from brimful.evaluation.nats import FOLDER
 from brimful.evaluation.task import Task
 from brimful.evaluation.task_run import evaluate_tasks
 from brimful.kinds.run_data import TrainedRun
-from brimful.report.live.progress import data_progress
 from brimful.verify.sandbox import Sandbox
 
 
@@ -95,7 +95,7 @@ def score_tasks(
     subject, recipe = run.data.subject(run.loaded), run.data.recipe
     most = request.max_examples or recipe.evaluation.max_examples
     with ExitStack() as stack:
-        progress = stack.enter_context(data_progress(console))
+        progress = stack.enter_context(watched_progress(console, run.folder, recipe))
         sandbox = None
         if any(task.needs_sandbox for task in own):
             isolated = Sandbox(accept_unsandboxed=request.accept_unsandboxed)
