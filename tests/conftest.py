@@ -416,3 +416,22 @@ def labels_recipe_file(
     data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in texts(200)))
     path.write_text(LABELS.replace("MODEL", str(encoder)).replace("DATA", str(data)))
     return path
+
+
+@pytest.fixture
+def few_operators(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A calibration measures the smallest operator of each class, and little of everything else.
+    Returns what makes these operators for a device and types of numbers.
+    """
+    from brimful.hardware.operators import Case, cases
+
+    def few(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
+        smallest: dict[tuple[str, str], Case] = {}
+        for case in sorted(cases(device, dtypes), key=lambda case: case.num_bytes):
+            smallest.setdefault((case.class_name, case.dtype), case)
+        return list(smallest.values())
+
+    monkeypatch.setattr("brimful.hardware.calibrate.cases", few)
+    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
+    monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_S", 0.001)
+    return few

@@ -193,6 +193,7 @@ def test_docs_recipes_md_lists_every_key(
     )
 
 
+@pytest.mark.usefixtures("few_operators")
 def test_readme_commands_run(
     recipe_file: Path,
     labels_recipe_file: Path,

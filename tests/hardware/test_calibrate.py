@@ -20,7 +20,7 @@ from brimful.hardware.calibrate import (
     measure_matrix_rates,
 )
 from brimful.hardware.calibration import Calibration
-from brimful.hardware.operators import Call, Case, cases
+from brimful.hardware.operators import Call, Case
 from brimful.hardware.probe import cpu_device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
@@ -83,23 +83,14 @@ def test_what_cannot_be_measured_is_refused(
         measure_matrix_rates(CPU, dtypes, seconds)
 
 
-def _few(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
-    """The smallest of each class, so that measuring takes no time."""
-    smallest: dict[tuple[str, str], Case] = {}
-    for case in sorted(cases(device, dtypes), key=lambda case: case.num_bytes):
-        smallest.setdefault((case.class_name, case.dtype), case)
-    return list(smallest.values())
-
-
+@pytest.mark.usefixtures("few_operators")
 def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
     # Which types are worth it is measured; beside other programs bf16 may look too slow.
     monkeypatch.setattr(
         "brimful.hardware.calibrate._usable_dtypes", lambda device, stopwatch: ("fp32", "bf16")
     )
-    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
     told: list[tuple[str, int, int]] = []
     threads = torch.get_num_threads()
@@ -126,12 +117,10 @@ def test_a_calibration_has_a_rate_for_every_class_and_says_what_it_does(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.usefixtures("few_operators")
 def test_two_threads_are_at_most_twice_as_fast(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brimful.hardware.calibrate.cases", _few)
-    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
-    monkeypatch.setattr("brimful.hardware.calibrate.PARALLEL_S", 0.001)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
 
     measured = calibrate(cpu_device(), tmp_path, threads=2, seconds=0.001)
@@ -145,23 +134,22 @@ def test_two_threads_are_at_most_twice_as_fast(
 
 
 def test_an_operator_that_there_is_no_memory_for_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_operators: Callable[..., list[Case]]
 ) -> None:
     def no_room(_: torch.device) -> Call:
         raise torch.OutOfMemoryError
 
     def some(device: torch.device, dtypes: tuple[str, ...]) -> list[Case]:
-        few = _few(device, dtypes)
+        few = few_operators(device, dtypes)
         return [*few, dataclasses.replace(few[0], name="huge", make=no_room)]
 
     monkeypatch.setattr("brimful.hardware.calibrate.cases", some)
-    monkeypatch.setattr("brimful.hardware.calibrate.DISK_BYTES", 1 << 16)
     monkeypatch.setattr("brimful.hardware.calibrate.keep_freed_memory", lambda: None)
 
     dtypes = ("fp32", "bf16")
     assert calibrate(cpu_device(), tmp_path, threads=1, seconds=0.001).points in {
-        len(_few(CPU, dtypes)),
-        len(_few(CPU, dtypes[:1])),
+        len(few_operators(CPU, dtypes)),
+        len(few_operators(CPU, dtypes[:1])),
     }
 
 
