@@ -509,6 +509,19 @@ def test_a_spike_rolls_back_to_the_checkpoint_before_it_if_the_recipe_says_so(
     assert not progress.is_in_doubt
 
 
+def test_a_spike_before_the_first_checkpoint_is_only_left_out(
+    with_spike: Callable[[str], World],
+) -> None:
+    made = with_spike("rollback")
+    object.__setattr__(made.parts, "checkpoint_due", lambda progress: False)
+    object.__setattr__(made.parts, "evaluate_every", 20)
+    object.__setattr__(made.parts, "restore_last_good", lambda: None)
+    progress = made.run()
+    assert (progress.step, progress.rollbacks, progress.samples_consumed) == (20, 0, 20 * 8)
+    assert any("only its update was left out" in each["message"] for each in made.records("event"))
+    assert [snapshot.step for snapshot in made.saved] == [20]
+
+
 def test_what_decides_about_spikes_is_in_the_checkpoint(with_spike: Callable[[str], World]) -> None:
     """Stopped before the spike and after it, the run ends bit for bit like an undisturbed one."""
     undisturbed = with_spike("skip")

@@ -354,6 +354,12 @@ def _roll_back(parts: Parts, progress: Progress, batches: "_Prefetch", problem: 
     parts.meter.flush()
     is_hopeless = progress.rollbacks >= ROLLBACKS_BEFORE_STOP
     restored = None if is_hopeless else parts.restore_last_good()
+    if restored is None and not is_hopeless and progress.spikes.undo.item():
+        progress.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks)
+        parts.meter.note_event(
+            progress, f"{problem}: no checkpoint is there yet, so only its update was left out"
+        )
+        return progress
     if restored is None:
         raise gave_up(
             problem,
