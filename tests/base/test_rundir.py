@@ -22,8 +22,10 @@ from brimful.base.rundir import (
     Journal,
     Lease,
     finite,
+    is_torn,
     read_journal,
     read_json,
+    records_lost,
     require_writable,
     write_json_atomically,
     write_text_atomically,
@@ -430,7 +432,7 @@ def test_the_lease_names_a_process_that_lives(tmp_path: Path) -> None:
 def test_a_journal_on_a_full_disk_says_so(tmp_path: Path, refuses: Callable[..., Any]) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     journal = Journal.__new__(Journal)
-    journal.path = tmp_path / "metrics.jsonl"
+    journal.path, journal._num_records = tmp_path / "metrics.jsonl", 0
     journal._file = open(journal.path, "ab", buffering=0)  # noqa: SIM115 - closed by the journal
     with (
         refuses(RunFolderError),
@@ -466,3 +468,61 @@ def test_a_folder_that_cannot_be_written_is_told_before_work_is_wasted(
     with refuses(RunFolderError, names=[str(tmp_path), "copy"]):
         require_writable(tmp_path)
     tmp_path.chmod(0o700)
+
+
+def journal_of(path: Path, count: int) -> list[dict[str, Any]]:
+    records = [{"kind": "step", "step": number, "loss": 1 / number} for number in range(1, count)]
+    with Journal(path) as journal:
+        for record in records:
+            journal.append(record)
+    return records
+
+
+def test_no_wrong_bit_in_a_journal_becomes_a_number(tmp_path: Path) -> None:
+    """Every single one: the record is left out and counted, or it is the one that was written."""
+    path = tmp_path / "m.jsonl"
+    records = journal_of(path, 4)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8):
+            flipped = bytes([whole[place] ^ 1 << bit])
+            path.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+            read = list(read_journal(path))
+            assert [record for record in read if record not in records] == [], (place, bit)
+            assert read == records or records_lost(path) or is_torn(path), (place, bit)
+
+
+def test_a_zeroed_page_of_a_journal_is_counted_in_records(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    records = journal_of(path, 60)
+    content = bytearray(path.read_bytes())
+    content[1000:2000] = bytes(1000)
+    path.write_bytes(content)
+    left = list(read_journal(path))
+    assert records_lost(path) == len(records) - len(left) > 9
+    with Journal(path) as journal:
+        journal.append({"kind": "step", "step": 60})
+    assert records_lost(path) == len(records) - len(left)
+
+
+def test_a_journal_of_the_version_before_is_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    assert records_lost(path) == 0
+    with Journal(path) as journal:
+        journal.append({"step": 3})
+        journal.append({})
+    assert list(read_journal(path)) == [{"step": 1}, {"step": 2}, {"step": 3}]
+    assert records_lost(path) == 0
+    path.write_bytes(path.read_bytes().replace(b'{"step": 2}', b'{"step: 2}'))
+    assert records_lost(path) == 1
+
+
+def test_a_journal_that_is_cut_back_counts_on_from_there(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    journal_of(path, 9)
+    at = path.read_bytes().index(b"\n") + 1
+    with Journal(path, keep_bytes=at) as journal:
+        journal.append({"step": 2})
+    assert records_lost(path) == 0
+    assert [record["step"] for record in read_journal(path)] == [1, 2]

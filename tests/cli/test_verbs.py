@@ -19,7 +19,7 @@ import typer
 from brimful import cli
 from brimful.base.env import cache_folder
 from brimful.base.errors import BrimfulError, Interrupted
-from brimful.base.rundir import Lease, read_journal
+from brimful.base.rundir import Lease, read_journal, read_json
 from brimful.hardware.calibration import Calibration, current_versions
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -742,7 +742,7 @@ def test_evaluating_prints_json_alone_and_keeps_it(brimful: Brimful, rhyme: Path
     scores = json.loads(said.out)
     assert said.code == 0
     assert list(scores) == ["validation", "test"]
-    assert json.loads((rhyme / "scores.json").read_text()) == scores
+    assert read_json(rhyme / "scores.json") == scores
     for score in scores.values():
         low, high = score["bits_per_byte_interval"]
         assert low < score["bits_per_byte"] < high
@@ -1139,7 +1139,7 @@ def test_a_saved_plan_is_trained_with(
     said = brimful("train", recipe_file, "training.steps=12", "--plan", plan_file)
 
     assert said.code == 0
-    used = json.loads((tmp_path / "runs" / "tiny" / "plan.json").read_text())
+    used = read_json(tmp_path / "runs" / "tiny" / "plan.json")
     saved = json.loads(plan_file.read_text())["plan"]
     # Known when the run's steps are.
     assert used == saved | {"evaluate_every": 6}

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
 from brimful.generation import export
 from brimful.generation.export import Exported, MergeCheck, export_merged, export_run, refuse_unlike
 from brimful.generation.load import load_run
@@ -82,9 +83,9 @@ def test_a_base_that_was_named_from_here_is_found_from_elsewhere(
     make_tuned: MakeTuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_tuned()
-    facts = json.loads((run / "data.json").read_text())
+    facts = read_json(run / "data.json")
     facts["base"]["source"] = "base"
-    (run / "data.json").write_text(json.dumps(facts))
+    write_json_atomically(run / "data.json", facts, with_checksum=True)
     monkeypatch.chdir(tmp_path)
 
     exported = export_run(run, tmp_path / "out")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from brimful.base.rundir import read_json, write_json_atomically
 from brimful.mirror.copier import Patience
 from brimful.mirror.files import Files
 from brimful.mirror.listener import Mirror
@@ -56,8 +57,10 @@ class Run:
         (self.folder / "model" / "model.safetensors").write_bytes(b"weights")
         (self.folder / "evaluations").mkdir()
         (self.folder / "evaluations" / "bleu.json").write_text("{}")
-        values = json.loads((self.folder / "run.json").read_text())
-        (self.folder / "run.json").write_text(json.dumps({**values, "status": "finished"}))
+        values = read_json(self.folder / "run.json")
+        write_json_atomically(
+            self.folder / "run.json", {**values, "status": "finished"}, with_checksum=True
+        )
 
     @property
     def place(self) -> Place:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Lease
+from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.mirror.files import Files
 from brimful.mirror.finished import NOTE
 from brimful.mirror.restore import bring_back, refuse_fresh, set_aside
@@ -198,8 +198,8 @@ def test_a_point_that_was_copied_when_the_run_had_ended_is_not_finished(run: Run
 def test_a_mirror_of_another_run_is_refused_whether_here_or_by_its_recipe(run: Run) -> None:
     _mirrored_up_to(run, 2)
     other = run.recipe.model_copy(update={"sequence_length": 16})
-    values = json.loads((run.folder / "run.json").read_text())
-    (run.folder / "run.json").write_text(json.dumps({**values, "id": "another"}))
+    values = read_json(run.folder / "run.json")
+    write_json_atomically(run.folder / "run.json", {**values, "id": "another"}, with_checksum=True)
     for act in (lambda: _bring_back(run), lambda: refuse_fresh(run.place, run.folder)):
         with pytest.raises(
             RunFolderError, match=r"belongs to another run.*run\.mirror=PATH.*run\.name=NAME"
@@ -221,8 +221,8 @@ def test_a_mirror_of_another_run_is_refused_whether_here_or_by_its_recipe(run: R
 def test_a_point_of_another_run_that_nobody_called_durable_replaces_nothing(run: Run) -> None:
     _mirrored_up_to(run, 2, 4)
     for path in (run.folder / "run.json", run.mirrored / STATUS):
-        values = json.loads(path.read_text())
-        path.write_text(json.dumps({**values, "id": "another", "durable_step": None}))
+        values = {**read_json(path), "id": "another", "durable_step": None}
+        write_json_atomically(path, values, with_checksum=True)
     shutil.rmtree(folder_of_step(run.folder, 4))
 
     assert "step 4: it belongs to run " in _bring_back(run)[0]
@@ -233,8 +233,10 @@ def test_a_finished_run_that_was_trained_on_here_is_not_replaced_by_its_older_en
     _mirrored_up_to(run, 2)
     run.finish()
     run.copy(is_finished=True)
-    values = json.loads((run.folder / "run.json").read_text())
-    (run.folder / "run.json").write_text(json.dumps({**values, "status": "running"}))
+    values = read_json(run.folder / "run.json")
+    write_json_atomically(
+        run.folder / "run.json", {**values, "status": "running"}, with_checksum=True
+    )
     run.save(4)
 
     assert _bring_back(run) == []

@@ -12,9 +12,11 @@ import hashlib
 import json
 import math
 import os
+import re
 import socket
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -303,6 +305,7 @@ class Journal:
     """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on
     opening.
 
+    Every record ends with its number and a checksum, by which damaged and missing ones are found.
     A number that JSON cannot hold is written as null, with its text ("nan", "inf", "-inf") in the
     record's field `nonfinite`.
 
@@ -314,12 +317,15 @@ class Journal:
 
     def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
         self.path = path
+        kept = b""
         if path.exists():
             before = path.read_bytes()
             whole = before[: before.rfind(b"\n") + 1]
             kept = whole if keep_bytes is None else whole[:keep_bytes]
             if kept != before:
                 os.truncate(path, len(kept))
+        last = next(filter(None, map(_CHECKED.search, reversed(kept.splitlines()[-9:]))), None)
+        self._num_records = int(last[1]) if last else kept.count(b"\n")
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
 
     @property
@@ -327,7 +333,7 @@ class Journal:
         return self._file.tell()
 
     def append(self, record: dict[str, Any]) -> None:
-        line = json.dumps(finite_record(record), allow_nan=False).encode() + b"\n"
+        line = checked_line(record, self._num_records + 1)
         try:
             num_written = self._file.write(line)
         except OSError as error:
@@ -336,6 +342,7 @@ class Journal:
             raise _not_written(
                 self.path, OSError(errno.ENOSPC, "only a part of a record was written")
             )
+        self._num_records += 1
 
     def sync(self) -> None:
         """Durable up to here; called before a checkpoint that supposes these records."""
@@ -351,23 +358,74 @@ class Journal:
         self.close()
 
 
-def _parse_line(line: bytes) -> dict[str, Any] | None:
-    if not line.endswith(b"\n"):
+CHECK = "check"
+"""Key, at the end of a record, of its number in the journal and the CRC-32 of both."""
+_CHECK_OF_SOMETHING = re.compile(rb'"\d+-[0-9a-f]{8}"\}\s*$')
+_CHECKED = re.compile(rb'"check": "(\d+)-([0-9a-f]{8})"\}\s*$')
+
+
+def checked_line(record: dict[str, Any], number: int) -> bytes:
+    """Return a record as a line of a journal, with its check, by which `record_of` finds damage and
+    `records_lost` what is missing.
+    """
+    plain = json.dumps(finite_record(record), allow_nan=False).encode()
+    start = plain[:-1] + b", " * bool(record)
+    return start + b'"check": "%d-%08x"}\n' % (number, _crc(start, number))
+
+
+def _crc(start: bytes, number: int) -> int:
+    return zlib.crc32(start + b"%d" % number)
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """Return the record in a line of a journal, without its check; None where it is damaged."""
+    found = _CHECKED.search(line)
+    if found and _crc(line[: found.start()], int(found[1])) != int(found[2], 16):
         return None
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    if not found and (CHECK in record or _CHECK_OF_SOMETHING.search(line)):
+        return None  # the check itself is damaged
+    record.pop(CHECK, None)
+    return record
+
+
+def is_torn(path: Path) -> bool:
+    """Return whether the last record of a journal was cut off."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return bool(content) and not content.endswith(b"\n")
+
+
+def records_lost(path: Path) -> int:
+    """Return how many records of a journal are damaged or missing, apart from a torn last line;
+    what is missing is known of journals whose records are numbered.
+    """
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+    except OSError:
+        return 0
+    whole = [line for line in lines if line.endswith(b"\n")]
+    is_sound = [record_of(line) is not None for line in whole]
+    last, num_behind = 0, 0
+    for line, sound in zip(whole, is_sound, strict=True):
+        found = _CHECKED.search(line) if sound else None
+        last, num_behind = (int(found[1]), 0) if found else (last, num_behind + 1)
+    return max(is_sound.count(False), last + num_behind - sum(is_sound))
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the complete records of a journal in order; none if the file is missing."""
     if path.exists():
+        lines = path.read_bytes().splitlines(keepends=True)
         yield from (
-            record
-            for record in map(_parse_line, path.read_bytes().splitlines(keepends=True))
-            if record
+            record for line in lines if line.endswith(b"\n") and (record := record_of(line))
         )
 
 

@@ -16,7 +16,9 @@ SCORES_FILE = "scores.json"
 def add_scores(folder: Path, made: Mapping[str, Any]) -> None:
     """Merge records into scores.json."""
     path = folder / SCORES_FILE
-    write_json_atomically(path, (read_json(path) if path.exists() else {}) | dict(made))
+    write_json_atomically(
+        path, (read_json(path) if path.exists() else {}) | dict(made), with_checksum=True
+    )
 
 
 def discard_scores(run_folder: Path) -> None:
@@ -51,4 +53,6 @@ def describe_untuned(folder: Path, run_folder: Path, recipe: Recipe) -> None:
         folder / "recipe.yaml",
         format_yaml({"name": folder.name, "model": recipe.model, "untuned": True}),
     )
-    write_json_atomically(folder / "data.json", read_json(run_folder / "data.json"))
+    write_json_atomically(
+        folder / "data.json", read_json(run_folder / "data.json"), with_checksum=True
+    )

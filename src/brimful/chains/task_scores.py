@@ -116,5 +116,7 @@ def score_tasks(
         summaries = evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed)
         for summary in summaries:
             made[summary["task"]] = summary
-            write_json_atomically(summary_file(folder, summary["task"]), summary)
+            write_json_atomically(
+                summary_file(folder, summary["task"]), summary, with_checksum=True
+            )
     return made

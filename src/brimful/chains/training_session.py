@@ -130,14 +130,16 @@ def _write_facts(
     folder: Path, plan: Plan, device: Device, data: AnyRunData, identity: Mapping[str, str]
 ) -> None:
     """Write plan.json, environment.json and data.json."""
-    write_json_atomically(folder / "plan.json", plan.to_json())
-    write_json_atomically(folder / "environment.json", describe_environment(device))
+    write_json_atomically(folder / "plan.json", plan.to_json(), with_checksum=True)
+    write_json_atomically(
+        folder / "environment.json", describe_environment(device), with_checksum=True
+    )
     facts = {**data.report, "fingerprints": dict(data.fingerprints)}
     if data.source:
         facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
         if origin := origin_of(data.source):
             facts["base"]["origin"] = origin.to_json()
-    write_json_atomically(folder / "data.json", facts)
+    write_json_atomically(folder / "data.json", facts, with_checksum=True)
 
 
 @contextmanager

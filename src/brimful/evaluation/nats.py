@@ -2,6 +2,7 @@
 window by window (or example by example).
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_text_atomically
+from brimful.base.rundir import add_checksum, read_json, write_text_atomically
 
 FOLDER = "evaluations"
 DIGITS = 5
@@ -53,10 +54,8 @@ def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(exist_ok=True)
-    write_text_atomically(
-        path,
-        f'{{"nats": {nats.nats_N.round(DIGITS).tolist()},\n"tokens": {nats.tokens_N.tolist()}}}\n',
-    )
+    values = {"nats": nats.nats_N.round(DIGITS).tolist(), "tokens": nats.tokens_N.tolist()}
+    write_text_atomically(path, json.dumps(add_checksum(values)) + "\n")
 
 
 def read_nats(run_folder: Path, split: str) -> Nats | None:

@@ -3,7 +3,6 @@ score it, and keep a record of every example.
 """
 
 import itertools
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import DataError, RequestError
-from brimful.base.rundir import write_json_atomically, write_text_atomically
+from brimful.base.rundir import checked_line, write_json_atomically, write_text_atomically
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Progress
 from brimful.evaluation.metric import (
@@ -73,9 +72,9 @@ class TaskResult:
             RunFolderError: no space or no permission.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in self.records)
-        write_text_atomically(folder / f"{self.task.name}.jsonl", lines)
-        write_json_atomically(folder / f"{self.task.name}.json", self.to_json())
+        lines = b"".join(map(checked_line, self.records, itertools.count(1)))
+        write_text_atomically(folder / f"{self.task.name}.jsonl", lines.decode())
+        write_json_atomically(folder / f"{self.task.name}.json", self.to_json(), with_checksum=True)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from brimful.base.dotted import flatten
 from brimful.base.errors import PlanError
-from brimful.base.rundir import write_json_atomically
-from brimful.base.strict_json import load_json
+from brimful.base.rundir import parse_json, write_json_atomically
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.recipe import Recipe
@@ -88,7 +87,7 @@ def with_choices_of(plan: Plan, recipe: Recipe) -> Recipe:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = load_json(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanError(
             f"the plan {path} cannot be read: {error}. `brimful plan RECIPE --save FILE` writes"

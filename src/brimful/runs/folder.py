@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_journal, read_json, records_lost
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
@@ -209,6 +209,11 @@ def read_run(run_folder: Path) -> RunFolder:
     files = {
         name: _read_file(run_folder / name, reader, problems) for name, reader in _READERS.items()
     }
+    if lost := records_lost(run_folder / JOURNAL_FILE):
+        problems[JOURNAL_FILE] = (
+            f"{JOURNAL_FILE}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
+            " all that is shown."
+        )
     recipe_file = run_folder / RECIPE_FILE
     recipe_text = _read_file(recipe_file, _TEXT, problems) if recipe_file.exists() else ""
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)

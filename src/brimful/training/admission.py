@@ -94,6 +94,7 @@ def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
     write_json_atomically(
         folder / STATUS_FILE,
         {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status},
+        with_checksum=True,
     )
 
 

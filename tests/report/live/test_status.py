@@ -13,14 +13,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Lease
+from brimful.base.rundir import Lease, is_torn, records_lost
 from brimful.report.live.status import (
     RunStatus,
     read_run_or_empty,
     recovery_points,
     run_writer,
     status_of,
-    torn_lines,
 )
 
 MakeRun = Callable[..., Path]
@@ -173,9 +172,8 @@ def test_what_is_missing_and_harmless_is_a_problem_and_no_damage(
 def test_journals_of_any_content_are_judged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(content)
-    torn, damaged = torn_lines(path)
-    assert torn is (content == b'{"kind": "step"')
-    assert damaged >= 0
+    assert is_torn(path) is (content == b'{"kind": "step"')
+    assert records_lost(path) == (content in {b"\n", b"\xff\xfe\n", b"[" * 100_000 + b"\n"})
 
 
 def test_scores_of_an_untuned_model_are_no_unfinished_run(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError, RunFolderError
-from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, read_json, writer_of
+from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, is_torn, read_json, writer_of
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
 from brimful.recipe import load
 from brimful.report.live.run_state import age
-from brimful.report.live.tail import record_of
 from brimful.runs import RunFolder, read_run
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
@@ -320,33 +319,11 @@ def _other_problems(run: RunFolder) -> list[str]:
     """Return what is missing or damaged and does not keep the run from being used."""
     needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE)
     problems = [run.problems[name] for name in needed if name in run.problems]
-    torn, damaged = torn_lines(run.folder / JOURNAL_FILE)
-    if damaged:
-        lines = "lines" if damaged > 1 else "line"
-        problems.append(f"{JOURNAL_FILE}: {damaged} damaged {lines} in the middle, left out")
-    if torn:
+    if is_torn(run.folder / JOURNAL_FILE):
         problems.append(
             f"{JOURNAL_FILE}: the last record is torn; it is dropped when the run goes on"
         )
     return problems
-
-
-def torn_lines(path: Path) -> tuple[bool, int]:
-    """Return whether the last line of a journal is torn, and how many lines before it are
-    damaged.
-    """
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-    except OSError:
-        return False, 0
-    torn = bool(lines) and not lines[-1].endswith(b"\n")
-    # Most lines are steps: those that look whole are not parsed once more.
-    doubtful = [
-        line
-        for line in lines[: len(lines) - torn]
-        if not (line.startswith(b'{"kind": "step"') and line.endswith(b"}\n"))
-    ]
-    return torn, sum(record_of(line) is None for line in doubtful)
 
 
 def json_or_none(path: Path) -> dict[str, Any] | None:

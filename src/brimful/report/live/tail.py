@@ -2,9 +2,10 @@
 cut back or replaced is noticed.
 """
 
-import json
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from brimful.base.rundir import record_of
 
 MARK_BYTES = 512
 """How many of the last bytes read are compared, to see whether the file only grew since."""
@@ -52,12 +53,3 @@ class Tail:
     def _goes_on(self, file: BinaryIO) -> bool:
         file.seek(self._offset - len(self._mark))
         return file.read(len(self._mark)) == self._mark
-
-
-def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return a line as a record, None where it is damaged."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
