@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from brimful.base.env import cache_folder
-from record import write_record
+from record import RECORDS, write_record
 
 COLUMNS = 80
 README = Path(__file__).parents[1] / "README.md"
@@ -178,12 +178,10 @@ def write_labels(folder: Path) -> None:
 def tour(folder: Path) -> Iterator[Step]:
     """The steps in their order; what they read is written into `folder`."""
     for number, path in enumerate(write_texts(folder)):
-        says = (r"15 \.py", "images: 1", "empty: 1") if path == "mixed" else ("best model",)
-        yield Step(
-            f"brimful train tiny-gpt data.path={path} run.name=texts-{number}",
-            SMALL["tiny-gpt"],
-            says=says,
-        )
+        command = f"brimful train tiny-gpt data.path={path} run.name=texts-{number}"
+        left_out = ("15 .py", "images: 1", "empty: 1") if path == "mixed" else ()
+        small = SMALL["tiny-gpt"] + " --explain" * bool(left_out)
+        yield Step(command, small, says=("best model", *left_out))
     examples = write_examples(folder)
     for path in examples:
         command = f"brimful train lora model=runs/texts-0/model data.path={path} run.name={path}"
@@ -311,6 +309,15 @@ def environment_in(folder: Path) -> dict[str, str]:
     return {**os.environ, **own, "PATH": programs, "HF_HUB_OFFLINE": "1", "TERM": "xterm-256color"}
 
 
+def record(outcomes: list[Outcome]) -> None:
+    """Write the record; of steps that were not walked now it keeps what it has."""
+    path = RECORDS / "first_hour.json"
+    stored = json.loads(path.read_text())["steps"] if path.exists() else []
+    steps = {each["command"]: each for each in [*stored, *map(asdict, outcomes)]}
+    failed = sum(bool(each["problems"]) for each in steps.values())
+    write_record("first_hour", {"steps": list(steps.values()), "failed": failed})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=[""], help="steps with such a word in them")
@@ -329,13 +336,12 @@ def main() -> None:
         mark = "FAILED" if outcome.problems else "ok"
         print(f"{outcome.seconds:6.1f} s  {mark:6} {step.command}", flush=True)
         outcomes.append(outcome)
+        if chosen.record:
+            record(outcomes)
     failed = [outcome for outcome in outcomes if outcome.problems]
     for outcome in failed:
         print("\n  - ".join([f"\nFAILED {outcome.command}", *outcome.problems]))
     print(f"\n{len(outcomes)} steps, failed: {len(failed) or 'nothing'}; shown in {folder}")
-    if chosen.record:
-        steps = [asdict(outcome) for outcome in outcomes]
-        write_record("first_hour", {"steps": steps, "failed": len(failed)})
     raise SystemExit(bool(failed))
 
 

@@ -41,7 +41,7 @@ def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -
     if not untuned:
         trained_folder(run_folder)
     source = run_data_class(recipe.kind).source_of_finished(run_folder)
-    with data_progress(console) as progress:
+    with data_progress(console, brief=True) as progress:
         data = gather(recipe, source, progress)
     refuse_changed_data(run_folder, data)
     return TrainedRun(run_folder, data, torch_device(probe("auto")), untuned)
