@@ -41,7 +41,7 @@ FEW = (
     "training.epochs=null training.tokens=null training.steps=4 optimizer.warmup=1 sample.tokens=8"
 )
 TEXT = f"tokenizer.vocabulary=280 sequence_length=256 batch.sequences=4 {FEW}"
-TUNING = f"{FEW} batch.sequences=4 sequence_length=256 evaluation.max_examples=4"
+TUNING = f"{FEW} sample.prompt=Say batch.sequences=4 sequence_length=256 evaluation.max_examples=4"
 LABELS = f"model=minilm-l6 labels.pretrain=as_written {FEW} batch.sequences=4 sequence_length=48"
 OWN_MODEL = "model=runs/texts-0/model"
 SMALL: Mapping[str, str] = {
@@ -49,10 +49,10 @@ SMALL: Mapping[str, str] = {
     "tiny-gpt": f"{TEXT} data.config_name=null model.layers=2 model.width=64 model.mlp_width=128",
     "lora": TUNING,
     "code-lora": f"{TUNING} model=smollm2-135m-instruct data.path=pairs.jsonl evaluation.tasks=[]",
-    "code-qlora": f"{TUNING} {OWN_MODEL} data.path=pairs.jsonl evaluation.tasks=[]",
+    "code-qlora": f"{TUNING} adapter.targets=all-linear evaluation.tasks=[]",
     "code-offline": f"{TUNING} {OWN_MODEL} data.path=pairs.jsonl evaluation.tasks=[]"
     " 'study.variants={lora: [], full: [adapter=null]}'",
-    "unit-rft-offline": f"{TUNING} {OWN_MODEL} rft.questions.max_questions=4 rft.rounds=1 rft.samples_per_prompt=2",
+    "unit-rft-offline": f"{TUNING} {OWN_MODEL} rft.questions.max_questions=4 rft.rounds=1 rft.samples_per_prompt=2 rft.keep_per_prompt=2",
     "moderation-offline": LABELS,
     "okadfa-ablation": f"{TEXT} study.seeds=[1] 'study.variants={{softmax: [model.attention=softmax], kernel: []}}'",
 }
