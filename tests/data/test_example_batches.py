@@ -156,11 +156,12 @@ def test_every_layout_and_size_holds_the_same_within_its_budget(
     split: ExampleSplit, size: int
 ) -> None:
     """Halved sizes, padded or packed: the same pairs, every target once, no micro-batch above its
-    budget or empty.
+    budget or empty. The positions of each are known without making it.
     """
-    longest = 23
+    longest, count = 23, split.num_examples
     for layout in ("packed", "padded"):
-        batch = ExampleSequences(split, longest, layout, seed=0).batch(0, split.num_examples)  # type: ignore[arg-type]
+        sequences = ExampleSequences(split, longest, layout, seed=0)  # type: ignore[arg-type]
+        batch = sequences.batch(0, count)
         for sizes in ((2 * size,), (size, size), (1,)):
             micros = list(batch.micro_batches(sizes))
             assert sorted(pair for micro in micros for pair in one_by_one(micro)) == expected(
@@ -172,7 +173,9 @@ def test_every_layout_and_size_holds_the_same_within_its_budget(
                 for token in micro.targets_BT.flatten()[micro.scored_N].tolist()
             ]
             assert sorted(targets) == split.tokens_N[split.is_target_N].tolist()
-            assert max(micro.inputs_BT.numel() for micro in micros) <= max(sizes) * longest
+            budget, positions = max(sizes) * longest, [micro.inputs_BT.numel() for micro in micros]
+            assert max(positions) <= budget
+            assert sequences.positions_of_passes(0, count, budget) == positions
             assert all(len(micro.scored_N) for micro in micros if micro.scored_N is not None)
 
 

@@ -106,6 +106,16 @@ def test_a_step_sees_each_text_of_an_epoch_once_and_the_same_again_with_the_same
     ] == seen
 
 
+def test_the_positions_of_passes_are_known_without_making_them() -> None:
+    sequences = LabelledSequences(_encoded([3, 9, 4, 30, 12, 7]), None, Passes(0, 32, 8), seed=7)
+
+    passes = sequences.batch(2, 4).micro_batches((1,))
+
+    positions = sequences.positions_of_passes(2, 4, 32)
+    assert positions == [micro.inputs_BT.numel() for micro in passes]
+    assert len(positions) > 1
+
+
 def test_the_divisor_is_the_sum_of_the_steps_weights_whatever_the_passes() -> None:
     encoded = _encoded([4, 30, 8, 16], np.array([0, 1, 0, 1]))
     batch = LabelledSequences(

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import BrimfulError
+from brimful.data.example_batches import ExampleSequences
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
-from brimful.recipe import KINDS, Kind, Recipe, load
+from brimful.planning.filling import Filling
+from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
 
 Recipes = dict[str, tuple[Recipe, str]]
 
@@ -78,6 +80,23 @@ FACTS = {
     },
 }
 """All but the fill as computed by the code before kinds of run were classes."""
+
+
+def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:
+    """Of the first step of examples, laid out as the loop does; rows of documents are full."""
+    recipe, source = recipes["examples"]
+    data = gather(recipe.model_copy(update={"training": TrainingRecipe(steps=1)}), source)
+    filling_of = data.filling_of("cpu")
+    split, count = data.splits["train"], recipe.effective_batch
+
+    assert filling_of is not None
+    for layout in ("packed", "padded"):
+        sequences = ExampleSequences(split, recipe.sequence_length, layout, recipe.seed)  # type: ignore[arg-type]
+        passes = list(sequences.batch(0, count).micro_batches((2,)))
+        longest = max(micro.inputs_BT.numel() for micro in passes)
+        expected = Filling(longest / recipe.sequence_length, len(passes))
+        assert filling_of(layout)(2) == expected
+    assert gather(*recipes["documents"]).filling_of("cpu") is None
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -13,6 +13,7 @@ from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
+from brimful.planning.filling import Filling
 from brimful.planning.memory import Replays
 from brimful.planning.survey import (
     Margin,
@@ -186,6 +187,37 @@ def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> No
 
     assert Memory(Counted(), Target("x", "cuda", 64 * GIB, 0, 0, 0)).largest(4096) > 1000
     assert len(asked) == len(set(asked)) < 40
+
+
+def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None:
+    """100 MiB of weights and 300 of gradients and states, and 50 for each full row."""
+    target = Target("x", "cpu", 2000 * MIB, 0, 0, 0)
+    memory = Memory(by_hand(), target, filling_at=lambda room: Filling(0.75 * room, passes=2))
+
+    assert memory.at(2).allocated.value == (400 + 75) * MIB
+    assert Memory(by_hand(), target).at(2).allocated.value == (400 + 100) * MIB
+
+
+def test_all_sequences_in_one_pass_accumulate_no_gradients(
+    published: Callable[..., Recipe], by_hand: Callable[..., Any]
+) -> None:
+    """Of 16 sequences in two passes, only the second one finds gradients beside its activations."""
+    second = {"inputs 3": 3, "optimizer 2": 7}
+
+    class Accumulating:
+        def at(self, rows: float) -> Any:
+            trace = by_hand().at(rows)
+            return dataclasses.replace(trace, marks={**trace.marks, **second})
+
+        def work_at(self, micro_batch: int) -> Any:
+            return by_hand().work_at(micro_batch)
+
+    prepared = prepare(published(), catalog.get("NVIDIA H200"))
+    prepared = dataclasses.replace(prepared, target=Target("x", "cpu", 2000 * MIB, 0, 0, 0))
+    memory = prepared.memory(lambda _: Accumulating(), recompute=False)
+
+    assert memory.replayed(15).trace.live_E().max() == (400 + 15 * 50) * MIB
+    assert memory.replayed(16).trace.live_E().max() == 400 * MIB
 
 
 def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:

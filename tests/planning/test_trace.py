@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 
-from brimful.planning.trace import KINDS, Trace, same_events
+from brimful.planning.trace import KINDS, Trace, in_one_pass, same_events
 from brimful.planning.work import GLOBAL
 
 
@@ -28,6 +28,23 @@ def test_what_is_alive_stands_in_the_order_of_births() -> None:
 
     assert trace.alive_at(1).tolist() == [0, 1]
     assert trace.alive_at(3).tolist() == [1, 2]
+
+
+def test_a_step_in_one_pass_has_no_second_micro_batch() -> None:
+    """Storages: a weight; inputs and gradient of the first micro-batch, inputs and activation of
+    the second one; a temporary of the update.
+    """
+    accumulating = dataclasses.replace(
+        _trace([1, 2, 3, -2, 4, 5, -4, -5, 6, -6, -3], [1, 2, 4, 8, 16, 32]),
+        marks={"inputs 2": 1, "inputs 3": 3, "forward 3": 5, "optimizer 2": 8, "between steps": 10},
+    )
+
+    alone = in_one_pass(accumulating)
+
+    assert alone.events_E.tolist() == [1, 2, 3, -2, 6, -6, -3]
+    assert alone.live_E().tolist() == [1, 3, 7, 5, 37, 5, 1]
+    assert alone.marks == {"inputs 2": 1, "optimizer 2": 4, "between steps": 6}
+    assert in_one_pass(alone) is alone
 
 
 def test_sizes_may_exceed_what_32_bits_hold() -> None:

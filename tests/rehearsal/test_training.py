@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from transformers import masking_utils
 
+from brimful.planning.memory import phase_at
 from brimful.planning.step import Lora, StepSpec
-from brimful.planning.trace import KINDS
+from brimful.planning.trace import KINDS, Trace, in_one_pass
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.real_models import real_model
@@ -48,6 +49,34 @@ def test_the_steps_are_two_updates_the_second_with_two_micro_batches(
         *update,
         "between steps",
     ]
+
+
+@pytest.mark.parametrize("adapter", [None, Lora(4)])
+def test_a_step_without_its_second_micro_batch_is_the_step_that_accumulates_nothing(
+    step: Callable[..., StepSpec], adapter: Lora | None
+) -> None:
+    """But for the order of small tensors: all phases have the same peaks, to 1 KiB."""
+    two, one = (
+        record_training(spec, config_of(spec), 2)
+        for spec in (
+            step("llama", adapter=adapter, accumulates=accumulates) for accumulates in (True, False)
+        )
+    )
+
+    cut = in_one_pass(two)
+
+    assert cut.marks.keys() == one.marks.keys()
+    assert _peaks(cut) == pytest.approx(_peaks(one), abs=1024)
+    assert _peaks(two)["backward"] > _peaks(one)["backward"] + 1024
+
+
+def _peaks(trace: Trace) -> dict[str, int]:
+    """Return the most that is alive in each phase of all steps."""
+    live_E, peaks = trace.live_E(), dict[str, int]()
+    for event, num_bytes in enumerate(live_E.tolist()):
+        phase = phase_at(trace, event)
+        peaks[phase] = max(peaks.get(phase, 0), num_bytes)
+    return peaks
 
 
 def test_two_recordings_of_a_step_are_equal(step: Callable[..., StepSpec]) -> None:

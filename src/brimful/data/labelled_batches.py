@@ -369,7 +369,7 @@ class LabelledSequences:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        chosen = np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
+        chosen = self._chosen(first_sample, count)
         targets = self._encoded.split.targets[chosen]
         return LabelledBatch(
             tuple(self._encoded.ids(number) for number in chosen),
@@ -377,6 +377,17 @@ class LabelledSequences:
             weights_of(targets, self._weights_C),
             self._passes,
         )
+
+    def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
+        """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
+        lengths = self._encoded.lengths_E[self._chosen(first_sample, count)].tolist()
+        return [
+            len(numbers) * self._passes.width(max(lengths[number] for number in numbers))
+            for numbers in self._passes.laid_out(lengths, budget)
+        ]
+
+    def _chosen(self, first_sample: int, count: int) -> NDArray[np.int64]:
+        return np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
 
 
 def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """Runs on examples with a prompt and an answer, on which a published model is tuned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_si
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
+from brimful.planning.filling import FillingAt, filling_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
@@ -92,11 +93,23 @@ class ExampleRunData(RunData[ExampleSplit]):
     def tokens_per_step(self) -> int:
         return round(self.recipe.effective_batch * self.mean_positions)
 
+    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt]:
+        steps = self.planned.training.steps
+
+        def with_packing(packing: str) -> FillingAt:
+            lay_out = self._sequences(packing).positions_of_passes
+            return lambda room: filling_of(lay_out, self.recipe, steps, room)
+
+        return with_packing
+
     def sequences(self, plan: Plan) -> ExampleSequences:
+        return self._sequences(plan.packing)
+
+    def _sequences(self, packing: str) -> ExampleSequences:
         return ExampleSequences(
             self.splits["train"],
             self.recipe.sequence_length,
-            "packed" if plan.packing == "packed" else "padded",
+            "packed" if packing == "packed" else "padded",
             self.recipe.seed,
         )
 

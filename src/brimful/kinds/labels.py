@@ -4,7 +4,7 @@ validation and scored beside a bag of words.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -45,6 +45,7 @@ from brimful.generation.load import trained_folder
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.model.published import copy_mapped_weights, load_tokenizer
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
+from brimful.planning.filling import FillingAt, filling_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
@@ -205,14 +206,24 @@ class LabelledRunData(RunData[EncodedLabels]):
         copy_mapped_weights(model)
         return model
 
-    def _passes(self, plan: Plan) -> Passes:
-        """Return how texts become rows on the plan's device."""
-        overhead = PASS_OVERHEAD[str(plan.device["kind"])]
+    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt]:
+        lay_out, steps = (
+            self._sequences(device_kind).positions_of_passes,
+            self.planned.training.steps,
+        )
+        return lambda _packing: lambda room: filling_of(lay_out, self.recipe, steps, room)
+
+    def _passes(self, device_kind: str) -> Passes:
+        """Return how texts become rows on a kind of device."""
+        overhead = PASS_OVERHEAD[device_kind]
         return Passes(pad_id_of(self.tokenizer), self.recipe.sequence_length, overhead)
 
     def sequences(self, plan: Plan) -> LabelledSequences:
-        train = self.splits["train"]
-        return LabelledSequences(train, self.weights_C, self._passes(plan), self.recipe.seed)
+        return self._sequences(str(plan.device["kind"]))
+
+    def _sequences(self, device_kind: str) -> LabelledSequences:
+        passes = self._passes(device_kind)
+        return LabelledSequences(self.splits["train"], self.weights_C, passes, self.recipe.seed)
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> NoReturn:
         """Raise RequestError: a classifier has no likelihood."""
@@ -237,7 +248,9 @@ class LabelledRunData(RunData[EncodedLabels]):
             # In bf16 too few texts would get different logits to be ranked.
             autocast = None
         length = recipe.sequence_length
-        forward = ClassifierForward(model, self._passes(plan), rows * length, device, autocast)
+        forward = ClassifierForward(
+            model, self._passes(str(plan.device["kind"])), rows * length, device, autocast
+        )
         logits_EC = forward.logits([encoded.ids(number) for number in numbers.tolist()])
         if self.weights_C is not None:
             logits_EC = logits_EC - np.log(self.weights_C)

@@ -8,7 +8,7 @@ chains call them without knowing which kind it is.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,7 @@ from brimful.model.published import (
     fingerprint_of,
     load_model,
 )
+from brimful.planning.filling import FillingAt
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
@@ -229,6 +230,12 @@ class RunData(ABC, Generic[Split]):
     @abstractmethod
     def validation_rows(self) -> int:
         """Rows of the sequence length in the validation split, as planning counts."""
+
+    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt] | None:
+        """Return what the passes of this run hold on a kind of device, by the plan's packing and
+        its micro-batch; None: all rows are full.
+        """
+        return None
 
     @property
     def validation_count(self) -> int:

@@ -17,6 +17,7 @@ from brimful.planning.host_heap import heap_bytes
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Trace
+from brimful.planning.trace import in_one_pass as trace_in_one_pass
 from brimful.planning.work import GLOBAL, Work
 
 ALLOCATED_SHARE = (0.985, 1.01)
@@ -46,8 +47,8 @@ would be reserved in most cases.
 class Traces(Protocol):
     """Traces of one step for every micro-batch."""
 
-    def at(self, micro_batch: int) -> Trace:
-        """Return the trace of a micro-batch."""
+    def at(self, rows: float) -> Trace:
+        """Return the trace of a micro-batch; a fraction stands for rows that are not full."""
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of its operators."""
@@ -206,16 +207,21 @@ class Replays:
 
     def __init__(self, traces: Traces, known: Known | None = None) -> None:
         self._traces = traces
-        self._made: dict[tuple[int, int], Replayed] = {}
+        self._made: dict[tuple[float, int, bool], Replayed] = {}
         self.known: Known = {} if known is None else known
 
-    def at(self, micro_batch: int, workspace_bytes: int) -> Replayed:
-        """Return the replayed trace of a micro-batch."""
-        key = (micro_batch, workspace_bytes)
+    def at(self, rows: float, workspace_bytes: int, *, in_one_pass: bool = False) -> Replayed:
+        """Return the replayed trace of a micro-batch, of a step that has no other `in_one_pass`."""
+        key = (rows, workspace_bytes, in_one_pass)
         if key not in self._made:
-            make = functools.partial(self._traces.at, micro_batch)
-            self._made[key] = Replayed(make, workspace_bytes, str(micro_batch), self.known)
+            name = f"{rows:g}{' in one pass' * in_one_pass}"
+            make = functools.partial(self._trace, rows, in_one_pass=in_one_pass)
+            self._made[key] = Replayed(make, workspace_bytes, name, self.known)
         return self._made[key]
+
+    def _trace(self, rows: float, *, in_one_pass: bool) -> Trace:
+        trace = self._traces.at(rows)
+        return trace_in_one_pass(trace) if in_one_pass else trace
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""

@@ -61,23 +61,17 @@ class ParametricTrace:
     lowest: int = 1
     work: ParametricWork | None = None
 
-    def at(self, micro_batch: int) -> Trace:
-        """Return the trace of a micro-batch, with an evaluation batch that is EVALUATION_FACTOR
-        times as large.
+    def at(self, rows: float) -> Trace:
+        """Return the trace of a micro-batch of so many sequences, with an evaluation batch that is
+        EVALUATION_FACTOR times as large. A fraction stands for rows that are not full.
         """
-        sequences_S = np.where(
-            self.trace.is_evaluation_S, EVALUATION_FACTOR * micro_batch, micro_batch
-        )
+        sequences_S = np.where(self.trace.is_evaluation_S, EVALUATION_FACTOR * rows, rows)
         tokens_S = sequences_S * self.sequence_length
         chunk_S = np.minimum(self.loss_chunk, tokens_S)
         last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
         batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
-        sizes_S = (
-            self.base_S
-            + np.rint(self.slope_S * batch_S).astype(np.int64)
-            + self.chunk_slope_S * chunk_S
-        )
-        return dataclasses.replace(self.trace, sizes_S=sizes_S)
+        growth_S = np.rint(self.slope_S * batch_S) + np.rint(self.chunk_slope_S * chunk_S)
+        return dataclasses.replace(self.trace, sizes_S=self.base_S + growth_S.astype(np.int64))
 
 
 def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:

@@ -15,6 +15,7 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
+from brimful.planning.filling import Filling, FillingAt
 from brimful.planning.memory import (
     Footprint,
     Replayed,
@@ -48,13 +49,21 @@ class Memory:
         traces: Of the step; replayed ones are shared with other devices.
         target: The device.
         lengths_vary: Batches have several lengths.
+        filling_at: What the passes of a micro-batch hold; None: rows are full, and every step has
+            several passes if the traced one has.
     """
 
     def __init__(
-        self, traces: Traces | Replays, target: Target, *, lengths_vary: bool = False
+        self,
+        traces: Traces | Replays,
+        target: Target,
+        *,
+        lengths_vary: bool = False,
+        filling_at: FillingAt | None = None,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
         self._target, self._lengths_vary = target, lengths_vary
+        self._filling_at = filling_at
         self._made: dict[int, Footprint] = {}
 
     def at(self, micro_batch: int) -> Footprint:
@@ -70,7 +79,11 @@ class Memory:
 
     def replayed(self, micro_batch: int) -> Replayed:
         """Return the trace of a micro-batch, replayed for the device."""
-        return self._replays.at(micro_batch, self._target.workspace_bytes)
+        workspace_bytes = self._target.workspace_bytes
+        if self._filling_at is None:
+            return self._replays.at(micro_batch, workspace_bytes)
+        filling = self._filling_at(micro_batch)
+        return self._replays.at(filling.rows, workspace_bytes, in_one_pass=filling.passes == 1)
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""
@@ -78,14 +91,17 @@ class Memory:
 
     def largest(self, highest: int, margin: Margin = "balanced") -> int:
         """Return the largest micro-batch up to `highest` that fits by this margin; 0 for none.
-        Memory grows with the micro-batch. On CUDA the search begins where the tensors alone fill
-        the device, because little is lost between them.
+        Memory grows with the micro-batch, except that the last one, of all sequences in one pass,
+        accumulates no gradients. On CUDA the search begins where the tensors alone fill the device,
+        because little is lost between them.
 
         conservative: the upper end of the prediction fits, without the allocator freeing its cache;
         balanced: the run surely gets through; tight: it may get through.
         """
         if self._target.kind != "cuda":
             accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
+            if self.verdict(highest) in accepted:
+                return highest
             return _last(highest, lambda size: self.verdict(size) in accepted)
         limit_of = possible_bytes if margin == "tight" else sure_bytes
         limit_bytes = limit_of(self._target)
@@ -182,17 +198,23 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe on a device, with all choices that do not depend on memory."""
+    """A recipe on a device, with all choices that do not depend on memory.
+
+    Attributes:
+        known_filling_at: What passes hold; None where the data are not known, or rows are full.
+    """
 
     recipe: Recipe
     device: Device
     target: Target
     model: ModelFacts
     choices: Mapping[str, Choice]
+    known_filling_at: FillingAt | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> "Prepared":
-        """Return the same for a changed recipe."""
-        return replace(self, recipe=self.recipe.model_copy(update=dict(changes)))
+        """Return the same for a changed recipe, whose rows count as full."""
+        recipe = self.recipe.model_copy(update=dict(changes))
+        return replace(self, recipe=recipe, known_filling_at=None)
 
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Return the footprints of the step as it runs here."""
@@ -201,7 +223,12 @@ class Prepared:
             traces,
             self.target,
             lengths_vary=self.recipe.kind.lengths_vary(self.recipe.data.layout),
+            filling_at=self.known_filling_at or self._full_at,
         )
+
+    def _full_at(self, micro_batch: int) -> Filling:
+        """Return what full rows make of an optimizer step."""
+        return Filling(micro_batch, -(-self.recipe.effective_batch // micro_batch))
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""
@@ -218,8 +245,13 @@ def prepare(
     vocabulary: int | None = None,
     process_bytes: int = 0,
     model: ModelFacts | None = None,
+    filling_of: Callable[[str], FillingAt] | None = None,
 ) -> Prepared:
-    """Decide precision, attention and loss for a device."""
+    """Decide precision, attention and loss for a device.
+
+    Args:
+        filling_of: What passes hold, by the packing that is chosen here; None: rows are full.
+    """
     facts = model or model_facts(recipe, vocabulary)
     width = next(
         (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
@@ -244,7 +276,9 @@ def prepare(
         "loader_workers": loader_choice(recipe),
         "packing": packing,
     }
-    return Prepared(recipe, device, target_of(device, process_bytes), facts, choices)
+    filling_at = None if filling_of is None else filling_of(str(packing.value))
+    target = target_of(device, process_bytes)
+    return Prepared(recipe, device, target, facts, choices, filling_at)
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:

@@ -6,6 +6,7 @@ Nothing here imports torch.
 Suffixes: E events, S storages.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,6 +90,30 @@ class Trace:
         lives[seen[seen > 0] - 1] = 1
         lives[-seen[seen < 0] - 1] = 0
         return np.flatnonzero(lives)
+
+
+def in_one_pass(trace: Trace) -> Trace:
+    """Return the trace of steps with one micro-batch from that of a step with two: without the
+    second one. What that would free of the first one's, its inputs and its loss, is freed there.
+    """
+    if not {"inputs 3", "optimizer 2"} <= trace.marks.keys():
+        return trace
+    start, end = trace.marks["inputs 3"], trace.marks["optimizer 2"]
+    storages_E = np.abs(trace.events_E) - 1
+    is_second_S = np.zeros(len(trace.sizes_S), np.bool_)
+    is_second_S[storages_E[start:end][trace.events_E[start:end] > 0]] = True
+    kept_E = ~is_second_S[storages_E]
+    kept_before = np.concatenate([[0], np.cumsum(kept_E)])
+    return dataclasses.replace(
+        trace,
+        events_E=trace.events_E[kept_E],
+        event_layers_E=trace.event_layers_E[kept_E],
+        marks={
+            name: int(kept_before[event])
+            for name, event in trace.marks.items()
+            if not start <= event < end
+        },
+    )
 
 
 def same_events(one: Trace, other: Trace) -> bool:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -107,12 +108,12 @@ class _OwnTraces:
     ) -> None:
         self._model, self._batch, self._spec, self._loss_of = model, batch, spec, loss_of
 
-    def at(self, micro_batch: int) -> Trace:
-        """Return the trace of a micro-batch."""
+    def at(self, rows: float) -> Trace:
+        """Return the trace of a micro-batch, whose rows are full."""
         empty = without_weights(self._model)
         total, trainable = count_parameters(empty)
         with fake_world(self._spec):
-            trace = self._record(materialised(empty), micro_batch)
+            trace = self._record(materialised(empty), math.ceil(rows))
         return dataclasses.replace(trace, parameters=total, trainable=trainable)
 
     def work_at(self, micro_batch: int) -> Work:

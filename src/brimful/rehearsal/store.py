@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import math
 import uuid
 from pathlib import Path
 
@@ -30,10 +31,14 @@ _SOURCES = (
     "planning/parametric.py",
     "planning/family.py",
     "planning/family_key.py",
+    "planning/allocator.py",
+    "planning/host_heap.py",
     "planning/work.py",
     "hardware/rates.py",
 )
-"""Code that decides what a trace holds: files, and folders with all in them."""
+"""Code that decides what a trace holds and what its replays give: files, and folders with all in
+them.
+"""
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
 _WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name != "operators")
@@ -120,13 +125,15 @@ class StoredTraces:
         self._single: ParametricTrace | Irregular | None = None
         self._direct: dict[int, Trace] = {}
 
-    def at(self, micro_batch: int) -> Trace:
+    def at(self, rows: float) -> Trace:
         """Return the trace of a micro-batch. It is made for this micro-batch alone where the step
-        is irregular, or where one sequence is a special case without a family.
+        is irregular, or where one sequence is a special case without a family. A fraction stands
+        for rows that are not full; where the step is irregular they count as full.
         """
-        parametric = self._line(micro_batch)
+        parametric = self._line(rows)
         if parametric is not None:
-            return parametric.at(micro_batch)
+            return parametric.at(rows)
+        micro_batch = math.ceil(rows)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
         return self._direct[micro_batch]
@@ -167,10 +174,12 @@ class StoredTraces:
         if path is not None:
             _write(path.with_suffix(".json"), json.dumps(known).encode())
 
-    def _line(self, micro_batch: int) -> ParametricTrace | None:
-        """Return the parametric trace that holds for this micro-batch, if there is one."""
+    def _line(self, rows: float) -> ParametricTrace | None:
+        """Return the parametric trace that holds for this micro-batch, if there is one. A fraction
+        of a row is never the special case of one sequence.
+        """
         line = self._all()
-        if isinstance(line, ParametricTrace) and micro_batch < line.lowest:
+        if isinstance(line, ParametricTrace) and rows == int(rows) and rows < line.lowest:
             if self._single is None:
                 self._single = self._families.member(self._spec, is_single=True) or Irregular()
             line = self._single

@@ -381,12 +381,12 @@ class TrainingSession:
         return compiled(self.setup.model, shape=shape, say=self._note_event)
 
     def _before_step(self, then: Callable[[int], None], step: int) -> None:
-        """Give memory that the C library holds free back if the process holds more than planned:
-        rows of ever new lengths leave ever new holes in its heap.
+        """Give memory that the C library holds free back if the process holds more than the plan
+        thinks possible: rows of ever new lengths leave ever new holes in its heap.
         """
         planned = self.setup.plan.predicted.get("peak_memory_bytes")
         is_on_host = self.setup.device.type == "cpu"
-        if is_on_host and planned is not None and unmapped_bytes() > planned.value:
+        if is_on_host and planned is not None and unmapped_bytes() > planned.high:
             give_back_free_memory()
         then(step)
 
