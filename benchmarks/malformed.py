@@ -1,0 +1,261 @@
+"""Malformed recipes, overrides, data files and configs of models, drawn by a grammar: each must be
+accepted or refused with one message, and nothing else may come of it.
+
+python benchmarks/malformed.py             # 1,000 of them; writes records/malformed.json
+"""
+
+import argparse
+import copy
+import json
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from brimful.base.dotted import flatten, format_yaml
+from brimful.base.errors import BrimfulError
+from brimful.base.text import printable
+from brimful.data.formats import examples_of
+from brimful.data.sources import open_rows, open_source
+from brimful.model.catalog import config_of_model
+from brimful.recipe import DataRecipe, load
+from record import write_record
+
+ODD_VALUES: SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 64),
+    st.integers(-(10**30), 10**30),
+    st.sampled_from([0, -1, 1, 2, 2**31, 2**63, 1e308, 1e-308, float("inf"), float("nan")]),
+    st.text(max_size=12),
+    st.sampled_from(["", "1:30", "010", "\x1b[31m", "../..", "~", "cuda:7", "a" * 300, "\ud800"]),
+    st.lists(st.integers(-3, 3), max_size=3),
+    st.dictionaries(st.text(max_size=4), st.integers(-3, 3), max_size=3),
+)
+VALID: dict[str, Any] = {
+    "name": "tiny",
+    "sequence_length": 32,
+    "batch": {"sequences": 8},
+    "training": {"steps": 12},
+    "model": {"architecture": "llama", "layers": 2, "heads": 2, "width": 32},
+    "tokenizer": {"kind": "bpe", "vocabulary": 300},
+    "data": {"path": "corpus.txt", "document_start": "^# ", "validation": 0.2},
+    "optimizer": {"learning_rate": 1e-2, "warmup": 3},
+    "evaluation": {"every": 6},
+    "sample": {"tokens": 8},
+    "plan": {"device": "cpu", "precision": "fp32", "threads": 1, "compile": False},
+}
+KEYS = [
+    *sorted(flatten(VALID)),
+    "adapter.rank",
+    "labels.kind",
+    "study.variants",
+    "rft.rounds",
+    "x.y",
+]
+SYNTAX = st.text("{}[]:,-&*!|>'\"#%@ \n\t01aé\0\u2028", max_size=80)
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> str:
+    """The tiny recipe with one to three keys changed or taken out, or text that may be no YAML."""
+    if draw(st.integers(0, 5)) == 0:
+        return draw(SYNTAX)
+    values = copy.deepcopy(VALID)
+    for key in draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)):
+        *parents, last = key.split(".")
+        section = values
+        for parent in parents:
+            section = section.setdefault(parent, {})
+            if not isinstance(section, dict):
+                section = {}
+        if draw(st.booleans()) or last not in section:
+            section[last] = draw(ODD_VALUES)
+        else:
+            del section[last]
+    text = format_yaml(values).encode("utf-8", "replace").decode()
+    place = draw(st.integers(0, len(text)))
+    return text[:place] + draw(st.one_of(st.just(""), SYNTAX)) + text[place:]
+
+
+@st.composite
+def overrides(draw: st.DrawFn) -> list[str]:
+    """Changes of keys that there are and that there are not."""
+    keys = st.one_of(st.sampled_from(KEYS), st.text("abc._=- ", max_size=12))
+    value = st.one_of(ODD_VALUES.map(str), SYNTAX)
+    pairs = draw(st.lists(st.tuples(keys, value), min_size=1, max_size=3))
+    return [f"{key}={value}".replace("\0", "") for key, value in pairs]
+
+
+def json_values() -> SearchStrategy[Any]:
+    """Values of JSON, with what Python's writer lets through."""
+    return st.recursive(
+        st.one_of(st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=20)),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+        max_leaves=8,
+    )
+
+
+COLUMNS = st.sampled_from(
+    ["text", "label", "prompt", "completion", "messages", "question", "tools"]
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "tool", "x"]), "content": json_values()}
+    ),
+    max_size=3,
+)
+CELLS = st.text(max_size=20) | MESSAGES | json_values()
+ROWS = st.one_of(
+    st.lists(st.fixed_dictionaries({"text": CELLS}), max_size=6),
+    st.lists(st.fixed_dictionaries({"messages": MESSAGES, "tools": CELLS}), max_size=6),
+    st.lists(st.fixed_dictionaries({"prompt": CELLS, "completion": CELLS}), max_size=6),
+    st.lists(st.dictionaries(COLUMNS, CELLS, max_size=4) | json_values(), max_size=6),
+)
+
+
+@st.composite
+def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A name and content: rows of odd values, tables, or any bytes."""
+    kind = draw(st.sampled_from(["rows", "table", "bytes"]))
+    if kind == "bytes":
+        name = draw(
+            st.sampled_from(["a.txt", "a.jsonl", "a.json", "a.csv", "a.parquet", "a.txt.gz"])
+        )
+        return name, draw(st.binary(max_size=200))
+    if kind == "table":
+        return draw(st.sampled_from(["a.csv", "a.tsv"])), draw(SYNTAX).encode()
+    lines = [json.dumps(row) for row in draw(ROWS)]
+    whole = draw(st.booleans())
+    text = "[" + ",".join(lines) + "]" if whole else "\n".join(lines)
+    place = draw(st.integers(0, len(text)))
+    cut = draw(st.sampled_from([text, text[:place], text[:place] + "\\ud800" + text[place:]]))
+    return "a.json" if whole else "a.jsonl", cut.encode()
+
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 32,
+    "intermediate_size": 96,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 32,
+    "vocab_size": 300,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> str:
+    """A config.json with one to three odd values, or text that may be no JSON."""
+    changed = draw(
+        st.dictionaries(st.sampled_from(sorted(CONFIG)), ODD_VALUES, min_size=1, max_size=3)
+    )
+    text = json.dumps(CONFIG | changed)
+    return draw(st.sampled_from([text, text[: len(text) // 2], "[]", "", "null"]))
+
+
+def _read_recipe(folder: Path, text: str) -> None:
+    (folder / "odd.yaml").write_text(text, encoding="utf-8")
+    load(str(folder / "odd.yaml"))
+
+
+def _read_overrides(folder: Path, changes: list[str]) -> None:
+    (folder / "tiny.yaml").write_text(format_yaml(VALID), encoding="utf-8")
+    load(str(folder / "tiny.yaml"), changes)
+
+
+def _read_texts(folder: Path, file: tuple[str, bytes]) -> None:
+    (folder / file[0]).write_bytes(file[1])
+    source = open_source(DataRecipe(path=str(folder / file[0])))
+    for text in source.parts[0].splits["train"]:
+        text.encode()
+
+
+def _read_examples(folder: Path, file: tuple[str, bytes]) -> None:
+    (folder / file[0]).write_bytes(file[1])
+    data = DataRecipe(path=str(folder / file[0]), encoding="auto")
+    for example in examples_of(open_rows(data).parts[0].splits["train"], data):
+        example.completion.encode()
+
+
+def _read_config(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    config_of_model(str(folder / "config.json"))
+
+
+KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Path, Any], None]]] = {
+    "recipe": (recipes(), _read_recipe),
+    "overrides": (overrides(), _read_overrides),
+    "documents": (data_files(), _read_texts),
+    "examples": (data_files(), _read_examples),
+    "config": (configs(), _read_config),
+}
+"""By name: what is drawn, and what reads it."""
+
+
+def outcomes(kind: str, num_examples: int, number: int = 0) -> Counter[str]:
+    """Draw inputs of a kind and have them read.
+
+    Args:
+        num_examples: How many are drawn.
+        number: Seed.
+
+    Returns:
+        How many were accepted and refused, and by the last line of its traceback each that did
+        something else, with the input.
+    """
+    strategy, read = KINDS[kind]
+    counts: Counter[str] = Counter()
+
+    @seed(number)
+    @settings(
+        max_examples=num_examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def each(drawn: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            counts[_outcome(lambda: read(Path(folder), drawn), drawn)] += 1
+
+    each()
+    return counts
+
+
+def _outcome(read: Callable[[], None], drawn: Any) -> str:
+    try:
+        read()
+    except BrimfulError as error:
+        is_message = str(error).strip() and "Traceback" not in str(error)
+        return "refused" if is_message else f"no message for {drawn!r}"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return printable(f"{type(error).__name__} in {place.name}: {error!s:.80} of {drawn!r:.300}")
+    return "accepted"
+
+
+def main() -> None:
+    """Draw and read all kinds, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1000)
+    inputs = parser.parse_args().inputs
+    started_s = time.perf_counter()
+    counts = {kind: dict(outcomes(kind, inputs // len(KINDS))) for kind in KINDS}
+    print(json.dumps(counts, indent=2))
+    write_record("malformed", {"outcomes": counts, "seconds": time.perf_counter() - started_s})
+
+
+if __name__ == "__main__":
+    main()
