@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, RunFolderError
 from brimful.cli.output import say
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ def look_at_data(recipe: "Recipe") -> None:
     from brimful.runs.files import STATUS_FILE
 
     status = Path(recipe.run.folder or runs_folder(), recipe.run_name, STATUS_FILE)
-    is_finished = status.exists() and read_json(status).get("status") == "finished"
+    try:
+        is_finished = status.exists() and read_json(status).get("status") == "finished"
+    except RunFolderError:  # told with what to do about it where the run is admitted
+        is_finished = False
     if recipe.study is None and not recipe.run.mirror and not is_finished:
         first_look(recipe)
 

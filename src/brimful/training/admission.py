@@ -2,6 +2,7 @@
 or not at all, with the reason.
 """
 
+import json
 import shutil
 import time
 import uuid
@@ -67,7 +68,17 @@ def status_of(folder: Path) -> Status | None:
     path = folder / STATUS_FILE
     if not path.exists():
         return None
-    values = read_json(path)
+    try:
+        values = read_json(path)
+    except RunFolderError as error:
+        if not any((folder / CHECKPOINTS_FOLDER).glob("step-*")):
+            raise
+        stopped = json.dumps({"schema_version": SCHEMA_VERSION, "status": "stopped"})
+        raise RunFolderError(
+            f"{error}.\nThe file only says how the run stands, and its checkpoints are there. To go"
+            f" on from the newest, replace the content of {STATUS_FILE} by {stopped} and run the"
+            " same command again."
+        ) from error
     if values.get("schema_version") != SCHEMA_VERSION:
         raise RunFolderError(
             f"{path} has schema version {values.get('schema_version')}, this brimful reads"
