@@ -231,8 +231,8 @@ def take(step: Step, folder: Path, environment: Mapping[str, str]) -> tuple[Outc
     outcome.problems += [
         f"nothing like {word!r}" for word in step.says if not re.search(word, shown)
     ]
-    # What the model writes has lines of any length; a path is never broken, so that it can be copied.
-    if not step.command.startswith("brimful generate"):
+    # Texts and rows of data have any length; a path is never broken, so that it can be copied.
+    if not re.search("brimful (generate|predict)", step.command):
         rows = [row for row in shown.splitlines() if len(row) > COLUMNS and " " in row.strip()]
         outcome.problems += [f"wider than the terminal: {row!r}" for row in rows[:1]]
         outcome.problems += [f"cut: {row!r}" for row in shown.splitlines() if row.endswith("…")]
@@ -294,6 +294,7 @@ def left_on_screen(printed: str) -> str:
 
 def environment_in(folder: Path) -> dict[str, str]:
     """A user's environment with own caches; models that were downloaded before are there."""
+    (folder / "drive").mkdir(exist_ok=True)
     models = folder / "cache" / "models"
     models.parent.mkdir(exist_ok=True)
     if (cache_folder() / "models").exists() and not models.exists():

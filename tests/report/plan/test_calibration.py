@@ -90,3 +90,14 @@ def test_progress_is_silent_outside_of_a_terminal() -> None:
         tell("product", 1, 2)
 
     assert console.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_a_terminal_shows_what_is_measured_from_the_first_moment_on() -> None:
+    """Before it is known how much there is to measure."""
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    with measuring(console) as tell:
+        tell("matrix products", 1, 9)
+
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "0/?" in shown
+    assert "1/9" in shown

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +33,7 @@ def measuring(console: Console) -> Iterator[Tell]:
     """A line that says what is measured now; nothing where the output is no terminal."""
     columns = (
         BarColumn(bar_width=30),
-        TextColumn("{task.completed:>3.0f}/{task.total:.0f}"),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
