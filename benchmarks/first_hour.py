@@ -214,7 +214,11 @@ def readme_steps() -> Iterator[Step]:
                 command = command.replace(place, here)
             if match := re.search(r"brimful (\S+) ?(\S*)", command):
                 verb, recipe = match.groups()
-                yield Step(command, SMALL.get(recipe, "") if verb in ("run", "train") else "")
+                small = SMALL.get(recipe, "") if verb in ("run", "train") else ""
+                # A model that has learned nothing gives no right answer to learn from.
+                is_rft = "unit-rft" in recipe
+                says = (r"nothing to\s+train on",) if is_rft else ()
+                yield Step(command, small, exit_code=2 * is_rft, says=says)
 
 
 def take(step: Step, folder: Path, environment: Mapping[str, str]) -> tuple[Outcome, str]:
