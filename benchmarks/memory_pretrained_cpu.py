@@ -8,8 +8,9 @@ same process. Predicted is the plan that the run printed before it loaded the mo
 what its journal has (`brimful.hardware.process_memory`). Nothing is read from earlier records.
 
 Seen: three configurations, on which the share of settled leftovers in the simulated heap was chosen
-(LoRA) and the terms were compared with the process, phase by phase. All others are held out: they
-were first run when nothing was to be chosen any more.
+(LoRA) and the terms were compared with the process, phase by phase. The others are held out:
+nothing was chosen by their results in the end. Seven configurations, not noted which, were run
+while the simulated heap was written.
 
 Args: FOLDER of a causal model with a tokenizer, of an encoder, FILE of JSON lines with prompt and
 completion, and of texts with labels. Models of other sizes and families are made in `--work`, with

@@ -29,6 +29,7 @@ def table() -> str:
         *_monitored(),
         *_kept_torch(),
         *_memory_cpu(),
+        *_memory_pretrained(),
         *_memory_truth(),
         *_time_truth(),
         *_time_cpu(),
@@ -198,6 +199,25 @@ def _kept_torch() -> list[tuple[str, str, str]]:
         (
             "The notebooks' set-up cell where torch is installed already",
             f"changed: {files}; torch {record['after']['torch']} as before; n = 1",
+            source,
+        )
+    ]
+
+
+def _memory_pretrained() -> list[tuple[str, str, str]]:
+    record, source = _record("memory_pretrained_cpu")
+    found, rows = record["held_out"], record["configurations"]
+    sizes = sorted(row["parameters"] for row in rows)
+    return [
+        (
+            f"Peak memory of tuning models of {sizes[0] / 1e6:.0f}M to {sizes[-1] / 1e6:.0f}M"
+            " parameters on this CPU (LoRA, QLoRA, all weights, labels), two steps each, beside"
+            " its plan; configurations not looked at before",
+            f"{found['n']} runs: median error {found['median_error_percent']} %, worst"
+            f" {found['largest_error_percent']} %, {found['inside']} inside the interval; with the"
+            f" {record['all']['n'] - found['n']} that were looked at: median"
+            f" {record['all']['median_error_percent']} %, {record['all']['inside']} of"
+            f" {record['all']['n']} inside",
             source,
         )
     ]
