@@ -1,12 +1,14 @@
 """The catalog of faults names tests that there are, and its page says what they gave."""
 
 import ast
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-from faults import Case, Result, page, read_cases, results_of, row_of
+from faults import PAGE, Case, Result, page, read_cases, results_of, row_of
+from record import RECORDS
 
 TESTS = Path(__file__).parents[1]
 NUM_CASES = 61
@@ -75,3 +77,10 @@ def test_the_page_says_what_held_what_failed_and_what_was_not_tried() -> None:
     assert "| 1 | a kill | it goes on | held (3 tests, 2 s); by hand |" in text
     assert "| 2 | a flood | it swims | **failed** (2 tests, 1 s) |" in text
     assert "| 3 | two GPUs | it runs | not here: there is one |" in text
+
+
+def test_the_page_is_that_of_the_record_and_the_record_has_every_case() -> None:
+    record = json.loads((RECORDS / "faults.json").read_text(encoding="utf-8"))
+
+    assert PAGE.read_text(encoding="utf-8") == page(record)
+    assert [row["fault"] for row in record["cases"]] == [case.fault for case in read_cases()]
