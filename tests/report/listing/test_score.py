@@ -24,6 +24,15 @@ def test_a_language_model_is_known_by_its_bits_per_byte(new_run: MakeRun) -> Non
     assert told(new_run("early", last_step=3)) == ""
 
 
+def test_damaged_scores_are_told_and_no_earlier_ones_shown_for_them(new_run: MakeRun) -> None:
+    folder = new_run()
+    scores = folder / "scores.json"
+    scores.write_text(scores.read_text()[:-40])
+    assert told(folder) == "scores.json is damaged: delete it and evaluate again"
+    scores.unlink()
+    assert told(folder).endswith(" bits/byte while training, step 450")
+
+
 def test_a_tuned_model_is_known_by_its_first_task_and_without_one_by_its_loss(
     tuned_run: MakeRun, on_task: Callable[..., None]
 ) -> None:

@@ -6,6 +6,7 @@ from brimful.report.scores import best_evaluation, main_score
 from brimful.report.table import Cell
 from brimful.report.tasks import main_metric, metric_cell
 from brimful.runs import RunFolder
+from brimful.runs.files import SCORES_FILE
 from brimful.runs.tasks import TaskSummary
 
 
@@ -14,8 +15,11 @@ def main_score_text(run: RunFolder) -> str:
     while training; "" where there is none.
 
     The score is a classifier's main metric; for a tuned model that of its first task; else bits
-    per byte, or the loss where there is no other.
+    per byte, or the loss where there is no other. Scores that cannot be read are called so, and no
+    earlier ones are shown in their place.
     """
+    if SCORES_FILE in run.problems and (run.folder / SCORES_FILE).exists():
+        return f"{SCORES_FILE} is damaged: delete it and evaluate again"
     if run.kind.gives_labels:
         return _label_score(run)
     tasks = map(_task_score, run.tasks.summaries.values()) if run.is_tuned else ()

@@ -1,0 +1,52 @@
+"""Random damages change what they hit, and what came of them is judged right."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from corruption import DAMAGES, REWRITES, Baseline, Reply, damage, files_of
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.__name__)
+def test_every_rewrite_changes_the_content(
+    rewrite: Callable[[bytes, random.Random], bytes],
+) -> None:
+    for content in (b"x", b'{"loss": 1.25}\n' * 9, bytes(range(1, 200)) * 50):
+        assert rewrite(content, random.Random(0)) != content
+
+
+def test_a_damage_hits_one_file_and_every_file_in_its_turn(tmp_path: Path) -> None:
+    names = ["a.json", "b/c.bin", "b/d.txt"]
+    (tmp_path / "b").mkdir()
+    hit, done = set(), set()
+    for seed in range(80):
+        for name in names:
+            (tmp_path / name).write_text(f"{name} 123")
+        assert len(files_of(tmp_path)) == len(names)
+        file, kind = damage(tmp_path, random.Random(seed))
+        path = tmp_path / file
+        assert not path.exists() or path.read_text("latin-1") != f"{file} 123"
+        hit.add(file)
+        done.add(kind.partition(" ")[0])
+
+    assert hit == set(names)
+    assert done == set(DAMAGES)
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (Reply(0, {"loss": 1}, ""), "same"),
+        (Reply(0, {"loss": 2}, ""), "silent"),
+        (Reply(0, {}, ""), "silent"),
+        (Reply(0, {"loss": 2}, "1 record damaged"), "told"),
+        (Reply(2, {}, "brimful: it is damaged"), "refused"),
+        (Reply(None, {}, "Traceback"), "traceback"),
+    ],
+)
+def test_an_outcome_is_judged_by_answers_and_by_what_is_told(reply: Reply, outcome: str) -> None:
+    baseline = Baseline({"evaluate": Reply(0, {"loss": 1}, "")})
+
+    assert baseline.judge("evaluate", reply) == outcome
