@@ -12,6 +12,7 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.text import printable
 from brimful.data.chat import Template
 from brimful.data.formats import Message
 from brimful.generation.answers import (
@@ -179,8 +180,8 @@ def test_the_model_from_before_is_asked_with_the_same_tokens(
     ]
     out = str(console.file.getvalue())  # type: ignore[attr-defined]
     assert texts[0] != texts[1]
-    assert out.startswith(f"=== before tuning ===\n{texts[0]}\n")
-    assert f"=== after tuning ===\n{texts[1]}\n" in out
+    assert out.startswith(f"=== before tuning ===\n{printable(texts[0])}\n")
+    assert f"=== after tuning ===\n{printable(texts[1])}\n" in out
     number = len(load_untuned(run, CPU).prompt_ids("the cat"))
     assert out.count(f"--- given the prompt under headings of plain text, {number} tokens") == 2
 
