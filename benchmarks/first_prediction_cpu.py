@@ -27,7 +27,7 @@ from brimful.base.env import shared_data_folder
 from brimful.hardware.contention import core_times, lost_share
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import steady
-from record import RECORDS, write_record
+from record import RECORDS, commit, write_record
 
 NAME = "first_prediction_cpu"
 TARGET = 0.15
@@ -116,7 +116,8 @@ def main() -> None:
                 busy[name] = {"configuration": name, **plan_while_busy(recipe, known)}
                 print(name, json.dumps(busy[name]), flush=True)
             else:
-                rows[name] = {"configuration": name, **first_run(recipe, known, Path(folder))}
+                measured = first_run(recipe, known, Path(folder))
+                rows[name] = {"configuration": name, "commit": commit(), **measured}
                 print(name, json.dumps(rows[name]), flush=True)
     errors = [abs(row["error_percent"]) for row in rows.values()]
     write_record(

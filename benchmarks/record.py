@@ -18,18 +18,21 @@ from brimful.hardware.probe import probe
 RECORDS = Path(__file__).parent / "records"
 
 
+def commit() -> str:
+    """Return the short hash of what is checked out."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def write_record(name: str, values: Mapping[str, Any]) -> Path:
     """Write `records/NAME.json`: the values with date, commit, command, hardware and versions
     beside them.
     """
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     environment = describe_environment(probe("auto"))
     record = {
         "benchmark": name,
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit,
+        "commit": commit(),
         "command": " ".join(
             ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]
         ),
