@@ -99,7 +99,8 @@ def test_training_says_little_before_its_first_step_and_no_row_is_wrapped(
     phases = ("reading", "training the tokenizer", "tokenising")
     # A row with a spinner is erased when its work is done.
     lines = [row for row in opening if not row.startswith(phases) and not SPINNER.match(row)]
-    assert len(lines) <= 12, lines
+    # The live block is drawn again each second until the first step: its frames differ in digits.
+    assert len({re.sub(r"\d+", "", line) for line in lines}) <= 12, "\n".join(lines)
     assert any(line.startswith("plan: ") for line in lines)
     # A path is never broken, so that it can be copied.
     assert [row for row in rows if len(row) > WIDTH and " " in row] == []
