@@ -223,7 +223,9 @@ def readme_steps() -> Iterator[Step]:
 
 def take(step: Step, folder: Path, environment: Mapping[str, str]) -> tuple[Outcome, str]:
     """Run a command on a terminal of 80 columns, and look at what a user sees."""
-    shown, exit_code, times_s = on_terminal(f"{step.command} {step.small}", folder, environment)
+    command = f"{step.command} {step.small}"
+    printed, exit_code, times_s = on_terminal(command, folder, environment)
+    shown = left_on_screen(printed)
     silences = [after - before for before, after in itertools.pairwise(times_s)]
     outcome = Outcome(
         step.command, round(times_s[-1], 1), round(times_s[1], 2), round(max(silences), 1)
@@ -246,8 +248,8 @@ def take(step: Step, folder: Path, environment: Mapping[str, str]) -> tuple[Outc
 def on_terminal(
     command: str, folder: Path, environment: Mapping[str, str]
 ) -> tuple[str, int, list[float]]:
-    """Return what a command leaves on a terminal, its exit code, and the seconds since its start at
-    which it printed and ended, 0 first.
+    """Return what a command prints on a terminal of 80 columns, its exit code, and the seconds since
+    its start at which it printed and ended, 0 first.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
@@ -273,8 +275,8 @@ def on_terminal(
         times_s.append(time.perf_counter() - started)
     os.close(ours)
     exit_code = process.wait()
-    shown = left_on_screen(printed.decode(errors="replace"))
-    return shown, exit_code, [*times_s, time.perf_counter() - started]
+    times_s.append(time.perf_counter() - started)
+    return printed.decode(errors="replace"), exit_code, times_s
 
 
 def left_on_screen(printed: str) -> str:
