@@ -66,21 +66,18 @@ class ExampleSequences:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        chosen = self._chosen(first_sample, count)
+        chosen = self._shuffle.numbers(first_sample, count)
         return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout)
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
         """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
-        lengths = (self._split.lengths_E[self._chosen(first_sample, count)] - 1).tolist()
+        lengths = (self._split.lengths_E[self._shuffle.numbers(first_sample, count)] - 1).tolist()
         if self._layout == "packed":
             return [sum(lengths[number] for number in filled) for filled in _bins(lengths, budget)]
         return [
             len(rows) * _width(lengths[rows[0]], self._sequence_length)
             for rows in _similar(lengths, budget, self._sequence_length)
         ]
-
-    def _chosen(self, first_sample: int, count: int) -> NDArray[np.int64]:
-        return np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
 
 
 @dataclass(frozen=True)

@@ -203,13 +203,8 @@ def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
     shuffled = np.random.Generator(np.random.Philox(key=recipe.seed)).choice(
         encoded.lengths_E, size=(_STEPS_LAID_OUT, batch)
     )
-    positions = 0
-    for lengths in shuffled.tolist():
-        laid_out = passes.laid_out(lengths, batch * recipe.sequence_length)
-        positions += sum(
-            len(numbers) * passes.width(max(lengths[number] for number in numbers))
-            for numbers in laid_out
-        )
+    budget = batch * recipe.sequence_length
+    positions = sum(sum(passes.positions(lengths, budget)) for lengths in shuffled.tolist())
     return positions / shuffled.size
 
 
@@ -307,6 +302,15 @@ class Passes:
             end = start
         return passes
 
+    def positions(self, lengths: Sequence[int], budget: int) -> list[int]:
+        """Positions of every pass of these texts, padding included; arguments as for
+        `laid_out`.
+        """
+        return [
+            len(numbers) * self.width(max(lengths[number] for number in numbers))
+            for numbers in self.laid_out(lengths, budget)
+        ]
+
     def width(self, longest: int) -> int:
         """Positions of a row that holds so many tokens."""
         return min(-(-longest // PAD_MULTIPLE) * PAD_MULTIPLE, self.limit)
@@ -369,7 +373,7 @@ class LabelledSequences:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        chosen = self._chosen(first_sample, count)
+        chosen = self._shuffle.numbers(first_sample, count)
         targets = self._encoded.split.targets[chosen]
         return LabelledBatch(
             tuple(self._encoded.ids(number) for number in chosen),
@@ -380,14 +384,8 @@ class LabelledSequences:
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
         """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
-        lengths = self._encoded.lengths_E[self._chosen(first_sample, count)].tolist()
-        return [
-            len(numbers) * self._passes.width(max(lengths[number] for number in numbers))
-            for numbers in self._passes.laid_out(lengths, budget)
-        ]
-
-    def _chosen(self, first_sample: int, count: int) -> NDArray[np.int64]:
-        return np.concatenate([order for order, _ in self._shuffle.draw(first_sample, count)])
+        lengths = self._encoded.lengths_E[self._shuffle.numbers(first_sample, count)].tolist()
+        return self._passes.positions(lengths, budget)
 
 
 def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> NDArray[np.float32]:

@@ -51,6 +51,10 @@ class Shuffle:
             sample += taken
         return pieces
 
+    def numbers(self, first_sample: int, count: int) -> Int64Array:
+        """Return the things of these samples, across epochs."""
+        return np.concatenate([order_W for order_W, _ in self.draw(first_sample, count)])
+
     def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:
         raw = np.random.Philox(key=np.array([self._seed, epoch], dtype=np.uint64)).random_raw(
             self._length + 1

@@ -25,7 +25,7 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
         steps = max(1, round(recipe.training.tokens / positions))
 
     def rows(examples: int) -> int:
-        return max(1, math.ceil(examples * positions_per_example / recipe.sequence_length))
+        return _full_rows(examples * positions_per_example / recipe.sequence_length)
 
     most = recipe.evaluation.max_sequences
     evaluation = (
@@ -49,4 +49,8 @@ def fill_of_rows(recipe: Recipe, positions_per_example: float) -> float:
         positions_per_example: Mean number of inputs of a training example.
     """
     rows = recipe.effective_batch * positions_per_example / recipe.sequence_length
-    return min(1.0, rows / max(1, math.ceil(rows)))
+    return min(1.0, rows / _full_rows(rows))
+
+
+def _full_rows(rows: float) -> int:
+    return max(1, math.ceil(rows))

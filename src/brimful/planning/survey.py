@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from brimful.hardware.device import Device
@@ -276,7 +277,8 @@ def prepare(
         "loader_workers": loader_choice(recipe),
         "packing": packing,
     }
-    filling_at = None if filling_of is None else filling_of(str(packing.value))
+    # Laying out hundreds of steps takes a while, and each micro-batch is asked about often.
+    filling_at = None if filling_of is None else cache(filling_of(str(packing.value)))
     target = target_of(device, process_bytes)
     return Prepared(recipe, device, target, facts, choices, filling_at)
 
