@@ -365,8 +365,8 @@ _CHECKED = re.compile(rb'"check": "(\d+)-([0-9a-f]{8})"\}\s*$')
 
 
 def checked_line(record: dict[str, Any], number: int) -> bytes:
-    """Return a record as a line of a journal, with its check, by which `record_of` finds damage and
-    `records_lost` what is missing.
+    """Return a record as a line of a journal. Its last key, `check`, holds the record's number
+    and a checksum: `record_of` finds a damaged line by it, `records_lost` a missing one.
     """
     plain = json.dumps(finite_record(record), allow_nan=False).encode()
     start = plain[:-1] + b", " * bool(record)

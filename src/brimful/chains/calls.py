@@ -76,8 +76,8 @@ def run(
 def run_several(
     recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
 ) -> Path:
-    """Make all runs of a study, or of rounds of sampling and training, and compare them; return
-    the path of the report.
+    """Run every variant of a study, or every round of rejection-sampling fine-tuning; compare the
+    runs and return the path of the report.
     """
     run_all = study.run_study if recipe.rft is None else rounds.run_rounds
     return run_all(recipe, console, fresh=fresh, accept=accept)

@@ -22,8 +22,8 @@ Changes = Mapping[str, tuple[str, str]]
 
 
 def changed_versions(run_folder: Path, device: Device) -> Changes:
-    """Return what decides how a step is computed and differs from the run's last session, as far as
-    both are known.
+    """Return the packages, and the kind of device, that are others than in the run's last session
+    and may change how a step is computed. What one of the two sessions does not name is left out.
     """
     path = run_folder / ENVIRONMENT_FILE
     if not path.exists():

@@ -29,7 +29,9 @@ class BaseComparison:
     max_sequences: int | None
 
     def of_base(self, records: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """Return the score of the base model on the same validation sequences, or None."""
+        """Return the record of the base model's score on these validation sequences; None if it was
+        not scored on them.
+        """
         return next(iter(self._of(records, BASE_MODEL)), None)
 
     def lacks_tuned(self, records: Sequence[Mapping[str, Any]]) -> bool:
