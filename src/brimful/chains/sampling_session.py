@@ -11,8 +11,8 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import Lease
-from brimful.base.watchdog import Watchdog
 from brimful.chains.sampling_questions import SamplingQuestions
+from brimful.chains.watched_progress import watched
 from brimful.generation.author import Author
 from brimful.generation.backends.choice import backend_for
 from brimful.generation.engine import context_of
@@ -34,8 +34,6 @@ from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict
 
 _SHOWN_EVERY_S = 0.25
-_WORK, _EXPECTED_S = "a sample", 180.0
-"""Until the next sample is written; a back end may write many at once (assumption)."""
 _SETTINGS = (
     "temperature",
     "top_k",
@@ -195,15 +193,12 @@ class SamplingSession:
         with (
             sampling_progress(console) as show,
             Judging(verifier, self._sandbox) as judging,
-            Watchdog(
-                self._folder, {_WORK: _EXPECTED_S}, patience_s=recipe.run.patience_s
-            ) as watchdog,
+            watched(self._folder, recipe, "a sample") as moved,
         ):
-            watchdog.begin(_WORK)
             requests = _CountedRequests(self._drawing.requests())
             shown_s = 0.0
             for request, generation in backend.stream(requests, settings, self._author.stop):
-                watchdog.begin(_WORK)
+                moved()
                 requests.finished += 1
                 self._verify(judging, request, generation)
                 self._take(judging.ready())
