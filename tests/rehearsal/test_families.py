@@ -4,6 +4,7 @@ the step shows, to the byte.
 
 import dataclasses
 import functools
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,17 @@ import numpy as np
 import pytest
 from transformers import Gemma2Config
 
-from brimful.planning.family import Family
+from brimful.planning.family import Family, ShortFamily
+from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, equal
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, PARTS, Work
 from brimful.rehearsal import tracer
+from brimful.rehearsal.family_store import StoredFamilies, name_of
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.store import StoredFamilies, StoredTraces
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.tracer import trace_family, trace_one
 from brimful.rehearsal.training import record_training
 
@@ -57,8 +60,13 @@ def _following(spec: StepSpec) -> StepSpec:
 
 
 @functools.cache
-def _family(key: TraceFamilyKey) -> Family:
+def _short(key: TraceFamilyKey) -> ShortFamily:
     return trace_family(key)
+
+
+@functools.cache
+def _family(key: TraceFamilyKey) -> Family:
+    return _short(key).stretched(key)
 
 
 def _widest(spec: StepSpec) -> TraceFamilyKey:
@@ -183,9 +191,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[TraceFamilyKey]:
     """What families were made."""
     made: list[TraceFamilyKey] = []
 
-    def trace(key: TraceFamilyKey, like: Family | None) -> Family:
+    def trace(key: TraceFamilyKey, like: Family | None) -> ShortFamily:
         made.append(key)
-        return _family(key)
+        return _short(key)
 
     monkeypatch.setattr(tracer, "trace_family", trace)
     return made
@@ -236,7 +244,7 @@ def test_what_is_no_product_is_traced_by_itself(
     spec = step("llama", blocks=1, **CUDA)
     member = _family(_widest(spec)).at(spec)
 
-    def irregular(key: TraceFamilyKey, like: Family | None) -> Family:
+    def irregular(key: TraceFamilyKey, like: Family | None) -> ShortFamily:
         raise Irregular("for a test")
 
     monkeypatch.setattr(tracer, "trace_family", irregular)
@@ -244,3 +252,73 @@ def test_what_is_no_product_is_traced_by_itself(
 
     assert equal(StoredTraces(spec, tmp_path).at(3), member.at(3))
     assert StoredFamilies(tmp_path).member(spec) is None
+
+
+def test_a_file_holds_all_of_a_family_in_few_bytes(step: Step) -> None:
+    spec = step("llama", blocks=6, **{**FROZEN, "adapter": Lora(4, "q_proj,up_proj")})
+    member, key = _member(spec, length=640, rank=24), _widest(spec)
+    content = to_bytes(_short(key))
+
+    read = from_bytes(content)
+
+    assert to_bytes(read) == content
+    assert len(content) < 16_000
+    made, again = _family(key).at(member), read.stretched(key).at(member)
+    _assert_equal(made.at(3), again.at(3))
+    assert made.work is not None
+    assert again.work is not None
+    _assert_equal(made.work.at(3, 700), again.work.at(3, 700))
+
+
+def _assert_equal(one: Any, other: Any) -> None:
+    for each in dataclasses.fields(one):
+        values = getattr(one, each.name), getattr(other, each.name)
+        same = (
+            np.array_equal(*values) if isinstance(values[0], np.ndarray) else values[0] == values[1]
+        )
+        assert same, each.name
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda content: b"", lambda content: content[:-9], lambda content: b"x" * len(content)],
+    ids=["empty", "cut off", "other bytes"],
+)
+def test_a_damaged_file_is_traced_anew(
+    step: Step,
+    asked: list[TraceFamilyKey],
+    tmp_path: Any,
+    damage: Callable[[bytes], bytes],
+) -> None:
+    spec = step("llama", blocks=1, **CUDA)
+    StoredFamilies(tmp_path).member(spec)
+    path = StoredFamilies(tmp_path).path(_widest(spec))
+    assert path is not None
+    content = path.read_bytes()
+    path.write_bytes(damage(content))
+    with pytest.raises(DamagedFile):
+        from_bytes(path.read_bytes())
+
+    StoredFamilies(tmp_path).member(spec)
+
+    assert len(asked) == 2
+    assert path.read_bytes() == content
+
+
+def test_what_comes_with_brimful_is_not_traced(
+    step: Step, asked: list[TraceFamilyKey], tmp_path: Any
+) -> None:
+    spec = step("llama", blocks=1, **CUDA)
+    key = _widest(spec)
+    name = name_of(key)
+    with zipfile.ZipFile(tmp_path / f"tiny-{name.partition('-')[0]}.zip", "w") as archive:
+        archive.writestr(name, to_bytes(_short(key)))
+
+    found = StoredFamilies(None, tmp_path).member(spec)
+    (tmp_path / f"tiny-{name.partition('-')[0]}.zip").write_bytes(b"damaged")
+    traced = StoredFamilies(None, tmp_path).member(spec)
+
+    assert found is not None
+    assert traced is not None
+    assert asked == [key]
+    _assert_equal(found.at(2), traced.at(2))

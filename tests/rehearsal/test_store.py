@@ -115,9 +115,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setattr(
         importlib.metadata, "version", lambda name: pretended.get(name) or version(name)
     )
-    store._versions.cache_clear()
+    _forget_versions()
     yield pretended
+    _forget_versions()
+
+
+def _forget_versions() -> None:
     store._versions.cache_clear()
+    store.library_versions.cache_clear()
 
 
 def _sizes(spec: StepSpec, folder: Path | None, *micro_batches: int) -> list[int]:
@@ -252,7 +257,7 @@ def test_another_version_of_a_library_is_another_file(
 ) -> None:
     _sizes(step(), tmp_path, 3)
     installed[library] = "99.0"
-    store._versions.cache_clear()
+    _forget_versions()
     _sizes(step(), tmp_path, 3)
 
     assert made.asked == ["all", "all"]

@@ -1,11 +1,7 @@
 """One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number
-times a product of them.
+times a product of them. `recordings` finds the products.
 
-A few recordings, in which all of these differ, determine the product of every storage (see
-`family_key`). It is checked: a size that is no such product raises `Irregular`, and so does a
-further recording that differs from the products.
-
-Suffixes: P recordings, S storages, W operators, K products, L calls.
+Suffixes: S storages, W operators, K products, L calls.
 """
 
 import dataclasses
@@ -13,23 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brimful.planning.family_key import StepSize, TraceFamilyKey
-from brimful.planning.parametric import Irregular, ParametricTrace, equal, stretch
+from brimful.planning.parametric import ParametricTrace, stretch
 from brimful.planning.step import Lora, StepSpec
-from brimful.planning.trace import Int64Array, Trace, same_events
+from brimful.planning.trace import Int64Array, Trace
 from brimful.planning.work import (
     COUNTS,
     GLOBAL,
-    PARTS,
     Calls,
-    IrregularWork,
     ParametricWork,
     Work,
-    block_growth,
     chunks_of,
-    refuse_others,
     repeated,
 )
 
@@ -76,7 +67,7 @@ class FamilyCalls:
 
     def at(self, size: StepSize) -> Calls:
         """Return the calls of a member."""
-        return dataclasses.replace(self.calls, elements_L=_values(self.elements, size))
+        return dataclasses.replace(self.calls, elements_L=values_at(self.elements, size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +103,7 @@ class Family:
             self.number_S * factor[self.product_S] for factor in factors
         )
         counts = {
-            name: int(_values(getattr(self, name)[:, None], size)[0])
+            name: int(values_at(getattr(self, name)[:, None], size)[0])
             for name in ("parameters", "trainable")
         }
         trace = dataclasses.replace(
@@ -128,6 +119,67 @@ class Family:
             self.lowest,
             self.work.at(factors, size),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class ShortFamily:
+    """A family as it is kept: with few blocks, from which all follow.
+
+    Attributes:
+        trace: The events with few blocks; its sizes are numbers of bytes, each times a product.
+        product_S: Those products, as indices into the key's.
+        outside_S: The numbers of bytes of storages outside the blocks with one block more; none
+            where the trace has all blocks.
+        parameters, trainable: As in `Family`.
+        work: Operators with few blocks.
+        terms: Counts (COUNTS x W x K) with few blocks.
+        growth: What each further block adds to them.
+        short, longer: Lists of the update's operators with few blocks and with one more.
+        example, blocks: The few, and those of the model.
+        lowest: The smallest micro-batch it holds for.
+    """
+
+    trace: Trace
+    product_S: Int64Array
+    outside_S: Int64Array
+    parameters: Int64Array
+    trainable: Int64Array
+    work: Work
+    terms: Int64Array
+    growth: Int64Array
+    short: FamilyCalls
+    longer: FamilyCalls
+    example: int
+    blocks: int
+    lowest: int
+
+    def stretched(self, key: TraceFamilyKey) -> Family:
+        """Return the family with all blocks."""
+        trace, number_S, product_S = self.trace, self.trace.sizes_S, self.product_S
+        work, terms, more_blocks = self.work, self.terms, self.blocks - self.example
+        if more_blocks:
+            longer_S = number_S.copy()
+            longer_S[trace.layers_S == GLOBAL] = self.outside_S
+            trace = stretch(self.trace, self.blocks, with_sizes(self.trace, longer_S))
+            number_S = trace.sizes_S
+            product_S = stretch(with_sizes(self.trace, self.product_S), self.blocks).sizes_S
+            work = repeated(work, self.example, self.blocks)
+            terms = terms + self.growth * more_blocks
+        return Family(
+            key,
+            trace,
+            number_S,
+            product_S,
+            self.parameters,
+            self.trainable,
+            FamilyWork(work, terms, self.short, self.longer, more_blocks),
+            self.lowest,
+        )
+
+
+def with_sizes(trace: Trace, sizes_S: Int64Array) -> Trace:
+    """Return the trace with other sizes."""
+    return dataclasses.replace(trace, sizes_S=sizes_S)
 
 
 def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
@@ -147,280 +199,7 @@ def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
     return factors
 
 
-def _values(numbers: Int64Array, size: StepSize) -> Int64Array:
+def values_at(numbers: Int64Array, size: StepSize) -> Int64Array:
     """Return sums of a constant, a number times the rank and a number times the length."""
     result: Int64Array = np.array([1, size.rank, size.sequence_length]) @ numbers
     return result
-
-
-@dataclass(frozen=True, eq=False)
-class Recordings:
-    """Recordings of small members, from which a family is made.
-
-    Attributes:
-        key: What they share.
-        sizes: Of the recordings; the last one is for checking.
-        traces: With `example` blocks; the last one has one more, where the model has more.
-        example: Blocks.
-        blocks: Of the model.
-    """
-
-    key: TraceFamilyKey
-    sizes: tuple[StepSize, ...]
-    traces: tuple[Trace, ...]
-    example: int
-    blocks: int
-
-    def family(self) -> Family:
-        """Return the family.
-
-        Raises:
-            Irregular: a size is no product, or the last recording differs from the products.
-        """
-        *traces, check = self.traces
-        *_, at_check = self.sizes
-        is_evaluation_S = traces[0].is_evaluation_S
-        number_S, product_S = self._products(
-            np.stack([trace.sizes_S for trace in traces]), is_evaluation_S
-        )
-        short = dataclasses.replace(
-            traces[0],
-            sizes_S=number_S * self._worth(at_check)[is_evaluation_S.astype(int), product_S],
-        )
-        if not equal(stretch(short, self.example + 1, check) if self._stretches else short, check):
-            raise Irregular("a further trace is not what the others say it is")
-        parameters, trainable = (
-            self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0]
-            for name in ("parameters", "trainable")
-        )
-        grown = dataclasses.replace(short, work=None, details=None)
-        if self._stretches:
-            longer_S = self._longer(short, check, product_S)
-            grown = stretch(
-                dataclasses.replace(grown, sizes_S=number_S),
-                self.blocks,
-                dataclasses.replace(check, sizes_S=longer_S),
-            )
-            number_S, product_S = (
-                grown.sizes_S,
-                stretch(dataclasses.replace(short, sizes_S=product_S), self.blocks).sizes_S,
-            )
-        return Family(
-            self.key,
-            grown,
-            number_S,
-            product_S,
-            parameters,
-            trainable,
-            self._work(),
-            1 if at_check.micro_batch == 1 else 2,
-        )
-
-    @property
-    def _stretches(self) -> bool:
-        return self.example < self.blocks
-
-    def refuse_unlike(self) -> None:
-        """Raise Irregular if recordings with the same number of blocks differ in more than
-        sizes.
-        """
-        few = self.traces
-        if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
-            raise Irregular("the events differ between two members")
-        if any(trace.work is None or trace.details is None for trace in few):
-            raise Irregular("what the operators compute was not recorded")
-        try:
-            for other in few[1:]:
-                refuse_others(few[0].work, other.work)  # type: ignore[arg-type]
-        except IrregularWork as irregular:
-            raise Irregular(str(irregular)) from irregular
-
-    def _worth(self, size: StepSize) -> Int64Array:
-        """Return the value of each product in the steps of a recording, and in its evaluation batch
-        (2 x K).
-        """
-        sizes = (size, size.evaluation(self.key.evaluation_factor))
-        return np.array(
-            [[each.product(name) for name in self.key.products] for each in sizes], np.int64
-        )
-
-    def _products(
-        self, values: Int64Array, is_evaluation: NDArray[np.bool_]
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return the number and the product of every column, from the recordings with equal blocks
-        (P x anything).
-        """
-        worth_P2K = np.stack([self._worth(size) for size in self.sizes[:-1]])
-        number = np.zeros(values.shape[1], np.int64)
-        product = np.full(values.shape[1], -1, np.int64)
-        product[~values.any(axis=0)] = 0
-        for index in range(len(self.key.products)):
-            quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
-            matches = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
-            if (matches & (product >= 0)).any():
-                raise Irregular("two products cannot be told apart")
-            number[matches], product[matches] = quotient[0][matches], index
-        if (product < 0).any():
-            raise Irregular(
-                "a size is no product of the micro-batch, the sequence length and the rank"
-            )
-        return number, product
-
-    def _constants(self, values: Int64Array) -> Int64Array:
-        """Return the coefficients of 1, the rank and the length (3 x anything) for values that are
-        a sum of these (P x anything).
-        """
-        few = self.sizes[:-1]
-        columns = [0]
-        if self.key.has_rank:
-            columns.append(1)
-        if self.key.follows:
-            columns.append(2)
-        matrix = np.array([[1, size.rank, size.sequence_length] for size in few], float)[:, columns]
-        if np.linalg.matrix_rank(matrix) < len(columns):
-            raise Irregular("too few recordings for sums")
-        solved = np.zeros((3, values.shape[1]), np.int64)
-        solved[columns] = np.rint(
-            np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
-        ).astype(np.int64)
-        if any(
-            not np.array_equal(_values(solved, size), value)
-            for size, value in zip(few, values, strict=True)
-        ):
-            raise Irregular("a sum does not grow evenly")
-        return solved
-
-    def _grown(self, values: Int64Array) -> Int64Array:
-        """Return the same for all blocks, from recordings of which the last has one block more:
-        adapters are in blocks, positions are not.
-        """
-        few = self._constants(values[:-1])
-        return few + (self._one_more(few, values[-1]) - few) * (self.blocks - self.example)
-
-    def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
-        """Return the coefficients with one block more."""
-        if not self._stretches:
-            if not np.array_equal(_values(few, self.sizes[-1]), longer):
-                raise Irregular(
-                    "the sum measured at a further size differs from the one that the others give"
-                )
-            return few
-        each, rest = np.divmod(few[1], self.example)
-        if rest.any():
-            raise Irregular("adapters differ between blocks")
-        more = few.copy()
-        more[1] += each
-        more[0] = longer - _values(
-            np.stack([np.zeros_like(each), more[1], more[2]]), self.sizes[-1]
-        )
-        return more
-
-    def _longer(self, short: Trace, check: Trace, product_S: Int64Array) -> Int64Array:
-        """Return the numbers of the last trace's storages outside the blocks, for the products of
-        the equal storages with fewer blocks.
-        """
-        inside = np.flatnonzero(short.layers_S == GLOBAL)
-        outside = np.flatnonzero(check.layers_S == GLOBAL)
-        if len(inside) != len(outside):
-            raise Irregular("the number of tensors outside the blocks depends on their number")
-        numbers_S = check.sizes_S.copy()
-        numbers_S[outside], rest = np.divmod(
-            check.sizes_S[outside],
-            self._worth(self.sizes[-1])[
-                short.is_evaluation_S[inside].astype(int), product_S[inside]
-            ],
-        )
-        if rest.any():
-            raise Irregular("a tensor outside the blocks grows by no product")
-        return numbers_S
-
-    def _work(self) -> FamilyWork:
-        try:
-            return self._work_of_blocks()
-        except IrregularWork as irregular:
-            raise Irregular(str(irregular)) from irregular
-
-    def _work_of_blocks(self) -> FamilyWork:
-        works = [trace.work for trace in self.traces if trace.work is not None]
-        *few, check = works
-        terms = self._terms(few)
-        calls = [trace.details.calls for trace in self.traces if trace.details is not None]
-        if any(not one.alike(calls[0]) for one in calls[:-1]) or not np.array_equal(
-            calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(check)
-        ):
-            raise Irregular("updates call other operators")
-        elements = self._constants(np.stack([one.elements_L for one in calls[:-1]]))
-        short = FamilyCalls(calls[0], elements)
-        longer = FamilyCalls(
-            dataclasses.replace(calls[-1], rows_L=calls[0].rows_L),
-            self._one_more(elements, calls[-1].elements_L),
-        )
-        work = few[0]
-        if self._stretches:
-            steps, evaluation = self._worth(self.sizes[-1])
-            at_check = np.where(
-                work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
-            )
-            for name in ("launches_W", "fused_launches_W"):
-                at_check[COUNTS.index(name)] += short.at(self.sizes[-1]).launches(len(work))
-            growth = block_growth(work.with_counts(at_check), check, self.example)
-            terms = terms + self._growth_terms(terms, growth, work) * (self.blocks - self.example)
-            work = repeated(work, self.example, self.blocks)
-        return FamilyWork(work, terms, short, longer, self.blocks - self.example)
-
-    def _terms(self, few: list[Work]) -> Int64Array:
-        """Return the counts by product, without the launches of updates."""
-        details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
-        if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
-            raise Irregular("operators touch other tensors")
-        update_W, evaluation_W = (
-            few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation")
-        )
-        terms = np.zeros((len(COUNTS), len(few[0]), len(self.key.products)), np.int64)
-        rest = np.flatnonzero(~update_W)
-        for index, name in enumerate(COUNTS):
-            if name in ("bytes_W", "fused_bytes_W"):
-                number, product = self._products(
-                    np.stack([getattr(each, name.replace("_W", "_D")) for each in details]),
-                    evaluation_W[details[0].rows_D],
-                )
-                np.add.at(terms[index], (details[0].rows_D, product), number)
-            else:
-                number, product = self._products(
-                    np.stack([getattr(each, name)[rest] for each in few]), evaluation_W[rest]
-                )
-                terms[index, rest, product] = number
-            if "launches" not in name:
-                self._set_sums(
-                    terms[index],
-                    update_W,
-                    self._constants(np.stack([getattr(each, name)[update_W] for each in few])),
-                )
-        return terms
-
-    def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
-        for name, numbers in zip(("", "r", "T"), sums, strict=True):
-            if name in self.key.products:
-                terms[rows_W, self.key.products.index(name)] = numbers
-            elif numbers.any():
-                raise Irregular("updates grow with what is fixed")
-
-    def _growth_terms(self, terms: Int64Array, growth: Int64Array, work: Work) -> Int64Array:
-        """Return the growth of the terms outside the blocks with every block. Those of the rank are
-        all in blocks, the others are constant.
-        """
-        update_W = work.parts_W == PARTS.index("optimizer")
-        if growth[:, ~update_W].any():
-            raise Irregular("operators outside the blocks and the update grow with the blocks")
-        more = np.zeros_like(terms)
-        counted = np.array(["launches" not in name for name in COUNTS])
-        rank = self.key.products.index("r") if self.key.has_rank else None
-        rest = np.where(counted[:, None] & update_W, growth, 0)
-        if rank is not None:
-            each, left = np.divmod(terms[:, :, rank] * update_W, self.example)
-            if left.any():
-                raise Irregular("adapters differ between blocks")
-            more[:, :, rank] = each
-            rest = rest - each * self.sizes[-1].rank
-        more[:, :, self.key.products.index("")] = rest
-        return more

@@ -8,7 +8,8 @@ from brimful.base.env import cache_folder
 from brimful.planning.memory import Replays
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
-from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
+from brimful.rehearsal.family_store import StoredFamilies
+from brimful.rehearsal.store import StoredTraces, canonical_step
 
 STEPS_IN_MEMORY = 48
 """Steps that stay in memory after `save`; each takes a few MB."""

@@ -1,26 +1,21 @@
 """Traces stored on disk by content, so that a repeated plan needs neither torch nor tracing."""
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import math
-import uuid
 from pathlib import Path
 
 import numpy as np
 
-from brimful.planning.family import Family, FamilyCalls, FamilyWork
-from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
-from brimful.planning.work import Calls, IrregularWork, ParametricWork, Work
+from brimful.planning.work import IrregularWork, ParametricWork, Work
+from brimful.rehearsal.family_store import StoredFamilies, library_versions, write_whole
 
-_LIBRARIES = ("torch", "transformers", "peft")
 _SOURCES = (
     "rehearsal",
     "training",
@@ -43,9 +38,6 @@ _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "laye
 
 _WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name != "operators")
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
-_FAMILY_ARRAYS = ("number_S", "product_S", "parameters", "trainable")
-FAMILIES_IN_MEMORY = 24
-"""Families kept in memory, a few MB each."""
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
@@ -98,7 +90,7 @@ class TraceFiles:
         arrays = {key: getattr(trace, key) for key in _ARRAYS}
         if trace.work is not None:
             arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
-        _write(
+        write_whole(
             path,
             save(
                 {key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra,
@@ -172,7 +164,7 @@ class StoredTraces:
         """Store the results of replays."""
         path = self._files.path(self._spec, "replays")
         if path is not None:
-            _write(path.with_suffix(".json"), json.dumps(known).encode())
+            write_whole(path.with_suffix(".json"), json.dumps(known).encode())
 
     def _line(self, rows: float) -> ParametricTrace | None:
         """Return the parametric trace that holds for this micro-batch, if there is one. A fraction
@@ -252,104 +244,14 @@ class StoredTraces:
         return trace
 
 
-class StoredFamilies:
-    """Families of traces, each made when first needed; the last used stay in memory."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._files = TraceFiles(folder)
-        self._made: dict[TraceFamilyKey, Family | None] = {}
-
-    def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
-        """Return the traces of a step from its family, for micro-batches of one sequence with
-        `is_single`; None where it has no family.
-        """
-        for key in family_keys_of(spec):
-            family = self._family(key)
-            if family is not None and is_single:
-                family = self._family(dataclasses.replace(key, is_single=True), family)
-            if family is not None:
-                return family.at(spec)
-        return None
-
-    def _family(self, key: TraceFamilyKey, like: Family | None = None) -> Family | None:
-        if key not in self._made:
-            while len(self._made) >= FAMILIES_IN_MEMORY:
-                self._made.pop(next(iter(self._made)))
-            self._made[key] = self._load(key, like)
-        family = self._made[key] = self._made.pop(key)  # the last used is the last to go
-        return family
-
-    def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
-        name = f"family {key.lengths} {key.follows} {key.is_single}"
-        stored = self._files.read(key.spec, name)
-        if stored is not None:
-            trace, extra = stored
-            return _family_of(key, trace, extra) if len(trace.events_E) else None
-        from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
-
-        try:
-            family = trace_family(key, like)
-        except Irregular:
-            self._files.write(key.spec, name, _nothing(), {})
-            return None
-        self._files.write(
-            key.spec,
-            name,
-            dataclasses.replace(family.trace, work=family.work.work),
-            _arrays_of(family),
-        )
-        return family
-
-
-def _arrays_of(family: Family) -> dict[str, np.ndarray]:
-    """Return the arrays of a family in addition to those of its trace and work."""
-    work = family.work
-    arrays = {name: getattr(family, name) for name in _FAMILY_ARRAYS}
-    arrays |= {"terms": work.terms, "numbers": np.array([family.lowest, work.more_blocks])}
-    for name, calls in (("short", work.short), ("longer", work.longer)):
-        arrays |= {f"{name}_elements": calls.elements} | {
-            f"{name}_{each.name}": getattr(calls.calls, each.name)
-            for each in dataclasses.fields(Calls)
-        }
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-
-
-def _family_of(key: TraceFamilyKey, trace: Trace, arrays: dict[str, np.ndarray]) -> Family | None:
-    if trace.work is None or "terms" not in arrays:
-        return None
-    lowest, more_blocks = map(int, arrays["numbers"])
-    short, longer = (
-        FamilyCalls(
-            Calls(
-                **{each.name: arrays[f"{name}_{each.name}"] for each in dataclasses.fields(Calls)}
-            ),
-            arrays[f"{name}_elements"],
-        )
-        for name in ("short", "longer")
-    )
-    work = FamilyWork(trace.work, arrays["terms"], short, longer, more_blocks)
-    return Family(
-        key,
-        dataclasses.replace(trace, work=None),
-        **{name: arrays[name] for name in _FAMILY_ARRAYS},
-        work=work,
-        lowest=lowest,
-    )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a whole file or none. Errors are ignored: the next plan then traces again."""
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content)
-        aside.replace(path)
-
-
 def canonical_step(spec: StepSpec) -> StepSpec:
-    """Return the step with bf16 in place of fp16 on CUDA, where both take the same memory."""
+    """Return the step as it is traced for all that take the same memory: on CUDA bf16 in place of
+    fp16, and no flash kernel where no attention would use one.
+    """
     if not spec.cuda:
         return spec
+    if spec.attention == "eager":
+        spec = dataclasses.replace(spec, flash=False)
     if spec.weights == "fp16":
         spec = dataclasses.replace(spec, weights="bf16")
     if spec.autocast == "fp16":
@@ -365,11 +267,10 @@ def _nothing() -> Trace:
 @functools.cache
 def _versions() -> str:
     """Return library versions and a digest of brimful's own code, without importing any of it."""
-    installed = {name: importlib.metadata.version(name) for name in _LIBRARIES}
     root = Path(__file__).parent.parent
     code = hashlib.sha256()
     for source in _SOURCES:
         inside = [path for path in (root / source).rglob("*") if path.suffix in (".py", ".toml")]
         for path in sorted(inside) or [root / source]:
             code.update(path.read_bytes())
-    return json.dumps(installed, sort_keys=True) + code.hexdigest()
+    return library_versions() + code.hexdigest()

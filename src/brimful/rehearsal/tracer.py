@@ -11,9 +11,10 @@ import numpy as np
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
-from brimful.planning.family import Family, Recordings
+from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
+from brimful.planning.recordings import Recordings
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Int64Array, Trace
 from brimful.planning.work import IrregularWork, ParametricWork, Work, block_growth, repeated
@@ -52,7 +53,7 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
     raise problem
 
 
-def trace_family(key: TraceFamilyKey, like: Family | None = None) -> Family:
+def trace_family(key: TraceFamilyKey, like: Family | None = None) -> ShortFamily:
     """Trace the step for every micro-batch (or for one sequence), sequence length and rank.
 
     Args:
@@ -73,7 +74,7 @@ def trace_family(key: TraceFamilyKey, like: Family | None = None) -> Family:
             few = _recordings(key, range(_enough(key)), example, blocks)
             for check in (3,) if key.is_single else (3, 4):
                 try:
-                    return _with_further(few, check).family()
+                    return _with_further(few, check).short_family()
                 except Irregular as irregular:
                     problem = irregular
     raise problem

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from brimful.planning.family import Recordings
 from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
+from brimful.planning.recordings import Recordings
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, Details, Work

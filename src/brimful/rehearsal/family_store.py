@@ -1,0 +1,140 @@
+"""Families of traces on disk: those of the user's cache first, then those that come with brimful;
+what neither has is traced.
+
+A family is named by what decides it: the step, the libraries' versions in the cache, and
+`TRACES`. The files with brimful were made with one version of each library, which they name.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import uuid
+import zipfile
+from pathlib import Path
+
+from brimful.planning.family import Family, ShortFamily
+from brimful.planning.family_file import FORMAT, DamagedFile, from_bytes, to_bytes
+from brimful.planning.family_key import TraceFamilyKey, family_keys_of
+from brimful.planning.parametric import Irregular, ParametricTrace
+from brimful.planning.step import StepSpec
+
+TRACES = 1
+"""Raised by hand when the code that is traced, or that makes families of traces, gives others for
+the same step. A test compares families that come with brimful with new ones.
+"""
+SHIPPED = Path(__file__).parent / "families"
+"""Families that come with brimful: an archive for each network, see benchmarks/ship_families.py."""
+IN_MEMORY = 24
+"""Families kept in memory, a few MB each."""
+_LIBRARIES = ("torch", "transformers", "peft")
+_NO_FAMILY = b"none"
+"""In place of a family: the step has none."""
+
+
+class StoredFamilies:
+    """Families of traces, each made when first needed; the last used stay in memory.
+
+    Args:
+        folder: Of the user's cache; with None nothing is stored.
+        shipped: Archives that come with brimful; None for none.
+    """
+
+    def __init__(self, folder: Path | None, shipped: Path | None = SHIPPED) -> None:
+        self._folder, self._shipped = folder, shipped
+        self._made: dict[TraceFamilyKey, Family | None] = {}
+
+    def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
+        """Return the traces of a step from its family, for micro-batches of one sequence with
+        `is_single`; None where it has no family.
+        """
+        for key in family_keys_of(spec):
+            family = self._family(key)
+            if family is not None and is_single:
+                family = self._family(dataclasses.replace(key, is_single=True), family)
+            if family is not None:
+                return family.at(spec)
+        return None
+
+    def path(self, key: TraceFamilyKey) -> Path | None:
+        """Return the file of a family in the user's cache."""
+        if self._folder is None:
+            return None
+        versions = hashlib.sha256(library_versions().encode()).hexdigest()[:16]
+        return self._folder / f"families-{versions}" / name_of(key)
+
+    def _family(self, key: TraceFamilyKey, like: Family | None = None) -> Family | None:
+        if key not in self._made:
+            while len(self._made) >= IN_MEMORY:
+                self._made.pop(next(iter(self._made)))
+            self._made[key] = self._load(key, like)
+        family = self._made[key] = self._made.pop(key)  # the last used is the last to go
+        return family
+
+    def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
+        for content in (self._kept(key), self._with_brimful(key)):
+            if content == _NO_FAMILY:
+                return None
+            # A damaged file is made again.
+            with contextlib.suppress(DamagedFile):
+                if content is not None:
+                    return from_bytes(content).stretched(key)
+        short = _traced(key, like)
+        path = self.path(key)
+        if path is not None:
+            write_whole(path, _NO_FAMILY if short is None else to_bytes(short))
+        return None if short is None else short.stretched(key)
+
+    def _kept(self, key: TraceFamilyKey) -> bytes | None:
+        path = self.path(key)
+        with contextlib.suppress(OSError):
+            return None if path is None else path.read_bytes()
+        return None
+
+    def _with_brimful(self, key: TraceFamilyKey) -> bytes | None:
+        if self._shipped is None:
+            return None
+        name = name_of(key)
+        for archive in self._shipped.glob(f"*-{name.partition('-')[0]}.zip"):
+            with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile):
+                return zipfile.ZipFile(archive).read(name)
+        return None
+
+
+def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
+    from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
+
+    try:
+        return trace_family(key, like)
+    except Irregular:
+        return None
+
+
+def name_of(key: TraceFamilyKey) -> str:
+    """Return the name of a family's file: digests of the network and of all that decides it."""
+    network = hashlib.sha256(key.spec.config_json.encode()).hexdigest()[:16]
+    what = f"{FORMAT} {TRACES} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
+    return f"{network}-{hashlib.sha256(what.encode()).hexdigest()[:24]}.xz"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a whole file or none. Errors are ignored: the next plan then traces again."""
+    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_bytes(content)
+        aside.replace(path)
+
+
+@functools.cache
+def library_versions() -> str:
+    """Return the versions of the libraries that decide a trace, without importing them; one that is
+    not installed has none.
+    """
+    installed = {}
+    for name in _LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return json.dumps(installed, sort_keys=True)
