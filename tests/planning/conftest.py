@@ -4,6 +4,7 @@ can be worked out by hand.
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import DTYPES, GLOBAL, PARTS, PHASES, Work
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, load
 
 
 @pytest.fixture(scope="session")
@@ -279,3 +280,23 @@ def planned(cheap_tracer: Tracer) -> Callable[..., Plan]:
         return derive(recipe, device, tracer, Facts(**facts))
 
     return plan
+
+
+ADAPTED = """
+name: adapted
+sequence_length: 2048
+batch: {sequences: 16}
+training: {steps: 3}
+model: HuggingFaceTB/SmolLM2-1.7B
+adapter: {rank: 16}
+data: {path: a.txt}
+optimizer: {learning_rate: 1e-3}
+"""
+
+
+@pytest.fixture
+def adapted(tmp_path: Path) -> Callable[..., Recipe]:
+    """`adapted("key=value", ...)` tunes adapters of a published model."""
+    path = tmp_path / "adapted.yaml"
+    path.write_text(ADAPTED)
+    return lambda *overrides: load(str(path), overrides)

@@ -1,7 +1,6 @@
 """The largest micro-batch that fits, the sizes worth showing, and what would take less."""
 
 import dataclasses
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,44 +17,23 @@ from brimful.planning.memory import Replays
 from brimful.planning.survey import (
     Margin,
     Memory,
-    Prepared,
-    Remedy,
     _last,
     _last_below,
     prepare,
-    remedies,
     table_sizes,
 )
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
 
 MARGINS: tuple[Margin, ...] = ("conservative", "balanced", "tight")
-PUBLISHED = """
-name: published
-sequence_length: 2048
-batch: {sequences: 16}
-training: {steps: 3}
-model: HuggingFaceTB/SmolLM2-1.7B
-adapter: {rank: 16}
-data: {path: a.txt}
-optimizer: {learning_rate: 1e-3}
-"""
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Callable[..., Recipe]:
-    """`published("key=value", ...)` tunes adapters of a published model."""
-    path = tmp_path / "published.yaml"
-    path.write_text(PUBLISHED)
-    return lambda *overrides: load(str(path), overrides)
 
 
 def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(
-    published: Callable[..., Recipe], by_hand: Callable[..., Any]
+    adapted: Callable[..., Recipe], by_hand: Callable[..., Any]
 ) -> None:
     device = catalog.get("NVIDIA H200")
     of_examples, of_sequences = (
-        prepare(published(f"method={method}"), device)
+        prepare(adapted(f"method={method}"), device)
         .memory(lambda spec: by_hand(), recompute=False)
         .at(1)
         for method in ("sft", "pretrain")
@@ -199,7 +177,7 @@ def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None
 
 
 def test_all_sequences_in_one_pass_accumulate_no_gradients(
-    published: Callable[..., Recipe], by_hand: Callable[..., Any]
+    adapted: Callable[..., Recipe], by_hand: Callable[..., Any]
 ) -> None:
     """Of 16 sequences in two passes, only the second one finds gradients beside its activations."""
     second = {"inputs 3": 3, "optimizer 2": 7}
@@ -212,7 +190,7 @@ def test_all_sequences_in_one_pass_accumulate_no_gradients(
         def work_at(self, micro_batch: int) -> Any:
             return by_hand().work_at(micro_batch)
 
-    prepared = prepare(published(), catalog.get("NVIDIA H200"))
+    prepared = prepare(adapted(), catalog.get("NVIDIA H200"))
     prepared = dataclasses.replace(prepared, target=Target("x", "cpu", 2000 * MIB, 0, 0, 0))
     memory = prepared.memory(lambda _: Accumulating(), recompute=False)
 
@@ -268,126 +246,6 @@ def test_what_needs_no_memory_is_decided_at_once(
     assert (prepared.model.vocabulary, prepared.target.name) == (290, "Tesla T4")
     assert [prepared.spec(recompute=on).recompute for on in (False, True)] == [False, True]
     assert prepared.spec(recompute=False, optimizer="8bit").optimizer == "8bit"
-
-
-# --- remedies
-
-
-def _by_name(found: tuple[Remedy, ...]) -> dict[str, Remedy]:
-    assert len({remedy.name for remedy in found}) == len(found)
-    return {remedy.name: remedy for remedy in found}
-
-
-def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
-    return (
-        Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target).at(1).allocated.value
-    )
-
-
-@pytest.mark.parametrize(
-    ("overrides", "recomputes", "names"),
-    [
-        ((), False, {"recomputation", "4-bit base", "half the sequence length"}),
-        ((), True, {"4-bit base", "half the sequence length"}),
-        (("quantize=nf4",), True, {"half the sequence length"}),
-        (
-            ("adapter=null", "optimizer.kind=adamw_8bit"),
-            True,
-            {"adapters", "half the sequence length"},
-        ),
-        (("adapter=null",), True, {"8-bit optimizer", "adapters", "half the sequence length"}),
-        (
-            ("plan.loss_chunk=2048",),
-            True,
-            {"4-bit base", "half the sequence length", "smaller pieces of the loss"},
-        ),
-        (("sequence_length=3",), True, {"4-bit base"}),
-    ],
-)
-def test_what_takes_less_is_offered_where_it_is_not_done_already(
-    published: Callable[..., Recipe],
-    cheap_tracer: Any,
-    overrides: tuple[str, ...],
-    recomputes: bool,
-    names: set[str],
-) -> None:
-    prepared = prepare(published(*overrides), catalog.get("Tesla T4"))
-
-    found = _by_name(remedies(prepared, cheap_tracer, recomputes=recomputes))
-
-    assert set(found) == names
-    before_bytes = _one_bytes(prepared, cheap_tracer, recomputes=recomputes)
-    for remedy in found.values():
-        assert remedy.footprint.allocated.value < before_bytes, remedy.name
-        assert remedy.footprint.micro_batch == 1
-        assert remedy.change
-
-
-def test_the_most_helpful_stands_first(published: Callable[..., Recipe], cheap_tracer: Any) -> None:
-    prepared = prepare(
-        published("adapter=null"),
-        dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB),
-    )
-
-    found = remedies(prepared, cheap_tracer, recomputes=False)
-
-    assert found[0].largest > found[-1].largest
-    order = [(-remedy.largest, remedy.footprint.driver.value) for remedy in found]
-    assert order == sorted(order)
-
-
-@pytest.mark.parametrize("adapter", ["adapter={rank: 16}", "adapter=null"])
-def test_an_override_makes_the_recipe_that_was_measured(
-    published: Callable[..., Recipe], cheap_tracer: Any, adapter: str
-) -> None:
-    device = catalog.get("Tesla T4")
-
-    for remedy in remedies(prepare(published(adapter), device), cheap_tracer, recomputes=False):
-        changed = prepare(published(adapter, remedy.set), device)
-        recomputes = changed.recipe.plan.recompute is True
-        assert (
-            _one_bytes(changed, cheap_tracer, recomputes=recomputes)
-            == remedy.footprint.allocated.value
-        ), remedy.name
-
-
-def test_a_fresh_model_is_neither_quantised_nor_adapted(
-    tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]
-) -> None:
-    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
-
-    assert {remedy.name for remedy in found} <= {
-        "recomputation",
-        "8-bit optimizer",
-        "half the sequence length",
-        "smaller pieces of the loss",
-    }
-
-
-def test_what_takes_no_less_is_not_offered(
-    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]
-) -> None:
-    """These traces need the same whatever is changed but the optimizer."""
-
-    def tracer(spec: Any) -> Any:
-        return by_hand(states_bytes=(50 if spec.optimizer == "8bit" else 200) * MIB)
-
-    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), tracer, recomputes=False)
-
-    assert [remedy.name for remedy in found] == ["8-bit optimizer"]
-
-
-def test_a_remedy_is_plain_values_for_json(
-    published: Callable[..., Recipe], cheap_tracer: Any
-) -> None:
-    found = _by_name(
-        remedies(prepare(published(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False)
-    )
-
-    values = json.loads(json.dumps(found["4-bit base"].to_json()))
-
-    assert values["set"] == "quantize=nf4"
-    assert values["footprint"]["micro_batch"] == 1
 
 
 @pytest.mark.parametrize("highest", [0, 1, 2, 7, 40])

@@ -8,7 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.device import Device
 from brimful.planning.derive import derive_with_memory
-from brimful.planning.survey import remedies
+from brimful.planning.remedies import remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 

@@ -9,7 +9,7 @@ import pytest
 
 from brimful.base.errors import DeviceError
 from brimful.chains.plans import survey
-from brimful.planning.survey import Remedy
+from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.recipe import load, load_text
 from brimful.studio.fit import Fit, assess, remedy_line

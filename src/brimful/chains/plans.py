@@ -17,6 +17,7 @@ from brimful.planning.survey import Tracer
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
+from brimful.report.plan.answer import verdict_of
 
 
 def plan(
@@ -67,12 +68,13 @@ def survey(
         DeviceError: no such device.
         PlanError: the only device asked for cannot be planned for; or the model is no model.
     """
-    progress("looking at the device")
+    doing = _Progress(progress)
+    doing("looking at the device")
     devices = devices_of(recipe, on)
-    progress("looking up the model")
+    doing("looking up the model")
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    with kept_traces(progress) as traces:
-        surveyed = _survey_all(recipe, devices, traces, model, progress)
+    with kept_traces(doing) as traces:
+        surveyed = _survey_all(recipe, devices, traces, model, doing)
     return [
         cost_surveyed(entry, prices or {}) if isinstance(entry, Surveyed) else entry
         for entry in surveyed
@@ -103,10 +105,24 @@ def survey_devices(
     ]
 
 
+class _Progress:
+    """Says what is being done, behind the answer once that is known."""
+
+    def __init__(self, say: Say) -> None:
+        self._say, self._answer = say, ""
+
+    def __call__(self, text: str) -> None:
+        self._say(self._answer + text)
+
+    def answered(self, surveyed: Surveyed) -> None:
+        self._answer = f"{verdict_of(surveyed)}; "
+        self("looking for what would make it fit")
+
+
 def _survey_all(
-    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts, progress: Say
+    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts, progress: _Progress
 ) -> list[Surveyed | Unplanned]:
     if len(devices) == 1:
         facts = facts_of(devices[0], measures=True, model=model)
-        return [survey_closely(recipe, devices[0], traces, facts)]
+        return [survey_closely(recipe, devices[0], traces, facts, progress.answered)]
     return survey_each(recipe, devices, traces, model, progress)

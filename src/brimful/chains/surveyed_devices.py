@@ -1,6 +1,6 @@
 """A recipe on one surveyed device: its plan, its cost, and what would help if it does not fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from brimful.base.console import Say, silent
@@ -10,8 +10,9 @@ from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.cost import costed
 from brimful.planning.derive import Derived, Facts, derive_with_memory
+from brimful.planning.remedies import least_bytes, remedies
 from brimful.planning.specs import ModelFacts
-from brimful.planning.survey import Tracer, prepare, remedies, table_sizes
+from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
@@ -43,9 +44,16 @@ def survey_each(
     return surveyed
 
 
-def survey_closely(recipe: Recipe, device: Device, traces: Tracer, facts: Facts) -> Surveyed:
+def survey_closely(
+    recipe: Recipe,
+    device: Device,
+    traces: Tracer,
+    facts: Facts,
+    answered: Callable[[Surveyed], None] = lambda surveyed: None,
+) -> Surveyed:
     """Derive a plan for one device, with the memory at several micro-batches, and with remedies and
-    the smallest sufficient device if it does not fit.
+    the smallest sufficient device if it does not fit. `answered` is told the plan as soon as it is
+    known that it does not, before remedies are looked for.
 
     Raises:
         PlanError: it cannot be traced.
@@ -59,18 +67,23 @@ def survey_closely(recipe: Recipe, device: Device, traces: Tracer, facts: Facts)
     table = tuple(derived.memory.at(size) for size in sizes)
     if derived.footprint.verdict == "fits":
         return Surveyed(derived, table)
+    answered(Surveyed(derived, table))
     proposed = remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
     return Surveyed(derived, table, proposed, _smallest_device(derived, traces))
 
 
 def _smallest_device(derived: Derived, traces: Tracer) -> str | None:
-    """Return the smallest device of the catalog that holds one sequence with its own kernels."""
+    """Return the smallest device of the catalog that holds one sequence with its own kernels. None
+    is traced for that cannot even hold the weights.
+    """
     recipe, failed_on = derived.prepared.recipe, derived.prepared.device
-    least_bytes = min(derived.footprint.allocated.low, failed_on.memory_bytes)
+    too_small_bytes = min(derived.footprint.allocated.low, failed_on.memory_bytes)
     rows = (catalog.get(name) for name in catalog.names())
-    larger = (row for row in rows if row.kind == "cuda" and row.memory_bytes > least_bytes)
+    larger = (row for row in rows if row.kind == "cuda" and row.memory_bytes > too_small_bytes)
     for device in sorted(larger, key=lambda row: row.memory_bytes):
         prepared = prepare(recipe, device, model=derived.prepared.model)
+        if least_bytes(prepared, derived.footprint.parameters) > device.memory_bytes:
+            continue
         if prepared.memory(traces, recompute=derived.plan.recompute).verdict(1) == "fits":
             return device.name
     return None

@@ -1,4 +1,4 @@
-"""Memory of a recipe on a device for every micro-batch, and changes that would make it fit."""
+"""Memory of a recipe on a device for every micro-batch."""
 
 import bisect
 from collections.abc import Callable, Mapping
@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from brimful.hardware.device import Device
 from brimful.planning.choices import (
-    EIGHT_BIT_VARIANTS,
     attention_choice,
     loader_choice,
     loss_chunk_choice,
@@ -35,7 +34,7 @@ from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of
 from brimful.planning.work import Work
-from brimful.recipe import AdapterRecipe, Recipe
+from brimful.recipe import Recipe
 
 Margin = Literal["conservative", "balanced", "tight"]
 """How much of the memory a plan may use, see `Memory.largest`."""
@@ -167,37 +166,6 @@ def _last_below(highest: int, holds: Callable[[int], bool]) -> int:
 
 
 @dataclass(frozen=True)
-class Remedy:
-    """A change that takes less memory.
-
-    Attributes:
-        name: What to change.
-        change: What that does to the recipe or to the run.
-        set: The override on the command line; empty where there is none.
-        footprint: With one sequence per micro-batch.
-        largest: The largest micro-batch that fits then.
-        price: Rank by what the change costs in time and results; the lowest costs least.
-    """
-
-    name: str
-    change: str
-    set: str
-    footprint: Footprint
-    largest: int
-    price: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "name": self.name,
-            "change": self.change,
-            "set": self.set,
-            "largest_micro_batch": self.largest,
-            "footprint": self.footprint.to_json(),
-        }
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A recipe on a device, with all choices that do not depend on memory.
 
@@ -291,88 +259,3 @@ def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:
     shown = sorted({*powers, chosen, largest, min(largest + 1, highest)} - {0})
     beyond = [size for size in shown if size > max(largest, chosen)]
     return [size for size in shown if size not in beyond[2:]]
-
-
-def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
-    """Return single changes that take less memory than the recipe as it is, the most helpful
-    first.
-    """
-    highest = prepared.recipe.effective_batch
-    as_it_is = prepared.memory(tracer, recompute=recomputes)
-    one_bytes, most = as_it_is.at(1).allocated.value, as_it_is.largest(highest)
-    helpful = []
-    candidates = _candidates(prepared, recomputes)
-    for price, (name, change, override, other, changes) in enumerate(candidates):
-        memory = other.memory(tracer, **{"recompute": recomputes, **changes})
-        remedy = Remedy(name, change, override, memory.at(1), memory.largest(highest), price)
-        if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
-            helpful.append(remedy)
-    return tuple(
-        sorted(helpful, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value))
-    )
-
-
-def _candidates(
-    prepared: Prepared, recomputes: bool
-) -> list[tuple[str, str, str, Prepared, dict[str, Any]]]:
-    """Return changes with their overrides, the one that costs time and result least first."""
-    recipe = prepared.recipe
-    half = recipe.sequence_length // 2
-    candidates: list[tuple[str, str, str, Prepared, dict[str, Any]]] = []
-    chunk = int(prepared.choices["loss_chunk"].value)
-    if chunk > 1024 and not recipe.kind.gives_labels:
-        what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
-        candidates.append(
-            (
-                "smaller pieces of the loss",
-                what,
-                "plan.loss_chunk=1024",
-                prepared,
-                {"loss_chunk": 1024},
-            )
-        )
-    if not recomputes:
-        what = "activations of every block are computed twice; results stay the same up to rounding"
-        candidates.append(
-            ("recomputation", what, "plan.recompute=true", prepared, {"recompute": True})
-        )
-    if (
-        recipe.adapter is None
-        and recipe.optimizer.kind == "adamw"
-        and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]
-    ):
-        what = "optimizer states in 8 bits: another update, close to the same"
-        candidates.append(
-            ("8-bit optimizer", what, "optimizer.kind=adamw_8bit", prepared, {"optimizer": "8bit"})
-        )
-    if isinstance(recipe.model, str) and recipe.adapter is not None and recipe.quantize == "none":
-        what = "the frozen base in 4 bits: its products are less exact and slower"
-        candidates.append(
-            ("4-bit base", what, "quantize=nf4", prepared.changed({"quantize": "nf4"}), {})
-        )
-    if isinstance(recipe.model, str) and recipe.adapter is None and not recipe.kind.gives_labels:
-        what = "only low-rank adapters train: another model than full fine-tuning gives"
-        candidates.append(
-            (
-                "adapters",
-                what,
-                "adapter.rank=16",
-                prepared.changed({"adapter": AdapterRecipe()}),
-                {},
-            )
-        )
-    if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
-        what = (
-            "every sequence is cut to half: long examples lose their end, and a step sees half the"
-            " tokens"
-        )
-        candidates.append(
-            (
-                "half the sequence length",
-                what,
-                f"sequence_length={half}",
-                prepared.changed({"sequence_length": half}),
-                {},
-            )
-        )
-    return candidates

@@ -7,7 +7,7 @@ from brimful.hardware.device import Device
 from brimful.planning.derive import Derived
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Verdict
-from brimful.planning.survey import Remedy
+from brimful.planning.remedies import Remedy
 
 
 @dataclass(frozen=True)

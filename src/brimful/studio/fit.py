@@ -14,7 +14,7 @@ from brimful.chains.plans import survey_devices
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.plan import Choice, Prediction
-from brimful.planning.survey import Remedy, remedies
+from brimful.planning.remedies import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.kept_traces import KeptTraces

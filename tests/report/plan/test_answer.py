@@ -8,7 +8,7 @@ from rich.console import Console
 
 from brimful.chains.plans import survey
 from brimful.planning.plan import Prediction
-from brimful.planning.survey import Remedy
+from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.answer import answer_lines, headroom_of, is_tight, memory_of

@@ -37,6 +37,14 @@ def answer_lines(surveyed: Entries, width: int) -> list[str]:
     return wrapped(next((way for way in ways if len(way) <= width), ways[-1]), width, 2)
 
 
+def verdict_of(entry: Surveyed) -> str:
+    """`Does not fit Tesla T4: 30.5 of 14.6 GiB`."""
+    footprint = entry.derived.footprint
+    verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
+    verdict += " tightly" * is_tight(footprint)
+    return f"{verdict}: {memory_of(footprint.driver.value, footprint.usable_bytes)}"
+
+
 def is_tight(footprint: Footprint) -> bool:
     """Return whether a run that fits leaves next to no memory: the allocator has to give back what
     it only caches.
@@ -78,10 +86,7 @@ def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> st
 
 def _of_one(entry: Surveyed) -> Iterator[str]:
     """The answer for one device, the longest first."""
-    footprint, predicted = entry.derived.footprint, entry.derived.plan.predicted
-    verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
-    verdict += " tightly" * is_tight(footprint)
-    start = f"{verdict}: {memory_of(footprint.driver.value, footprint.usable_bytes)}"
+    start, predicted = verdict_of(entry), entry.derived.plan.predicted
     if entry.verdict == "fits":
         yield start + time_and_cost(predicted, intervals=True)
         yield start + time_and_cost(predicted, intervals=False)

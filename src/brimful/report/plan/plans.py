@@ -16,7 +16,7 @@ from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.live_memory import MemoryTimeline
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
-from brimful.planning.survey import Remedy
+from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.answer import answer_lines, headroom_of, is_tight
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines

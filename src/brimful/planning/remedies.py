@@ -1,0 +1,168 @@
+"""Changes of a recipe that would make it fit a device, each measured."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brimful.planning.choices import EIGHT_BIT_VARIANTS
+from brimful.planning.memory import Footprint
+from brimful.planning.survey import Prepared, Tracer
+from brimful.recipe import AdapterRecipe
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change that takes less memory.
+
+    Attributes:
+        name: What to change.
+        change: What that does to the recipe or to the run.
+        set: The override on the command line; empty where there is none.
+        footprint: With one sequence per micro-batch.
+        largest: The largest micro-batch that fits then.
+        price: Rank by what the change costs in time and results; the lowest costs least.
+    """
+
+    name: str
+    change: str
+    set: str
+    footprint: Footprint
+    largest: int
+    price: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "name": self.name,
+            "change": self.change,
+            "set": self.set,
+            "largest_micro_batch": self.largest,
+            "footprint": self.footprint.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change of the recipe's values and of the step's, before it is known what it helps; `set` as
+    on the command line.
+    """
+
+    name: str
+    change: str
+    set: str
+    recipe: Mapping[str, Any]
+    step: Mapping[str, Any]
+
+    def and_also(self, other: "_Change") -> "_Change":
+        """Return both changes as one."""
+        return _Change(
+            f"{self.name} and {other.name}",
+            f"{self.change}; {other.change}",
+            f"{self.set} {other.set}",
+            {**self.recipe, **other.recipe},
+            {**self.step, **other.step},
+        )
+
+    def remedy(self, prepared: Prepared, tracer: Tracer, recompute: bool, price: int) -> Remedy:
+        """Return what the change would bring."""
+        changed = prepared.changed(self.recipe) if self.recipe else prepared
+        memory = changed.memory(tracer, **{"recompute": recompute, **self.step})
+        largest = memory.largest(prepared.recipe.effective_batch)
+        return Remedy(self.name, self.change, self.set, memory.at(1), largest, price)
+
+
+FOUR_BITS = _Change(
+    "4-bit base",
+    "the frozen base in 4 bits: its products are less exact and slower",
+    "quantize=nf4",
+    {"quantize": "nf4"},
+    {},
+)
+
+
+def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
+    """Return single changes that take less memory than the recipe as it is, the most helpful
+    first; and where none of them makes it fit, the first few that together do.
+    """
+    as_it_is = prepared.memory(tracer, recompute=recomputes)
+    one_bytes = as_it_is.at(1).allocated.value
+    most = as_it_is.largest(prepared.recipe.effective_batch)
+    helpful: list[tuple[_Change, Remedy]] = []
+    for price, change in enumerate(_changes(prepared, recomputes)):
+        remedy = change.remedy(prepared, tracer, recomputes, price)
+        if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
+            helpful.append((change, remedy))
+    found = [remedy for _, remedy in helpful]
+    if not any(remedy.largest for remedy in found):
+        parameters = as_it_is.at(1).parameters
+        together = (
+            change.remedy(prepared, tracer, recomputes, price)
+            for price, change in enumerate(_together([change for change, _ in helpful]))
+            if least_bytes(prepared.changed(change.recipe), parameters)
+            <= prepared.target.usable_bytes
+        )
+        found += itertools.islice((remedy for remedy in together if remedy.largest), 1)
+    return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
+
+
+def _together(changes: list[_Change]) -> Iterator[_Change]:
+    """Return changes at once, the ones that cost least first: any two, and adapters on a base in 4
+    bits, which needs them.
+    """
+    for one, other in itertools.combinations(changes, 2):
+        yield one.and_also(other)
+    by_name = {change.name: change for change in changes}
+    if "adapters" in by_name:
+        on_four_bits = by_name["adapters"].and_also(FOUR_BITS)
+        yield on_four_bits
+        if "recomputation" in by_name:
+            yield by_name["recomputation"].and_also(on_four_bits)
+
+
+def least_bytes(prepared: Prepared, parameters: int) -> int:
+    """Return the memory that a step needs at least, without a trace: its weights alone."""
+    spec = prepared.spec(recompute=False)
+    if spec.quantize == "nf4":
+        return parameters // 2
+    return parameters * (4 if spec.weights == "fp32" else 2)
+
+
+def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
+    """Return the changes that may help, the one that costs time and result least first."""
+    recipe = prepared.recipe
+    half = recipe.sequence_length // 2
+    is_published = isinstance(recipe.model, str)
+    changes: list[_Change] = []
+    chunk = int(prepared.choices["loss_chunk"].value)
+    if chunk > 1024 and not recipe.kind.gives_labels:
+        what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
+        set_ = "plan.loss_chunk=1024"
+        changes.append(_Change("smaller pieces of the loss", what, set_, {}, {"loss_chunk": 1024}))
+    if not recomputes:
+        what = "activations of every block are computed twice; results stay the same up to rounding"
+        set_ = "plan.recompute=true"
+        changes.append(_Change("recomputation", what, set_, {}, {"recompute": True}))
+    if (
+        recipe.adapter is None
+        and recipe.optimizer.kind == "adamw"
+        and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]
+    ):
+        what = "optimizer states in 8 bits: another update, close to the same"
+        set_ = "optimizer.kind=adamw_8bit"
+        changes.append(_Change("8-bit optimizer", what, set_, {}, {"optimizer": "8bit"}))
+    if is_published and recipe.adapter is not None and recipe.quantize == "none":
+        changes.append(FOUR_BITS)
+    if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
+        what = "only low-rank adapters train: another model than full fine-tuning gives"
+        adapters = {"adapter": AdapterRecipe()}
+        changes.append(_Change("adapters", what, "adapter.rank=16", adapters, {}))
+    if half >= 2 and (recipe.batch.tokens or 0) % half == 0:
+        what = (
+            "every sequence is cut to half: long examples lose their end, and a step sees half the"
+            " tokens"
+        )
+        set_ = f"sequence_length={half}"
+        shorter = {"sequence_length": half}
+        changes.append(_Change("half the sequence length", what, set_, shorter, {}))
+    return changes

@@ -1,0 +1,174 @@
+"""What would take less memory is measured, and what it says on the command line does that."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from brimful.base.units import GIB, MIB
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+from brimful.planning.remedies import Remedy, least_bytes, remedies
+from brimful.planning.survey import Memory, Prepared, prepare
+from brimful.recipe import Recipe
+
+
+def _by_name(found: tuple[Remedy, ...]) -> dict[str, Remedy]:
+    assert len({remedy.name for remedy in found}) == len(found)
+    return {remedy.name: remedy for remedy in found}
+
+
+def _one_bytes(prepared: Prepared, tracer: Any, *, recomputes: bool) -> float:
+    return (
+        Memory(tracer(prepared.spec(recompute=recomputes)), prepared.target).at(1).allocated.value
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recomputes", "names"),
+    [
+        ((), False, {"recomputation", "4-bit base", "half the sequence length"}),
+        ((), True, {"4-bit base", "half the sequence length"}),
+        (("quantize=nf4",), True, {"half the sequence length"}),
+        (
+            ("adapter=null", "optimizer.kind=adamw_8bit"),
+            True,
+            {"adapters", "half the sequence length"},
+        ),
+        (("adapter=null",), True, {"8-bit optimizer", "adapters", "half the sequence length"}),
+        (
+            ("plan.loss_chunk=2048",),
+            True,
+            {"4-bit base", "half the sequence length", "smaller pieces of the loss"},
+        ),
+        (("sequence_length=3",), True, {"4-bit base"}),
+    ],
+)
+def test_what_takes_less_is_offered_where_it_is_not_done_already(
+    adapted: Callable[..., Recipe],
+    cheap_tracer: Any,
+    overrides: tuple[str, ...],
+    recomputes: bool,
+    names: set[str],
+) -> None:
+    prepared = prepare(adapted(*overrides), catalog.get("Tesla T4"))
+
+    found = _by_name(remedies(prepared, cheap_tracer, recomputes=recomputes))
+
+    assert set(found) == names
+    before_bytes = _one_bytes(prepared, cheap_tracer, recomputes=recomputes)
+    for remedy in found.values():
+        assert remedy.footprint.allocated.value < before_bytes, remedy.name
+        assert remedy.footprint.micro_batch == 1
+        assert remedy.change
+
+
+def test_the_most_helpful_stands_first(adapted: Callable[..., Recipe], cheap_tracer: Any) -> None:
+    prepared = prepare(
+        adapted("adapter=null"),
+        dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=24 * GIB),
+    )
+
+    found = remedies(prepared, cheap_tracer, recomputes=False)
+
+    assert found[0].largest > found[-1].largest
+    order = [(-remedy.largest, remedy.footprint.driver.value) for remedy in found]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("adapter", ["adapter={rank: 16}", "adapter=null"])
+def test_an_override_makes_the_recipe_that_was_measured(
+    adapted: Callable[..., Recipe], cheap_tracer: Any, adapter: str
+) -> None:
+    device = catalog.get("Tesla T4")
+
+    for remedy in remedies(prepare(adapted(adapter), device), cheap_tracer, recomputes=False):
+        changed = prepare(adapted(adapter, remedy.set), device)
+        recomputes = changed.recipe.plan.recompute is True
+        assert (
+            _one_bytes(changed, cheap_tracer, recomputes=recomputes)
+            == remedy.footprint.allocated.value
+        ), remedy.name
+
+
+def test_a_fresh_model_is_neither_quantised_nor_adapted(
+    tiny: Callable[..., Recipe], cheap_tracer: Any, devices: dict[str, Device]
+) -> None:
+    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), cheap_tracer, recomputes=False)
+
+    assert {remedy.name for remedy in found} <= {
+        "recomputation",
+        "8-bit optimizer",
+        "half the sequence length",
+        "smaller pieces of the loss",
+    }
+
+
+def test_what_takes_no_less_is_not_offered(
+    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], devices: dict[str, Device]
+) -> None:
+    """These traces need the same whatever is changed but the optimizer."""
+
+    def tracer(spec: Any) -> Any:
+        return by_hand(states_bytes=(50 if spec.optimizer == "8bit" else 200) * MIB)
+
+    found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), tracer, recomputes=False)
+
+    assert [remedy.name for remedy in found] == ["8-bit optimizer"]
+
+
+def test_a_remedy_is_plain_values_for_json(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    found = _by_name(
+        remedies(prepare(adapted(), catalog.get("Tesla T4")), cheap_tracer, recomputes=False)
+    )
+
+    values = json.loads(json.dumps(found["4-bit base"].to_json()))
+
+    assert values["set"] == "quantize=nf4"
+    assert values["footprint"]["micro_batch"] == 1
+
+
+def _sized(*overrides: str, gib: float, adapted: Callable[..., Recipe]) -> Prepared:
+    device = dataclasses.replace(catalog.get("Tesla T4"), memory_bytes=int(gib * GIB))
+    return prepare(adapted(*overrides), device)
+
+
+@pytest.mark.parametrize("overrides", [(), ("adapter=null",)], ids=["adapters", "full"])
+def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
+    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+) -> None:
+    """From a device that needs no change downwards, there is one that needs several."""
+    for tenths in range(600, 1, -1):
+        prepared = _sized(*overrides, gib=tenths / 10, adapted=adapted)
+        found = remedies(prepared, cheap_tracer, recomputes=False)
+        if found[0].largest and " and " in found[0].name:
+            break
+
+    first, *singles = found
+    assert not any(remedy.largest for remedy in singles)
+    changed = prepare(adapted(*overrides, *first.set.split()), dataclasses.replace(prepared.device))
+    recomputes = changed.recipe.plan.recompute is True
+    needed_bytes = _one_bytes(changed, cheap_tracer, recomputes=recomputes)
+    assert needed_bytes == first.footprint.allocated.value
+
+
+def test_changes_whose_weights_alone_do_not_fit_are_not_tried(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    prepared, asked = _sized(gib=0.5, adapted=adapted), []
+
+    def tracer(spec: Any) -> Any:
+        asked.append(spec)
+        return cheap_tracer(spec)
+
+    found = remedies(prepared, tracer, recomputes=False)
+
+    assert found
+    assert not any(remedy.largest for remedy in found)
+    parameters = found[0].footprint.parameters
+    assert least_bytes(prepared.changed({"quantize": "nf4"}), parameters) > 0.5 * GIB
+    assert len(asked) == 1 + len(found)
