@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from transformers import AutoTokenizer
 
 from brimful.base.errors import (
     BrimfulError,
@@ -214,23 +215,36 @@ def test_scores_of_weights_that_training_replaced_are_gone(tuning: Tuning) -> No
     assert not any((folder / name).exists() for name in ("scores.json", "evaluations"))
 
 
-def test_text_prompts_stand_as_they_are_also_beside_a_chat_template(
-    tuning: Tuning, base_model: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("template", "asked"), [("auto", "<user>Say 3\n<assistant>"), ("plain", "Say 3")]
+)
+def test_a_prompt_is_asked_in_training_generation_and_export_alike(
+    tuning: Tuning, base_model: Path, tmp_path: Path, template: str, asked: str
 ) -> None:
+    """Rows are text, and the tokenizer has a chat template."""
     (base_model / "chat_template.jinja").write_text(
-        "{% for message in messages %}{{ message.content }}{% endfor %}"
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
+    rows = [{"prompt": f"Say {number}", "completion": " yes"} for number in range(30)]
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text(
-        "".join(
-            json.dumps({"prompt": f"Say {number}", "completion": " yes"}) + "\n"
-            for number in range(30)
-        )
-    )
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = tuning(f"data.path={pairs}", f"data.template={template}", "training.steps=1")
+    split = gather(recipe, str(base_model)).splits["train"]
+    number = [example.where for example in split.examples].index(f"{pairs}:4")
+    folder = _train(recipe)
+    tuned = load_run(folder, CPU, torch.float32)
+    ids = tuned.prompt_ids("Say 3")
 
-    lines = gather(tuning(f"data.path={pairs}"), str(base_model)).lines()
-
-    assert "prompts: text, as they stand" in lines
+    assert tuned.tokenizer.decode(ids) == asked
+    assert load_untuned(folder, CPU).prompt_ids("Say 3") == ids
+    trained = split.tokens_N[split.offsets_E[number] : split.offsets_E[number + 1]].tolist()
+    assert trained[: len(ids)] == ids
+    if template == "auto":
+        turns = [{"role": "user", "content": "Say 3"}]
+        exported = AutoTokenizer.from_pretrained(folder / "model")
+        text = exported.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        assert text == asked
 
 
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(

@@ -265,17 +265,18 @@ def test_ids_the_model_does_not_know_are_an_error(
         prepare_examples(tuning(pairs), tokenizer, vocabulary=largest)
 
 
-def test_the_chat_template_is_put_on_text_prompts_only_when_asked_for(
-    pairs: Path, tuning: Make, chat_tokenizer: Fast, snapshot: SnapshotAssertion
+@pytest.mark.parametrize("template", ["auto", "chat"])
+def test_text_prompts_are_messages_where_the_tokenizer_has_a_chat_template(
+    pairs: Path, tuning: Make, chat_tokenizer: Fast, template: str, snapshot: SnapshotAssertion
 ) -> None:
-    """As TRL does, text stands as it is; a note says what to do."""
-    verbatim = prepare_examples(tuning(pairs), chat_tokenizer)
-    assert texts(verbatim, chat_tokenizer, "train")[0] == "0 and one is 1<|endoftext|>"
-    assert verbatim.notes[-1] == snapshot
-    asked = prepare_examples(tuning(pairs, template="chat"), chat_tokenizer)
+    """And a note says so, and how to leave them as they stand."""
+    asked = prepare_examples(tuning(pairs, template=template), chat_tokenizer)
     assert asked.splits["train"].examples[0].prompt == (Message("user", "0 and one is "),)
     assert texts(asked, chat_tokenizer, "train", learned=True)[0] == "1<|im_end|>"
-    assert asked.notes == ()
+    assert asked.notes == snapshot
+    verbatim = prepare_examples(tuning(pairs, template="plain"), chat_tokenizer)
+    assert texts(verbatim, chat_tokenizer, "train")[0] == "0 and one is 1<|endoftext|>"
+    assert verbatim.notes == ()
 
 
 def test_the_template_comes_back_for_generation(

@@ -42,6 +42,10 @@ _FIELDS = {
 """Of the recipe's data section: what decides which examples there are, where they belong and what
 is learned of them.
 """
+_WRAPPED = (
+    "prompts are text, and asked as a user's message in the tokenizer's chat template, in training"
+    " and afterwards; data.template=plain leaves them as they stand"
+)
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,8 @@ def prepare_examples(
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
     held_out, few_notes = _labelled(source, data)
-    labelled = [(split, _as_asked(example, data)) for split, example in held_out]
+    labelled = [(split, _as_asked(example, template)) for split, example in held_out]
+    is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
     dropped = scanned.dropped(data)
     kept = list(without(labelled, dropped))
@@ -143,7 +148,8 @@ def prepare_examples(
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
         counts[name] = _counts(splits[name]) | cut
         notes += fitting.notes(name, recipe)
-    notes += _template_notes(splits["train"], template)
+    if is_wrapped:
+        notes.append(_WRAPPED)
     report = {
         "sources": [part.description for part in source.parts],
         "template": template.style,
@@ -157,6 +163,8 @@ def prepare_examples(
         sequence_length=recipe.sequence_length,
         template_identity=template.identity,
         **({"tools": True} if any(example.has_tools for _, example in kept) else {}),
+        # Runs of before, whose template auto left text prompts alone, are not continued with this.
+        **({"prompts": "messages"} if is_wrapped and data.template == "auto" else {}),
         **data.model_dump(mode="json", include=_FIELDS),
     )
     return PreparedExamples(
@@ -209,9 +217,9 @@ def _labelled(source: RowSource, data: DataRecipe) -> tuple[list[tuple[str, Exam
     ]
 
 
-def _as_asked(example: Example, data: DataRecipe) -> Example:
-    """A text prompt becomes a message where the chat template is asked for by name."""
-    if data.template == "chat" and isinstance(example.prompt, str):
+def _as_asked(example: Example, template: Template) -> Example:
+    """A prompt that is text is a user's message for a model that is asked by a chat template."""
+    if template.style == "chat" and isinstance(example.prompt, str):
         return replace(example, prompt=(Message("user", example.prompt),))
     return example
 
@@ -357,12 +365,3 @@ def _counts(split: ExampleSplit) -> dict[str, int]:
         "target_bytes": split.num_bytes,
         "longest_tokens": int(split.lengths_E.max()),
     }
-
-
-def _template_notes(split: ExampleSplit, template: Template) -> list[str]:
-    if template.style == "chat" and isinstance(split.examples[0].prompt, str):
-        return [
-            "prompts and completions are text and used as they stand, without the tokenizer's chat"
-            " template: data.template=chat applies it"
-        ]
-    return []

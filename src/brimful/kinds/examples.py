@@ -185,8 +185,8 @@ class ExampleRunData(RunData[ExampleSplit]):
             is_chat = self.template.style == "chat"
             layout = "the tokenizer's chat template" if is_chat else "plain headings"
         return [
-            *lines,
             f"prompts: {prompts}, {layout}",
+            *lines,
             f"an optimizer step sees {self.recipe.effective_batch:,} examples, about"
             f" {self.tokens_per_step:,} tokens; the plan counts them as full sequences,"
             f" {self.planned.effective_batch:,} of {self.recipe.sequence_length:,}",

@@ -88,8 +88,9 @@ class DataRecipe(Section):
     template: Literal["auto", "chat", "plain"] = Field(
         "auto",
         description=(
-            "method sft: chat: the tokenizer's chat template; plain: headings of plain text; auto:"
-            " chat where there is one."
+            "method sft: chat: the tokenizer's chat template, a prompt that is text as a user's"
+            " message; plain: text as it stands, messages under headings; auto: chat where there is"
+            " one."
         ),
     )
     loss_on: Literal["completion", "all"] = Field(
