@@ -322,6 +322,22 @@ def test_a_long_phase_of_piped_data_preparation_says_how_far_it_is() -> None:
         assert file.getvalue() == "tokenizing: 500 of 2,000 (25 %)\n"
 
 
+def test_a_brief_phase_in_a_pipe_says_something_within_seconds_and_then_ever_more_rarely() -> None:
+    clock = FakeClock()
+    file = io.StringIO()
+    with data_progress(Console(file=file), brief=True, clock=clock) as progress:
+        progress("reading", 0, 2)
+        clock.now_s += 2
+        progress("reading", 2, 2)
+        for second in range(61):
+            progress("tokenizing", second, 100)
+            clock.now_s += 1
+    assert file.getvalue().splitlines() == [
+        *(f"tokenizing: {second} of 100 ({second} %)" for second in (3, 6, 12, 24, 48)),
+        "tokenizing: 60 in 1m 01s",
+    ]
+
+
 @pytest.mark.parametrize(("width", "encoding"), [(100, "utf-8"), (12, "ascii"), (100, "ascii")])
 def test_data_preparation_on_a_terminal_shows_its_phases(width: int, encoding: str) -> None:
     buffer = io.BytesIO()

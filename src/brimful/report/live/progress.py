@@ -25,7 +25,7 @@ DataProgress = Callable[[str, int, int | None], None]
 
 REFRESHES_PER_SECOND = 4
 LINE_EVERY_S = 10.0
-BRIEF_FROM_S = 30.0
+BRIEF_FROM_S = 3.0
 """Phases that take less are not worth a line before the first step."""
 LINE_EVERY_SHARE = 0.05
 LINE_AT_MOST_EVERY_S = 1.0
