@@ -261,7 +261,7 @@ def test_a_run_of_years_is_refused_until_it_is_meant(
     long = "training.steps=1000000000000"
     message = _refused(brimful("train", recipe_file, long), " years", "1,000,000,000,000 steps")
     assert "--yes" in message
-    assert not (tmp_path / "runs" / "tiny" / "run.json").exists()
+    assert not (tmp_path / "runs" / "tiny").exists()  # before data are read
     assert load(str(recipe_file), [long, "run.long=true"]).run.long
 
 

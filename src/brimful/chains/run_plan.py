@@ -46,13 +46,15 @@ def pinned_plan(
     is being done.
 
     Raises:
-        PlanError: not even one sequence fits on the device.
+        PlanError: not even one sequence fits on the device; or the run surely takes years.
         RequestError: the file is no plan of this recipe for this device.
     """
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces(progress) as traces:
-        derive(chosen, device, traces, facts_of(device))
+        plan = derive(chosen, device, traces, facts_of(device))
+    if chosen.kind.rows == "documents":  # other rows count as full here, and may be shorter
+        refuse_years(chosen, costed(chosen, plan, conditions(device)), surely=True)
     return pinned
 
 
@@ -142,12 +144,12 @@ def _stored_plan(run_folder: Path) -> Plan | None:
     return plan_of(run_folder) if (run_folder / "plan.json").exists() else None
 
 
-def refuse_years(recipe: Recipe, plan: Plan) -> None:
+def refuse_years(recipe: Recipe, plan: Plan, *, surely: bool = False) -> None:
     """Raise PlanError if the run is predicted to take more than a year, unless the recipe says that
-    it may.
+    it may; `surely`: by the low end of the prediction's interval.
     """
     total = plan.predicted.get("total_time_s")
-    if total is None or total.value < YEAR_S or recipe.run.long:
+    if total is None or recipe.run.long or (total.low if surely else total.value) < YEAR_S:
         return
     raise PlanError(
         f"this run would take about {total.value / YEAR_S:,.1f} years"
