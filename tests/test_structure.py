@@ -3,6 +3,7 @@ tests.
 """
 
 import ast
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,8 +113,16 @@ def _name(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _parsed_once() -> Iterator[None]:
+    """Syntax trees are kept while the tests of this file run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codebase, "parse", functools.cache(codebase.parse))
+        yield
+
+
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return codebase.parse(path)
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from transformers import Gemma2Config
 
+from brimful.base.errors import PlanError
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -184,6 +185,24 @@ def test_many_blocks_follow_from_few(step: Step) -> None:
     assert _totals(made.work.at(3, member.loss_chunk)) == pytest.approx(
         _totals(direct.work), rel=1e-12, abs=2
     )
+
+
+def test_once_a_trace_shows_that_four_blocks_do_not_repeat_five_are_taken(
+    step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = step("llama", blocks=7, cuda=True, adapter=Lora(4, "q_proj,up_proj"))
+    traced = []
+
+    def record(*arguments: Any) -> Trace:
+        traced.append(arguments[1].num_hidden_layers)
+        if len(traced) > 1:
+            raise PlanError("two traces are enough here")
+        return record_training(*arguments)
+
+    monkeypatch.setattr(tracer, "record_training", record)
+    with pytest.raises(PlanError):
+        trace_family(_widest(spec))
+    assert traced == [4, 5]
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 alike.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,13 +30,13 @@ L4 = "NVIDIA L4"
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(new_cache: Callable[[], str]) -> str:
+    return new_cache()
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    monkeypatch.setenv("BRIMFUL_CACHE", str(cache))
+def _own_cache(monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
+    monkeypatch.setenv("BRIMFUL_CACHE", cache)
 
 
 def _ask(**changes: object) -> Fit:
@@ -118,13 +119,9 @@ def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
 
 
 def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not() -> None:
-    text = (
-        TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384")
-        + "plan: {recompute: true, loss_chunk: 256}\n"
-    )
-    (surveyed,) = survey(load_text(text, "a text"), L4)
+    (surveyed,) = survey(load_text(TINY, "a text"), L4)
     assert isinstance(surveyed, Surveyed)
-    footprint = surveyed.derived.footprint
+    footprint = replace(surveyed.derived.footprint, verdict="does not fit")
     remedy = Remedy("fewer", "less", "a=b", footprint, 0)
 
     assert "one sequence still does not fit; less" in remedy_line(remedy)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
@@ -23,6 +24,7 @@ from brimful.rehearsal.working import WorkLog
 FORWARD_PHASES = ("forward", "recomputation")
 _WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
 _CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
+_ASKS_DEVICE = torch.ops.prim.device.default
 _ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (
     KINDS.index(kind)
     for kind in ("activations", "temporaries", "loss and logits", "16-bit weight copies")
@@ -64,6 +66,8 @@ class Recorder(TorchDispatchMode):
         self._work = WorkLog(self._number)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _ASKS_DEVICE and isinstance(args[0], FakeTensor):
+            return args[0].fake_device  # two calls of three; nothing runs or is allocated
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
             # The flags of a successful step: nothing overflowed, nothing was skipped.
             return False
@@ -71,6 +75,14 @@ class Recorder(TorchDispatchMode):
         scratch = [
             self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)
         ]
+        self._note_made(out, func, args)
+        for number in scratch:
+            self._event(-(number + 1))
+        self._work.note(func, args, kwargs, out, phase=self.phase, layer=self.layer)
+        return out
+
+    def _note_made(self, out: Any, func: Any, args: Any) -> None:
+        """Record the storages that an operator made."""
         leaves = (out,) if isinstance(out, Tensor) else tree_leaves(out)
         for index, leaf in enumerate(leaves):
             if (
@@ -84,10 +96,6 @@ class Recorder(TorchDispatchMode):
                         if isinstance(out, list | tuple) and isinstance(args[0], list | tuple)
                         else args[0]
                     )
-        for number in scratch:
-            self._event(-(number + 1))
-        self._work.note(func, args, kwargs, out, phase=self.phase, layer=self.layer)
-        return out
 
     def kernel(
         self,

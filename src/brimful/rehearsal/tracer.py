@@ -71,7 +71,13 @@ def trace_family(key: TraceFamilyKey, like: Family | None = None) -> ShortFamily
         for example in _examples(config):
             if like is not None and example < blocks - like.work.more_blocks:
                 continue
-            few = _recordings(key, range(_enough(key)), example, blocks)
+            few = _with_members(Recordings(key, (), (), example, blocks), [0])
+            try:
+                _refuse_unrepeated(few.traces[0], example, blocks)
+            except Irregular as irregular:
+                problem = irregular
+                continue
+            few = _with_members(few, range(1, _enough(key)))
             for check in (3,) if key.is_single else (3, 4):
                 try:
                     return _with_further(few, check).short_family()
@@ -114,16 +120,12 @@ def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
     )
 
 
-def _recordings(
-    key: TraceFamilyKey, numbers: Iterable[int], example: int, blocks: int
-) -> Recordings:
-    """Record small members. Raises Irregular at the first that differs from the others."""
-    made = Recordings(key, (), (), example, blocks)
+def _with_members(made: Recordings, numbers: Iterable[int]) -> Recordings:
+    """Record further small members. Raises Irregular at the first that differs from the others."""
     for number in numbers:
-        size = _size_of(key, number)
-        made = dataclasses.replace(
-            made, sizes=(*made.sizes, size), traces=(*made.traces, _member(key, size, example))
-        )
+        size = _size_of(made.key, number)
+        member = _member(made.key, size, made.example)
+        made = dataclasses.replace(made, sizes=(*made.sizes, size), traces=(*made.traces, member))
         made.refuse_unlike()
     return made
 
@@ -138,6 +140,14 @@ def _member(key: TraceFamilyKey, size: StepSize, blocks: int) -> Trace:
     spec = key.member(size)
     shorter = _with_blocks(config_of(spec), blocks)
     return _record(spec, shorter, size.micro_batch, key.evaluation_factor, key.evaluation_factor)
+
+
+def _refuse_unrepeated(first: Trace, example: int, blocks: int) -> None:
+    """Raise Irregular where the model has more blocks and the first small trace already shows that
+    they do not repeat: no further one is made in vain.
+    """
+    if example < blocks:
+        stretch(first, example + 1)
 
 
 def _with_blocks(config: PretrainedConfig, blocks: int) -> PretrainedConfig:
@@ -188,6 +198,7 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
     against further traces.
     """
     low = _trace(spec, config, LOW_BATCH, example)
+    _refuse_unrepeated(low, example, num_blocks(config))
     high, other = _trace(spec, config, HIGH_BATCH, example), None
     base_S, slope_S = affine(low, high, LOW_BATCH, HIGH_BATCH)
     chunk_slope_S = np.zeros_like(base_S)
