@@ -6,20 +6,22 @@ changed without a word.
 Finished and unfinished runs of every kind are made once. A trial copies one of them, damages one
 file of its folder (every file is as likely as any other), and asks the verbs that answer from a
 run folder. The answers are compared with those of the undamaged run; what differs between two
-undamaged copies is not compared. Verbs run in this process.
+undamaged copies is not compared. What a refusal advises is done, and everything is asked again.
+Verbs run in this process. A folder in memory (such as /dev/shm) makes trials faster.
 """
 
 import argparse
 import contextlib
 import functools
+import gc
 import hashlib
 import io
+import itertools
 import json
 import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,23 +40,42 @@ from brimful.cli import main as brimful
 from brimful.hardware import calibrate
 from brimful.report.text import prediction_lines
 from brimful.runs import read_run
+from brimful.runs.side_by_side import read_side_by_side
+from brimful.training import loop
 from record import write_record
 
-MAKER = Path(__file__).parents[1] / "tests" / "fixtures" / "make_old_runs.py"
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "fixtures"))
+import make_old_runs
+
 KINDS = ("documents", "masked", "examples", "labels")
 PAGE_BYTES = 4096
 OUTCOMES = ("same", "told", "repaired", "refused", "silent", "traceback")
 """From the best to the worst. `same`: every answer is that of the undamaged run. `told`: an answer
-differs or is missing, and what is printed says that something is damaged. `refused`: a verb ended
-with one message and exit code 2; `repaired`: and after the recipe's command all answers are those
-of the undamaged run. `silent`: another answer without a word."""
+differs or is missing, and what is printed says that something is damaged. `repaired`: a verb ended
+with one message and exit code 2, and after what the message advises the answers are those of the
+undamaged run; `refused`: they are not. `silent`: another answer without a word."""
+BAD = OUTCOMES[3:]
 _TELLS = re.compile(
     r"damaged|lost|missing|cannot be read|cannot be used|is not in the run folder|quarantine"
-    r"|is not as it was|cut off|differs from|holds \w+, not|written again|no longer"
+    r"|is not as it was|cut off|differs from|holds \w+, not|written again|no longer|brought back"
 )
 
 OF_THE_FILES = ("last_active", "size_bytes", "checkpoint_bytes", "freeable_bytes")
 """What `brimful runs` says of the files as they are now: no answer about the run."""
+
+SHOWN = (
+    "recipe",
+    "plan",
+    "environment",
+    "data",
+    "scores",
+    "records",
+    "samples",
+    "monitored",
+    "tasks",
+    "mirror",
+)
+"""What the page of a run is drawn from."""
 
 Answers = dict[str, Any]
 
@@ -179,15 +200,18 @@ def ask(*arguments: str) -> Reply:
 
 
 def ask_report(run_folder: Path) -> Reply:
-    """Return what a report says of a run, without drawing its page."""
+    """Return what a report says of a run, and all that its page is drawn from, without drawing."""
     try:
-        problems = "\n".join(read_run(run_folder).problems.values())
+        run = read_run(run_folder)
+        problems = "\n".join([*run.problems.values(), *run.tasks.problems])
         lines = prediction_lines(run_folder)
     except BrimfulError as error:
         return Reply(error.exit_code, {}, str(error))
     except Exception:
         return Reply(None, {}, traceback.format_exc())
     answers = {line.partition("  ")[0]: line for line in lines}
+    answers |= {name: repr(getattr(run, name)) for name in SHOWN}
+    answers["side by side"] = repr(read_side_by_side(run_folder))
     return Reply(0, answers, "\n".join([*lines, problems]))
 
 
@@ -210,36 +234,54 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        return self.root / "runs" / self.name
+        return self.root / self.name / self.name
 
     @property
     def kind(self) -> str:
         return self.name.partition("-")[0]
 
-    def train(self) -> Reply:
-        """Run the recipe's command, which finishes an unfinished run and repairs a finished one."""
-        options = (f"run.name={self.name}", "run.folder=runs", "checkpoint.every=2")
-        own = options if self.name.endswith("unfinished") else options[:2]
-        reply = ask("train", f"recipes/{self.kind}.yaml", *own)
-        models = sorted(self.folder.glob("model/*.safetensors"))
-        digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in models}
-        return Reply(reply.exit_code, digests, reply.printed)
+    @property
+    def is_finished(self) -> bool:
+        return not self.name.endswith("unfinished")
+
+    def make(self) -> None:
+        """Train it, and evaluate it if it is a finished one."""
+        recipe = self.root / "recipes" / f"{self.kind}.yaml"
+        recipe.write_text(make_old_runs.RECIPES[self.kind], encoding="utf-8")
+        if not self.is_finished:
+            with killed_in_update(5):
+                self.train()
+            return
+        for reply in (self.train(), ask("evaluate", f"{self.name}/{self.name}")):
+            if reply.exit_code:
+                raise SystemExit(reply.printed)
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        """Run the recipe's command, which finishes an unfinished run and repairs a finished one;
+        or train it anew under another name.
+        """
+        own = (f"run.name={name or self.name}", f"run.folder={self.name}", *options)
+        every = () if self.is_finished else ("checkpoint.every=2",)
+        reply = ask("train", f"recipes/{self.kind}.yaml", *own, *every)
+        return Reply(reply.exit_code, self.weights(name), reply.printed)
+
+    def weights(self, name: str = "") -> Answers:
+        """Return the hashes of the exported weights, of this run or of one beside it."""
+        models = sorted((self.folder.parent / (name or self.name)).glob("model/*.safetensors"))
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in models}
 
     def look(self) -> dict[str, Reply]:
         """Ask the verbs that only read, and those that use a finished model."""
-        folder = f"runs/{self.name}"
-        replies = {
-            "runs": self._listed(),
-            "report": ask_report(self.folder),
-        }
-        if not self.name.endswith("unfinished"):
+        folder = f"{self.name}/{self.name}"
+        replies = {"runs": self._listed(), "report": ask_report(self.folder)}
+        if self.is_finished:
             replies["evaluate"] = ask("evaluate", folder, "--json")
             replies["use"] = self._use(folder)
         return replies
 
     def _listed(self) -> Reply:
         """Ask for the list of runs, of which the answers about this one count."""
-        reply = ask("runs", "runs", "--json")
+        reply = ask("runs", self.name, "--json")
         start = next(
             (
                 name.removesuffix("name")
@@ -266,10 +308,22 @@ class Run:
 
     def answers(self) -> dict[str, Reply]:
         """Ask everything; an unfinished run is trained to its end, too."""
-        replies = self.look()
-        if self.name.endswith("unfinished"):
-            replies["train"] = self.train()
-        return replies
+        return self.look() | ({} if self.is_finished else {"train": self.train()})
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        """Do what a message advises; return the replies that must be those of the undamaged run."""
+        if "the command that trained it" in advice or "the same command" in advice:
+            trained = self.train()
+            return self.users() if self.is_finished else {"train": trained}
+        if "brimful evaluate" in advice:
+            return self.users()
+        if named := re.search(r"run\.name=([\w.-]+)", advice):
+            return {"train": self.train(named[1])}
+        return {"train": self.train("", "--fresh")} if "--fresh" in advice else {}
+
+    def users(self) -> dict[str, Reply]:
+        """Ask the verbs that use a finished model."""
+        return {verb: each for verb, each in self.look().items() if verb in ("evaluate", "use")}
 
 
 @dataclass(frozen=True)
@@ -284,6 +338,8 @@ class Baseline:
             first = run.answers()
         with kept(run):
             second = run.answers()
+        if run.is_finished:
+            first["train"] = second["train"] = Reply(0, run.weights(), "")
         stable = {
             verb: Reply(
                 reply.exit_code,
@@ -331,19 +387,17 @@ class Baseline:
 @contextlib.contextmanager
 def kept(run: Run) -> Iterator[None]:
     """What happens to a run's folder inside is undone."""
-    aside = run.root / "aside"
-    shutil.copytree(run.folder, aside)
+    whole, aside = run.folder.parent, run.root / "aside"
+    shutil.copytree(whole, aside)
     try:
         yield
     finally:
-        shutil.rmtree(run.folder)
-        aside.rename(run.folder)
+        shutil.rmtree(whole)
+        aside.rename(whole)
 
 
 def attempt(run: Run, baseline: Baseline, seed: str) -> Trial:
-    """Damage a copy of a run, ask everything, and judge; after a refusal, run the recipe's command
-    and ask again.
-    """
+    """Damage a copy of a run, ask everything, and judge; after a refusal, do what it advises."""
     with kept(run):
         file, name = damage(run.folder, random.Random(seed))
         replies = run.answers()
@@ -351,25 +405,59 @@ def attempt(run: Run, baseline: Baseline, seed: str) -> Trial:
         worst = max(outcomes.values(), key=OUTCOMES.index)
         where = tuple(verb for verb, outcome in outcomes.items() if outcome == worst)
         detail = baseline.difference(where[0], replies[where[0]]) if worst != "same" else ""
-        if worst == "refused" and run.train().exit_code == 0:
-            again = run.look()
-            if all(
-                baseline.is_same(verb, reply) for verb, reply in again.items() if verb != "runs"
-            ):
+        if worst == "refused":
+            again = run.follow(replies[where[0]].printed)
+            outcomes = {verb: baseline.judge(verb, reply) for verb, reply in again.items()}
+            if again and all(outcome == "same" for outcome in outcomes.values()):
                 worst = "repaired"
+            else:
+                detail += f" | after the advice: {outcomes}"
+                detail += "".join(each.printed.strip()[-300:] for each in again.values())
     return Trial(run.name, re.sub(r"\d{6,}.*?(?=/|$)", "*", file), name, worst, where, detail)
 
 
+class _Killed(BaseException):
+    """Ends a training as a kill would: nothing is written any more."""
+
+
+@contextlib.contextmanager
+def killed_in_update(number: int) -> Iterator[None]:
+    """End a training inside in its update of this number."""
+    update, num_updates = loop.guarded_update, itertools.count(1)
+
+    def guarded_update(*arguments: Any, **named: Any) -> Any:
+        if next(num_updates) == number:
+            raise _Killed
+        return update(*arguments, **named)
+
+    loop.guarded_update = guarded_update
+    try:
+        with contextlib.suppress(_Killed):
+            yield
+    finally:
+        loop.guarded_update = update
+
+
 def prepare(root: Path, only: str = "") -> list[Run]:
-    """Make runs of every kind in a folder that is not there yet, go there, and return them."""
-    if not root.exists():
-        command = [sys.executable, str(MAKER), str(root)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    """Go to a folder, make runs of every kind in it if it is new, each alone in a folder of its
+    own, and return them.
+    """
+    is_new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     os.chdir(root)
     os.environ["BRIMFUL_CACHE"] = str(root / "cache")
-    (root / "new.csv").write_text("text\nwin cash now\nred cat sees dog\n", encoding="utf-8")
-    names = sorted(path.name for path in (root / "runs").iterdir())
-    return [Run(root, name) for name in names if only in name]
+    if is_new:
+        make_old_runs.write_data(root / "data")
+        make_old_runs.write_base(root / "base")
+        make_old_runs.write_encoder(root / "encoder")
+        (root / "recipes").mkdir()
+        (root / "new.csv").write_text("text\nwin cash now\nred cat sees dog\n", encoding="utf-8")
+    names = (f"{kind}-{state}" for kind in KINDS for state in ("finished", "unfinished"))
+    runs = [Run(root, name) for name in names if only in name]
+    for run in runs:
+        if not run.folder.exists():
+            run.make()
+    return runs
 
 
 def counts(trials: Sequence[Trial], field: str) -> dict[str, dict[str, int]]:
@@ -385,9 +473,10 @@ def record_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
     return {
         "n": len(trials),
         "outcomes": dict(Counter(trial.outcome for trial in trials)),
+        "by_run": counts(trials, "run"),
         "by_file": counts(trials, "file"),
         "by_damage": counts(trials, "damage"),
-        "bad": [asdict(trial) for trial in trials if trial.outcome in OUTCOMES[-2:]],
+        "bad": [asdict(trial) for trial in trials if trial.outcome in BAD],
     }
 
 
@@ -407,6 +496,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         runs = prepare((options.folder or Path(temporary) / "made").resolve(), options.only)
         baseline = functools.cache(Baseline.of)
+        gc.collect()
+        gc.freeze()  # what was imported is not looked through again in every trial
         end_s = time.monotonic() + 60 * options.minutes
         for number in range(options.trials):
             if time.monotonic() > end_s:

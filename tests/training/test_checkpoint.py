@@ -164,7 +164,7 @@ def test_a_manifest_that_leaves_a_piece_out_is_refused(
     path = store.path_of(1) / MANIFEST
     manifest = json.loads(path.read_text())
     del manifest["files"]["optimizer.safetensors"]
-    path.write_text(json.dumps(add_checksum(manifest)))
+    path.write_text(json.dumps(add_checksum(manifest, MANIFEST)))
     with refuses(CheckpointError):
         load(store.path_of(1))
 

@@ -244,6 +244,7 @@ def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     corpus.write_text(corpus.read_text() + "# one more\nthe cat sees the tree\n")
     (Path(os.environ["BRIMFUL_RUNS"]) / "tiny" / "data.json").unlink()
+    monkeypatch.setattr(pipeline, "mend", lambda _folder: [])  # which would bring data.json back
     with pytest.raises(CheckpointError, match="was trained on another data"):
         _train(tiny())
 

@@ -1,5 +1,7 @@
 """Nested values under dotted keys: reading them from YAML, overriding one, flattening all."""
 
+import copy
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -86,6 +88,12 @@ def parse_yaml(text: str) -> Any:
             f"it has {len(text):,} characters, and at most {MOST_CHARACTERS:,} are read: keep data"
             " in files of their own"
         )
+    return copy.deepcopy(_parsed(text))
+
+
+@functools.lru_cache(maxsize=32)
+def _parsed(text: str) -> Any:
+    """Return the values in a text; a list of runs and a page read the same recipe several times."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:

@@ -17,7 +17,7 @@ import socket
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ from brimful.base.strict_json import load_json
 
 SCHEMA_VERSION = 1
 CHECKSUM = "checksum"
-"""Key under which a JSON file keeps the checksum of its other values."""
+"""Key under which a JSON file keeps its own name and the checksum of its other values."""
 BEING_WRITTEN_S = 10
 """A lease without content that is younger is taken for one that is being written."""
 LEASE_STALE_AFTER_S = 15 * 60
@@ -103,42 +103,53 @@ def _not_written(path: Path, error: OSError) -> RunFolderError:
 
 def write_json_atomically(path: Path, value: object, *, with_checksum: bool = False) -> None:
     """As `write_text_atomically`, indented JSON, NaN refused. With a checksum of an object's values
-    `read_json` finds damage.
+    `read_json` finds damage, and that another file was put in its place.
     """
     if with_checksum and isinstance(value, dict):
-        value = add_checksum(value)
+        value = add_checksum(value, path.name)
     write_text_atomically(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def add_checksum(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object with a checksum of its other values, by which `parse_json` finds
-    damage.
+def add_checksum(values: dict[str, Any], file_name: str) -> dict[str, Any]:
+    """Return a JSON object with a checksum of its other values and of the name of the file that
+    will hold it, by which `parse_json` finds damage.
     """
     plain = {key: value for key, value in values.items() if key != CHECKSUM}
     # As it will be read: keys become text and tuples lists.
-    return {**plain, CHECKSUM: _checksum_of(json.loads(json.dumps(plain)))}
+    return {**plain, CHECKSUM: _checksum_of(json.loads(json.dumps(plain)), file_name)}
 
 
-def _checksum_of(values: dict[str, Any]) -> str:
+def _checksum_of(values: dict[str, Any], file_name: str) -> str:
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return f"{file_name} {checksum_of(file_name + text)}"
+
+
+def checksum_of(text: str) -> str:
+    """Return 16 hexadecimal digits by which a text is told from a damaged one."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, file_name: str = "") -> Any:
     """Return a JSON value, without the checksum that an object may carry.
 
+    Args:
+        file_name: Of the file that holds it; empty where it may have been renamed.
+
     Raises:
-        ValueError: not JSON, or values that differ from their checksum.
+        ValueError: not JSON, values that differ from their checksum, or those of another file.
     """
     value = load_json(text)
     if not isinstance(value, dict) or CHECKSUM not in value:
         return value
-    noted = value.pop(CHECKSUM)
-    if noted != _checksum_of(value):
+    noted = str(value.pop(CHECKSUM))
+    own_name = noted.rpartition(" ")[0]
+    if noted != _checksum_of(value, own_name):
         raise ValueError(
             f"its values differ from its checksum {noted!r}, so it is damaged or was edited."
             f" Restore the file; if you changed it on purpose, remove its entry {CHECKSUM!r}"
         )
+    if file_name and own_name != file_name:
+        raise ValueError(f"it holds what was written as {own_name!r}. Restore the file")
     return value
 
 
@@ -146,10 +157,11 @@ def read_json(path: Path) -> Any:
     """The JSON value in `path`, without the checksum that an object may carry.
 
     Raises:
-        RunFolderError: missing, unreadable, not JSON, or different from its checksum.
+        RunFolderError: missing, unreadable, not JSON, different from its checksum, or written as
+            another file.
     """
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"), path.name)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read as JSON: {error}") from error
 
@@ -305,9 +317,9 @@ class Journal:
     """Append-only JSON lines, one record a line. A torn last line, left by a crash, is dropped on
     opening.
 
-    Every record ends with its number and a checksum, by which damaged and missing ones are found.
-    A number that JSON cannot hold is written as null, with its text ("nan", "inf", "-inf") in the
-    record's field `nonfinite`.
+    Every record ends with its number and a checksum, by which damaged and missing ones are found,
+    and those of another journal. A number that JSON cannot hold is written as null, with its text
+    ("nan", "inf", "-inf") in the record's field `nonfinite`.
 
     Args:
         path: The file; made when absent.
@@ -333,7 +345,7 @@ class Journal:
         return self._file.tell()
 
     def append(self, record: dict[str, Any]) -> None:
-        line = checked_line(record, self._num_records + 1)
+        line = _checked_line(record, self._num_records + 1, self.path.name)
         try:
             num_written = self._file.write(line)
         except OSError as error:
@@ -359,28 +371,38 @@ class Journal:
 
 
 CHECK = "check"
-"""Key, at the end of a record, of its number in the journal and the CRC-32 of both."""
+"""Key, at the end of a record, of its number in the journal and the CRC-32 of record, number and
+the file's name.
+"""
 _CHECK_OF_SOMETHING = re.compile(rb'"\d+-[0-9a-f]{8}"\}\s*$')
 _CHECKED = re.compile(rb'"check": "(\d+)-([0-9a-f]{8})"\}\s*$')
 
 
-def checked_line(record: dict[str, Any], number: int) -> bytes:
+def write_journal_atomically(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    """Write a whole journal, as `write_text_atomically` does."""
+    lines = (_checked_line(record, number, path.name) for number, record in enumerate(records, 1))
+    write_text_atomically(path, b"".join(lines).decode())
+
+
+def _checked_line(record: dict[str, Any], number: int, file_name: str) -> bytes:
     """Return a record as a line of a journal. Its last key, `check`, holds the record's number
     and a checksum: `record_of` finds a damaged line by it, `records_lost` a missing one.
     """
     plain = json.dumps(finite_record(record), allow_nan=False).encode()
     start = plain[:-1] + b", " * bool(record)
-    return start + b'"check": "%d-%08x"}\n' % (number, _crc(start, number))
+    return start + b'"check": "%d-%08x"}\n' % (number, _crc(start, number, file_name))
 
 
-def _crc(start: bytes, number: int) -> int:
-    return zlib.crc32(start + b"%d" % number)
+def _crc(start: bytes, number: int, file_name: str) -> int:
+    return zlib.crc32(start + b"%d %s" % (number, file_name.encode()))
 
 
-def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line of a journal, without its check; None where it is damaged."""
+def record_of(line: bytes, file_name: str) -> dict[str, Any] | None:
+    """Return the record in a line of a journal of this name, without its check; None where it is
+    damaged.
+    """
     has_check = _CHECKED.search(line) is not None
-    if has_check and _number_of_checked(line) is None:
+    if has_check and _number_of_checked(line, file_name) is None:
         return None
     try:
         record = json.loads(line)
@@ -403,33 +425,37 @@ def is_torn(path: Path) -> bool:
     return bool(content) and not content.endswith(b"\n")
 
 
-def records_lost(path: Path) -> int:
+def records_lost(path: Path, num_written: int = 0) -> int:
     """Return how many records of a journal are damaged or missing, apart from a torn last line;
     what is missing is known of journals whose records are numbered.
+
+    Args:
+        num_written: Records that it held once, so that a lost end is found too.
     """
     try:
         lines = path.read_bytes().splitlines(keepends=True)
     except OSError:
-        return 0
+        return num_written
     last = num_behind = num_sound = num_damaged = 0
     for line in lines:
         if not line.endswith(b"\n"):
             continue
         # A record with the right checksum need not be parsed, which takes most of the time.
-        number = _number_of_checked(line)
-        is_sound = number is not None or record_of(line) is not None
+        number = _number_of_checked(line, path.name)
+        is_sound = number is not None or record_of(line, path.name) is not None
         num_sound, num_damaged = num_sound + is_sound, num_damaged + (not is_sound)
         last, num_behind = (last, num_behind + 1) if number is None else (number, 0)
-    return max(num_damaged, last + num_behind - num_sound)
+    return max(num_damaged, last + num_behind - num_sound, num_written - num_sound)
 
 
-def _number_of_checked(line: bytes) -> int | None:
+def _number_of_checked(line: bytes, file_name: str) -> int | None:
     """Return the number of a record whose checksum is right; None where it is not, or has none."""
     found = _CHECKED.search(line)
     if found is None:
         return None
     number = int(found[1])
-    return number if _crc(line[: found.start()], number) == int(found[2], 16) else None
+    right = _crc(line[: found.start()], number, file_name)
+    return number if right == int(found[2], 16) else None
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
@@ -437,7 +463,9 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     if path.exists():
         lines = path.read_bytes().splitlines(keepends=True)
         yield from (
-            record for line in lines if line.endswith(b"\n") and (record := record_of(line))
+            record
+            for line in lines
+            if line.endswith(b"\n") and (record := record_of(line, path.name))
         )
 
 

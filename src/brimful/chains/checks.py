@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json
 from brimful.evaluation.lm_eval import PREFIX, require_lm_eval
 from brimful.evaluation.task import Task, load_task
 from brimful.evaluation.task_data import load_examples
@@ -14,6 +13,8 @@ from brimful.kinds.run_data import AnyRunData
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import Recipe
+from brimful.runs.deciding import read_deciding
+from brimful.runs.files import DATA_FILE
 from brimful.training import eight_bit
 
 
@@ -42,8 +43,8 @@ def refuse_unreadable_tasks(recipe: Recipe) -> None:
 
 def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
     """Raise RunFolderError if data or tokenizer are not those that the run was trained on."""
-    path = run_folder / "data.json"
-    stored = read_json(path).get("fingerprints", {}) if path.exists() else {}
+    has_data = (run_folder / DATA_FILE).exists()
+    stored = read_deciding(run_folder, DATA_FILE).get("fingerprints", {}) if has_data else {}
     for name, now in data.fingerprints.items():
         if stored.get(name, now) != now:
             raise RunFolderError(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
+from brimful.runs.deciding import read_deciding
 from brimful.runs.files import ENVIRONMENT_FILE
 
 PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "numpy")
@@ -25,10 +25,10 @@ def changed_versions(run_folder: Path, device: Device) -> Changes:
     """Return the packages, and the kind of device, that are others than in the run's last session
     and may change how a step is computed. What one of the two sessions does not name is left out.
     """
-    path = run_folder / ENVIRONMENT_FILE
-    if not path.exists():
+    if not (run_folder / ENVIRONMENT_FILE).exists():
         return {}
-    before, now = _deciding(read_json(path)), _deciding(describe_environment(device))
+    before = _deciding(read_deciding(run_folder, ENVIRONMENT_FILE))
+    now = _deciding(describe_environment(device))
     return {
         name: (before[name], now[name])
         for name in before.keys() & now.keys()

@@ -23,7 +23,7 @@ from brimful.chains.run_plan import (
     session_notes,
     settle_plan,
 )
-from brimful.chains.score_files import discard_scores, is_scored
+from brimful.chains.score_files import discard_scores, is_scored, model_manifest
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
@@ -38,6 +38,7 @@ from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
 from brimful.training.admission import admit, claim, write_status
 from brimful.training.memory_errors import give_back_memory
+from brimful.training.mending import mend
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def _train(
     explain: bool,
 ) -> Run:
     say, opening = console_printer(console), Opening(console, explain=explain)
+    _mend(folder_of(recipe), say, fresh=fresh)
     mirror = open_mirror(recipe, folder_of(recipe), opening.remark, fresh=fresh, accept=accept)
     admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
     folder = admission.folder
@@ -147,15 +149,22 @@ def _train(
         opening.say([*notes, *told], "steps")
         session = session_notes(recipe, plan, device)
         opening.say(session if explain else session[:SESSION_LINES], "steps")
+        scored = model_manifest(folder)
         step = train_session(data, plan, device, admission, lease, console, mirror)
         say(f"best model: step {step}, saved in {folder / 'model'}")
-        discard_scores(folder)
+        discard_scores(folder, scored)
         # What follows loads the model again, perhaps where training filled the memory.
         give_back_memory(torch_device(device))
         data.finish(folder, plan, console)
         write_status(folder, "finished", recipe)
     say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))
     return Run(folder, trained_now=True)
+
+
+def _mend(folder: Path, say: Say, *, fresh: bool) -> None:
+    """Bring damaged files back from checkpoints, and say so. What is replaced is not mended."""
+    for line in [] if fresh else mend(folder):
+        say(line)
 
 
 def source_of(recipe: Recipe, console: Console) -> str:

@@ -29,6 +29,7 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.mirror.folder import mirrored_folder
 from brimful.model.catalog import needs_folder
 from brimful.recipe import OF_RECIPE, DataRecipe, Recipe
+from brimful.runs.deciding import read_deciding
 from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE
 from brimful.training.admission import status_of
@@ -221,8 +222,8 @@ def trained_tokens(run_folder: Path) -> int:
     """Return how many tokens a run's training read: its steps, of a batch of examples of mean
     length.
     """
-    counts = read_json(run_folder / "data.json")["splits"]["train"]
-    recipe, plan = recipe_of(run_folder), read_json(run_folder / "plan.json")
+    counts = read_deciding(run_folder, "data.json")["splits"]["train"]
+    recipe, plan = recipe_of(run_folder), read_deciding(run_folder, "plan.json")
     read_per_example: float = (counts["tokens"] - counts["examples"]) / counts["examples"]
     return round(int(plan["total_steps"]) * recipe.effective_batch * read_per_example)
 

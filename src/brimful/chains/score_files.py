@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.dotted import format_yaml
+from brimful.base.errors import RunFolderError
+from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
 from brimful.evaluation.nats import FOLDER
 from brimful.recipe import Recipe
+from brimful.runs.deciding import read_deciding
+from brimful.runs.files import MODEL_FOLDER
 
 SCORES_FILE = "scores.json"
 
@@ -16,28 +20,67 @@ SCORES_FILE = "scores.json"
 def add_scores(folder: Path, made: Mapping[str, Any]) -> None:
     """Merge records into scores.json."""
     path = folder / SCORES_FILE
-    write_json_atomically(
-        path, (read_json(path) if path.exists() else {}) | dict(made), with_checksum=True
-    )
+    before = {} if _problem_of(path) else read_json(path)
+    write_json_atomically(path, before | dict(made), with_checksum=True)
 
 
-def discard_scores(run_folder: Path) -> None:
-    """Remove the scores of weights that further training has replaced."""
+def move_damaged_aside(folder: Path) -> str:
+    """Give a damaged scores.json another name, so that it is written anew; return a sentence, empty
+    where it is sound or missing.
+    """
+    path = folder / SCORES_FILE
+    problem = _problem_of(path)
+    if not problem or not path.exists():
+        return ""
+    path.replace(folder / f"damaged-{SCORES_FILE}")
+    return f"{problem}; it is now called damaged-{SCORES_FILE}, and splits are scored anew"
+
+
+def _problem_of(path: Path) -> str:
+    """Return why a file of scores cannot be used; empty where it can."""
+    try:
+        values = read_json(path)
+    except RunFolderError as error:
+        return str(error)
+    return "" if isinstance(values, dict) else f"{path} holds no scores"
+
+
+def discard_scores(run_folder: Path, scored: bytes) -> None:
+    """Remove the scores of weights that further training has replaced.
+
+    Args:
+        scored: What `model_manifest` said of them; where it still does, the scores stay.
+    """
+    if scored == model_manifest(run_folder):
+        return
     (run_folder / SCORES_FILE).unlink(missing_ok=True)
     shutil.rmtree(run_folder / FOLDER, ignore_errors=True)
+
+
+def model_manifest(run_folder: Path) -> bytes:
+    """Return the hashes of the exported model's files, by which other weights are told from those
+    that were scored; empty without a model.
+    """
+    path = run_folder / MODEL_FOLDER / MANIFEST
+    return path.read_bytes() if path.is_file() else b""
 
 
 def is_scored(folder: Path, recipe: Recipe) -> bool:
     """Return whether a folder holds the likelihood and every task of the recipe. An evaluation that
     was killed leaves some of them.
     """
-    return (folder / SCORES_FILE).exists() and not missing_tasks(folder, recipe)
+    return has_scores(folder) and not missing_tasks(folder, recipe)
+
+
+def has_scores(folder: Path) -> bool:
+    """Return whether a folder holds a sound scores.json."""
+    return not _problem_of(folder / SCORES_FILE)
 
 
 def missing_tasks(folder: Path, recipe: Recipe) -> tuple[str, ...]:
     """Return the recipe's tasks that the folder holds no scores of."""
     return tuple(
-        task for task in recipe.evaluation.tasks if not summary_file(folder, task).exists()
+        task for task in recipe.evaluation.tasks if _problem_of(summary_file(folder, task))
     )
 
 
@@ -54,5 +97,5 @@ def describe_untuned(folder: Path, run_folder: Path, recipe: Recipe) -> None:
         format_yaml({"name": folder.name, "model": recipe.model, "untuned": True}),
     )
     write_json_atomically(
-        folder / "data.json", read_json(run_folder / "data.json"), with_checksum=True
+        folder / "data.json", read_deciding(run_folder, "data.json"), with_checksum=True
     )

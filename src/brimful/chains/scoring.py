@@ -11,7 +11,13 @@ from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import require_writable
 from brimful.chains.finished import finished_run
-from brimful.chains.score_files import SCORES_FILE, add_scores, describe_untuned, missing_tasks
+from brimful.chains.score_files import (
+    add_scores,
+    describe_untuned,
+    has_scores,
+    missing_tasks,
+    move_damaged_aside,
+)
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest, score_tasks
 from brimful.chains.watched_progress import watched_progress
 from brimful.generation.load import recipe_of
@@ -68,6 +74,8 @@ def evaluate_into(
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
     require_writable(run_folder)
+    if problem := move_damaged_aside(folder):
+        console_printer(console)(problem)
     recipe, untuned = recipe_of(run_folder), folder != run_folder
     only_splits = stride is None and request == DEFAULT_REQUEST
     kind = run_data_class(recipe.kind)
@@ -99,7 +107,7 @@ def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Conso
     Raises:
         BrimfulError: as `evaluate`.
     """
-    if not (folder / SCORES_FILE).exists():
+    if not has_scores(folder):
         evaluate_into(folder, run_folder, console)
     if missing := missing_tasks(folder, recipe):
         request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)

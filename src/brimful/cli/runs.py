@@ -2,6 +2,7 @@
 before one runs.
 """
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +33,12 @@ def report(
     with waiting(open_console(stderr=True)):
         from brimful.report.page.html import write_report
         from brimful.report.text import prediction_lines
+        from brimful.runs import read_run
 
         path = write_report(run_folder(run))
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+    for problem in read_run(path.parent).problems.values():
+        print(f"note: {problem}", file=sys.stderr)
     if files:
         from brimful.report.page.files import write_files
 

@@ -55,7 +55,7 @@ def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
         return
     path.parent.mkdir(exist_ok=True)
     values = {"nats": nats.nats_N.round(DIGITS).tolist(), "tokens": nats.tokens_N.tolist()}
-    write_text_atomically(path, json.dumps(add_checksum(values)) + "\n")
+    write_text_atomically(path, json.dumps(add_checksum(values, path.name)) + "\n")
 
 
 def read_nats(run_folder: Path, split: str) -> Nats | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brimful.base.errors import DataError, RequestError
-from brimful.base.rundir import checked_line, write_json_atomically, write_text_atomically
+from brimful.base.rundir import write_journal_atomically, write_json_atomically
 from brimful.data.formats import Example
 from brimful.evaluation.likelihood import Progress
 from brimful.evaluation.metric import (
@@ -72,8 +72,7 @@ class TaskResult:
             RunFolderError: no space or no permission.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        lines = b"".join(map(checked_line, self.records, itertools.count(1)))
-        write_text_atomically(folder / f"{self.task.name}.jsonl", lines.decode())
+        write_journal_atomically(folder / f"{self.task.name}.jsonl", self.records)
         write_json_atomically(folder / f"{self.task.name}.json", self.to_json(), with_checksum=True)
 
 

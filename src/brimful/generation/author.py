@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brimful.base.rundir import read_json
 from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
@@ -23,6 +22,7 @@ from brimful.model.published import (
     weights_fingerprint,
 )
 from brimful.recipe import RftRecipe
+from brimful.runs.deciding import read_deciding
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def tuned_author(run_folder: Path, device: torch.device) -> Author:
     """
     precision = "fp32"
     if device.type != "cpu":
-        precision = str(read_json(run_folder / PLAN_FILE)["precision"])
+        precision = str(read_deciding(run_folder, PLAN_FILE)["precision"])
     loaded = load_run(run_folder, device, DTYPES[precision])
     return Author(
         run_folder.name,

@@ -18,7 +18,7 @@ from transformers import (
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.manifest import require_sound
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_journal
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
 from brimful.generation.engine import context_of
@@ -36,7 +36,7 @@ from brimful.model.published import (
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
 from brimful.recipe import Recipe
-from brimful.recipe import load as load_recipe
+from brimful.runs.deciding import read_deciding, recipe_of_run
 
 RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
     "recipe.yaml",
@@ -158,7 +158,7 @@ def recipe_of(run_folder: Path) -> Recipe:
             f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or"
             " the path of its folder."
         )
-    return load_recipe(str(path))
+    return recipe_of_run(run_folder)
 
 
 def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedRun:
@@ -238,7 +238,7 @@ def _tuned(
     _refuse_larger_vocabulary(run_folder / MODEL_FOLDER, model, tokenizer)
     _refuse_no_end(run_folder / MODEL_FOLDER, tokenizer)
     template = template_of(recipe, tokenizer, model.generation_config)
-    takes_messages = read_json(run_folder / DATA_FILE).get("prompts") == "messages"
+    takes_messages = read_deciding(run_folder, DATA_FILE).get("prompts") == "messages"
     return LoadedRun(model, tokenizer, recipe, run_folder, template, is_tuned, takes_messages)
 
 
@@ -254,7 +254,7 @@ def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
         run_folder,
         recipe,
         load_base(run_folder, device),
-        load_tokenizer(_present(read_json(run_folder / DATA_FILE)["base"])),
+        load_tokenizer(_present(read_deciding(run_folder, DATA_FILE)["base"])),
     )
 
 
@@ -281,7 +281,7 @@ def load_base(
         RunFolderError: the run did not tune a published model, or that model has changed since.
         PlanError: it cannot be loaded.
     """
-    base = read_json(run_folder / DATA_FILE).get("base")
+    base = read_deciding(run_folder, DATA_FILE).get("base")
     if base is None:
         raise RunFolderError(
             f"{run_folder} trained a fresh model; there is nothing from before to load."
@@ -293,7 +293,7 @@ def load_base(
             " adapters are nothing without it."
         )
     quantize = "none" if unquantised else recipe_of(run_folder).quantize
-    precision = "fp32" if unquantised else str(read_json(run_folder / PLAN_FILE)["precision"])
+    precision = "fp32" if unquantised else str(read_deciding(run_folder, PLAN_FILE)["precision"])
     model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
     now = fingerprint_of(source, model)
     if now != base["fingerprint"]:
@@ -319,8 +319,8 @@ def base_of(run_folder: Path) -> str:
     """Hub id or folder of the published model that a run tuned; empty where it trained a fresh
     one.
     """
-    path = run_folder / DATA_FILE
-    base = read_json(path).get("base") if path.exists() else None
+    has_data = (run_folder / DATA_FILE).exists()
+    base = read_deciding(run_folder, DATA_FILE).get("base") if has_data else None
     return "" if base is None else str(base["source"])
 
 

@@ -1,12 +1,11 @@
 """Samples of a run: text drawn from its model, shown as it comes, kept in samples.jsonl."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from brimful.base.rundir import write_text_atomically
+from brimful.base.rundir import write_journal_atomically
 from brimful.data.formats import Prompt
 from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
@@ -89,7 +88,4 @@ def draw_samples(
 
 def write_samples(run_folder: Path, samples: list[TextSample]) -> None:
     """Replace the run's samples.jsonl."""
-    write_text_atomically(
-        run_folder / SAMPLES_FILE,
-        "".join(json.dumps(asdict(sample)) + "\n" for sample in samples),
-    )
+    write_journal_atomically(run_folder / SAMPLES_FILE, map(asdict, samples))

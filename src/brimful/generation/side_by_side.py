@@ -1,6 +1,5 @@
 """The same prompts continued by a tuned model and by its base, greedily."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from brimful.base.rundir import write_text_atomically
+from brimful.base.rundir import write_journal_atomically
 from brimful.data.formats import Example, Prompt, text_of_prompt
 from brimful.generation.answers import before_and_after
 from brimful.generation.engine import generate
@@ -75,8 +74,7 @@ def write_side_by_side(
         for shown, before, after in zip(prompts, base, tuned, strict=True)
         if before is not None and after is not None
     ]
-    lines = [json.dumps(asdict(pair), ensure_ascii=False) + "\n" for pair in pairs]
-    write_text_atomically(run_folder / SIDE_BY_SIDE_FILE, "".join(lines))
+    write_journal_atomically(run_folder / SIDE_BY_SIDE_FILE, map(asdict, pairs))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Errors do not reach the run: a sensor that fails is dropped and named, a file th
 ends the monitor.
 """
 
-import json
 import os
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from brimful.base.rundir import Journal, read_journal, write_text_atomically
+from brimful.base.rundir import Journal, read_journal, write_journal_atomically
 from brimful.hardware.device import Device
 from brimful.hardware.monitored import FILE_NAME, thinned
 from brimful.hardware.sensors import Sensors, sensors_of
@@ -181,7 +180,7 @@ class _SampleFile:
             return
         kept, resolution_s = thinned(list(read_journal(self._path)), MOST_SAMPLES)
         self._journal.close()
-        write_text_atomically(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_journal_atomically(self._path, kept)
         self._journal = Journal(self._path)
         self._num_records = len(kept)
         self.shortest_s = min(LONGEST_S, max(self.shortest_s, resolution_s / 2))

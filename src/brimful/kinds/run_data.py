@@ -21,7 +21,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import PlanError
-from brimful.base.rundir import read_json
 from brimful.base.text import shortened_at_a_word
 from brimful.data.chat import Template
 from brimful.data.formats import Example
@@ -47,6 +46,7 @@ from brimful.planning.filling import FillingAt
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
+from brimful.runs.deciding import read_deciding
 from brimful.runs.files import PLAN_FILE
 from brimful.training.loop import Sequences
 from brimful.training.precision import Precision
@@ -90,13 +90,14 @@ def plan_of(run_folder: Path) -> Plan:
     """The plan of a run's last session.
 
     Raises:
-        PlanError: plan.json holds none that this version reads.
+        RunFolderError: plan.json is missing or damaged; PlanError: it holds no plan that this
+            version reads.
     """
-    path = run_folder / PLAN_FILE
+    values = read_deciding(run_folder, PLAN_FILE)
     try:
-        return plan_from_json(read_json(path))
+        return plan_from_json(values)
     except PlanError as error:
-        raise PlanError(f"{path}: {error}") from error
+        raise PlanError(f"{run_folder / PLAN_FILE}: {error}") from error
 
 
 @dataclass(frozen=True)

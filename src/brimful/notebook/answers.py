@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
-from brimful.recipe import Recipe, load
+from brimful.recipe import Recipe
 from brimful.report.labels import known_cell, label_text, main_split
 from brimful.report.live.status import json_or_none
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
 from brimful.runs import RunFolder, read_run
+from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
 from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations
@@ -53,7 +54,7 @@ def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> Json:
             f"{run_folder} is not a run folder: it has no recipe.yaml. Give the name of a run, or"
             " the path of its folder."
         )
-    recipe, run = load(str(path)), read_run(run_folder)
+    recipe, run = recipe_of_run(run_folder), read_run(run_folder)
     scores = json_or_none(run_folder / SCORES_FILE) or {}
     tasks = {name: dict(each.values) for name, each in run.tasks.summaries.items()}
     return {

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal, read_json, records_lost
+from brimful.base.rundir import read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
+from brimful.runs.deciding import lost_records, problem_of, read_recipe_text
 from brimful.runs.facts import DataFacts, EnvironmentFacts, MirrorFacts, RecipeFacts, SampledText
 from brimful.runs.files import (
     DATA_FILE,
@@ -23,6 +24,7 @@ from brimful.runs.files import (
     RECIPE_FILE,
     SAMPLES_FILE,
     SCORES_FILE,
+    STATUS_FILE,
 )
 from brimful.runs.parsing import Bounds, parse
 from brimful.runs.plans import interval_of, read_plan
@@ -209,14 +211,17 @@ def read_run(run_folder: Path) -> RunFolder:
     files = {
         name: _read_file(run_folder / name, reader, problems) for name, reader in _READERS.items()
     }
-    if lost := records_lost(run_folder / JOURNAL_FILE):
-        problems[JOURNAL_FILE] = (
-            f"{JOURNAL_FILE}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
-            " all that is shown."
-        )
+    problems |= lost_records(run_folder) | _status_problem(run_folder)
     recipe_file = run_folder / RECIPE_FILE
     recipe_text = _read_file(recipe_file, _TEXT, problems) if recipe_file.exists() else ""
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)
+
+
+def _status_problem(run_folder: Path) -> dict[str, str]:
+    """Return what is wrong with run.json, by its name."""
+    path = run_folder / STATUS_FILE
+    problem = problem_of(path) if path.exists() else ""
+    return {STATUS_FILE: f"how the run stands is not known: {problem}"} if problem else {}
 
 
 def empty_run(run_folder: Path) -> RunFolder:
@@ -276,8 +281,8 @@ class _Reader:
 
 _JSON = _Reader(read_json, {})
 _JSON_LINES = _Reader(lambda path: tuple(read_journal(path)), ())
-_YAML = _Reader(lambda path: parse_yaml(path.read_text(encoding="utf-8")), {})
-_TEXT = _Reader(lambda path: path.read_text(encoding="utf-8"), "")
+_YAML = _Reader(lambda path: parse_yaml(read_recipe_text(path)), {})
+_TEXT = _Reader(read_recipe_text, "")
 _READERS = {
     RECIPE_FILE: _YAML,
     PLAN_FILE: _JSON,

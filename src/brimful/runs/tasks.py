@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_journal, read_json, records_lost
 from brimful.runs.files import EVALUATIONS_FOLDER
 from brimful.runs.parsing import WHOLE, Json, parse
 from brimful.runs.scores import MetricValue
@@ -110,6 +110,17 @@ def read_evaluations(run_folder: Path, order: Sequence[str] = ()) -> TaskEvaluat
             )
         except (OSError, ValueError) as error:
             problems.append(f"{EVALUATIONS_FOLDER}/{journal.name} cannot be read: {error}")
+        written = int(summary.n or 0) if journal.exists() else 0
+        if lost := records_lost(journal, written):
+            problems.append(
+                f"{EVALUATIONS_FOLDER}/{journal.name}: {lost:,} answers damaged or missing."
+            )
+    names = {path.stem for path in files}
+    problems += [
+        f"{EVALUATIONS_FOLDER}/{path.stem}.json, the summary of {path.name}, is missing."
+        for path in sorted((run_folder / EVALUATIONS_FOLDER).glob("*.jsonl"))
+        if path.stem not in names
+    ]
     return TaskEvaluations(summaries=summaries, answers=answers, problems=tuple(problems))
 
 

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Journal, read_journal, write_text_atomically
+from brimful.base.rundir import (
+    Journal,
+    read_journal,
+    write_journal_atomically,
+    write_text_atomically,
+)
 from brimful.base.text import shortened
 from brimful.data.formats import Message, Prompt
 from brimful.selection.choose import SelectionRules, prefix
@@ -119,10 +124,7 @@ def write_samples(
         for question in questions
         for sample in prefix(drawn[question.id], rules, question.known_paths)
     ]
-    write_text_atomically(
-        folder / SAMPLES_FILE,
-        "".join(json.dumps(_record(*pair), allow_nan=False) + "\n" for pair in counted),
-    )
+    write_journal_atomically(folder / SAMPLES_FILE, (_record(*pair) for pair in counted))
     rows = [
         training_row(question.prompt or (Message("user", question.text),), sample.completion)
         for question, sample in counted

@@ -15,7 +15,6 @@ import psutil
 import torch
 
 from brimful.base.errors import BrimfulError, RequestError
-from brimful.base.rundir import read_json
 from brimful.base.units import format_bytes
 from brimful.data.formats import Message, Prompt
 from brimful.generation.answers import Conversation, GenerationRequest
@@ -33,7 +32,7 @@ from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
 from brimful.runs import read_run
-from brimful.runs.parsing import mapping
+from brimful.runs.deciding import read_deciding
 
 Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""
@@ -155,8 +154,8 @@ def has_base(run_folder: Path) -> bool:
 
 def takes_messages(run_folder: Path) -> bool:
     """Whether the run answers messages of a conversation, rather than going on with a text."""
-    path = run_folder / DATA_FILE
-    return path.is_file() and mapping(read_json(path)).get("prompts") == "messages"
+    has_data = (run_folder / DATA_FILE).is_file()
+    return has_data and read_deciding(run_folder, DATA_FILE).get("prompts") == "messages"
 
 
 def writes_text(run_folder: Path) -> bool:

@@ -2,7 +2,6 @@
 or not at all, with the reason.
 """
 
-import json
 import shutil
 import time
 import uuid
@@ -18,9 +17,9 @@ from brimful.base.rundir import (
     Lease,
     read_json,
     write_json_atomically,
-    write_text_atomically,
 )
-from brimful.recipe import Recipe, differences, load
+from brimful.recipe import Recipe, differences
+from brimful.runs.deciding import num_records_of, read_deciding, recipe_of_run, write_recipe
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
     CLASSIFIER_FILE,
@@ -68,17 +67,7 @@ def status_of(folder: Path) -> Status | None:
     path = folder / STATUS_FILE
     if not path.exists():
         return None
-    try:
-        values = read_json(path)
-    except RunFolderError as error:
-        if not any((folder / CHECKPOINTS_FOLDER).glob("step-*")):
-            raise
-        stopped = json.dumps({"schema_version": SCHEMA_VERSION, "status": "stopped"})
-        raise RunFolderError(
-            f"{error}.\nThe file only says how the run stands, and its checkpoints are there. To go"
-            f" on from the newest, replace the content of {STATUS_FILE} by {stopped} and run the"
-            " same command again."
-        ) from error
+    values = read_deciding(folder, STATUS_FILE)
     if values.get("schema_version") != SCHEMA_VERSION:
         raise RunFolderError(
             f"{path} has schema version {values.get('schema_version')}, this brimful reads"
@@ -92,21 +81,26 @@ def run_id_of(folder: Path) -> str | None:
     """Return the random number that identifies a run wherever its folder lies; None if there is no
     run.json or no number in it.
     """
-    path = folder / STATUS_FILE
-    if not path.exists():
+    if not (folder / STATUS_FILE).exists():
         return None
-    run_id: str | None = read_json(path).get("id")
+    run_id: str | None = read_deciding(folder, STATUS_FILE).get("id")
     return run_id
 
 
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
-    """Write run.json. The run keeps its number; a new one gets a random number."""
+    """Write run.json. The run keeps its number; a new one gets a random number. Of a finished run
+    it says how long the journals are.
+    """
     run_id = run_id_of(folder) or uuid.uuid4().hex
-    write_json_atomically(
-        folder / STATUS_FILE,
-        {"schema_version": SCHEMA_VERSION, "id": run_id, "recipe": recipe.name, "status": status},
-        with_checksum=True,
-    )
+    values = {
+        "schema_version": SCHEMA_VERSION,
+        "id": run_id,
+        "recipe": recipe.name,
+        "status": status,
+    }
+    if status == "finished":
+        values["records"] = num_records_of(folder)
+    write_json_atomically(folder / STATUS_FILE, values, with_checksum=True)
 
 
 def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = ()) -> Admission:
@@ -131,7 +125,7 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
         return Admission(
             folder, continues=False, finished=False, changed=(), moved_aside=_free_name(folder)
         )
-    changes = differences(load(str(folder / RECIPE_FILE)), recipe)
+    changes = differences(recipe_of_run(folder), recipe)
     _refuse_undeclared(str(folder), changes, accept, otherwise="start a new run with run.name=NAME")
     changed = tuple(
         f"{key}: {old} -> {new}"
@@ -198,7 +192,7 @@ def describe(admission: Admission, recipe: Recipe) -> None:
     Raises:
         RunFolderError: the folder cannot be written.
     """
-    write_text_atomically(admission.folder / RECIPE_FILE, recipe.to_yaml())
+    write_recipe(admission.folder, recipe.to_yaml())
     write_status(admission.folder, "running", recipe)
 
 

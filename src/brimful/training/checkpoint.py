@@ -24,6 +24,7 @@ from brimful.base.units import format_bytes
 from brimful.training.tensorfile import HashedFile, load_tensors, same_bits, save_tensors
 
 FORMAT_VERSION = 1
+STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "optimizer", "random")
 DISK_RESERVE_BYTES = 64 * 1024**2
 
@@ -35,7 +36,8 @@ class Snapshot:
     Attributes:
         step: Optimizer updates done.
         tensors: Tensors by file: `model`, `optimizer`, `random`.
-        state: The rest as JSON (data cursor, guard, schedule, best score).
+        state: The rest as JSON (data cursor, guard, schedule, best score, and the texts of the
+            files of the run that decide its answers).
         identity: Fingerprints that a resumed run must share (data, tokenizer, objective).
     """
 
@@ -184,14 +186,14 @@ def _write_files(folder: Path, snapshot: Snapshot) -> int:
         f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name])
         for name in TENSOR_FILES
     }
-    files["state.json"] = _save_json(folder / "state.json", snapshot.state)
+    files[STATE_FILE] = _save_json(folder / STATE_FILE, snapshot.state)
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": snapshot.step,
         "identity": snapshot.identity,
         "files": files,
     }
-    _save_json(folder / MANIFEST, add_checksum(manifest))
+    _save_json(folder / MANIFEST, add_checksum(manifest, MANIFEST))
     return sum(int(entry["bytes"]) for entry in files.values())
 
 
@@ -229,7 +231,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"it has format {version}, and this version of brimful reads format {FORMAT_VERSION};"
             " the version that wrote it can read it"
         )
-    expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {"state.json"}
+    expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {STATE_FILE}
     if files != expected:
         raise CheckpointError(
             f"the manifest lists {sorted(files)}, a checkpoint has {sorted(expected)}"
@@ -247,9 +249,20 @@ def load(folder: Path) -> Snapshot:
     """
     manifest = verify(folder)
     tensors = {name: load_tensors(folder / f"{name}.safetensors") for name in TENSOR_FILES}
-    return Snapshot(
-        manifest["step"], tensors, read_json(folder / "state.json"), manifest["identity"]
-    )
+    return Snapshot(manifest["step"], tensors, read_json(folder / STATE_FILE), manifest["identity"])
+
+
+def stored_files(folder: Path) -> Mapping[str, str]:
+    """Return the texts of the run's deciding files that a checkpoint holds, by name. One of an
+    earlier version holds none.
+
+    Raises:
+        CheckpointError: its state is damaged.
+    """
+    if problem := problem_of_file(folder, STATE_FILE, _read_manifest(folder)["files"][STATE_FILE]):
+        raise CheckpointError(problem)
+    files: Mapping[str, str] = read_json(folder / STATE_FILE).get("run_files", {})
+    return files
 
 
 def differences(left: Snapshot, right: Snapshot) -> list[str]:

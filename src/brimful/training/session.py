@@ -29,6 +29,7 @@ from brimful.model.registered import step_hooks_of
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
+from brimful.runs.deciding import lost_records, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
@@ -126,6 +127,7 @@ def run_session(setup: Setup) -> SessionResult:
     path = setup.run_folder / JOURNAL_FILE
     before = list(read_journal(path))
     recorded = [int(record["step"]) for record in before if record["kind"] == "step"]
+    lost = lost_records(setup.run_folder).get(JOURNAL_FILE, "")
     keep_bytes = 0
     if loaded is not None:
         keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
@@ -141,7 +143,7 @@ def run_session(setup: Setup) -> SessionResult:
         ) as watchdog,
     ):
         session = TrainingSession(setup, store, loaded, stop, journal, watchdog.begin, expected)
-        session.announce(loaded, max(recorded, default=0))
+        session.announce(loaded, max(recorded, default=0), lost)
         session.score_base(before)
         progress = session.run()
         if not session.is_complete(progress):
@@ -189,6 +191,7 @@ class TrainingSession:
         expected: Mapping[str, float],
     ) -> None:
         self.setup, self.store, self.stop = setup, store, stop
+        self._run_files = texts_of(setup.run_folder)
         self._doing, self._expected_s = doing, expected
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
@@ -315,6 +318,7 @@ class TrainingSession:
             progress,
             identity=self.setup.identity,
             journal_bytes=self.journal.num_bytes,
+            run_files=self._run_files,
         )
         num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
         self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()
@@ -467,9 +471,9 @@ class TrainingSession:
         loaded = self.store.load_newest()
         return None if loaded is None else self._restore(loaded)
 
-    def announce(self, loaded: Loaded | None, last_step: int) -> None:
-        """Record where this session starts, which checkpoints were damaged, and how many recorded
-        steps are trained again.
+    def announce(self, loaded: Loaded | None, last_step: int, lost_records: str) -> None:
+        """Record where this session starts, which checkpoints were damaged, what the journal lost,
+        and how many recorded steps are trained again.
         """
         recipe, step = self.setup.recipe, self.progress.step
         tokens = (
@@ -499,6 +503,8 @@ class TrainingSession:
                 f"no checkpoint was written before the stop; {lost} steps are done again from the"
                 " start"
             )
+        if lost_records:
+            self._note_event(lost_records)
         self._repeat_lost_records()
 
     def _repeat_lost_records(self) -> None:

@@ -122,9 +122,13 @@ def snapshot_of(
     *,
     identity: Mapping[str, str],
     journal_bytes: int,
+    run_files: Mapping[str, str] | None = None,
 ) -> Snapshot:
     """Return everything that continues the run bit for bit: weights, optimizer states, random
     generators, progress, journal length.
+
+    Args:
+        run_files: Texts of the files that decide the run's answers, by name.
     """
     tensors = {
         "model": _model_tensors(model),
@@ -134,7 +138,11 @@ def snapshot_of(
     return Snapshot(
         progress.step,
         tensors,
-        {"progress": progress.to_json(), "journal_bytes": journal_bytes},
+        {
+            "progress": progress.to_json(),
+            "journal_bytes": journal_bytes,
+            "run_files": dict(run_files or {}),
+        },
         identity,
     )
 

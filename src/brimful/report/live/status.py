@@ -13,9 +13,9 @@ from brimful.base.errors import BrimfulError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, is_torn, read_json, writer_of
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
-from brimful.recipe import load
 from brimful.report.live.run_state import age
 from brimful.runs import RunFolder, read_run
+from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
     DATA_FILE,
@@ -308,7 +308,7 @@ def _recipe_problems(folder: Path) -> list[str]:
     if not path.exists():
         return [f"{RECIPE_FILE} (what was asked for) is missing"]
     try:
-        load(str(path))
+        recipe_of_run(folder)
     except (BrimfulError, OSError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return [f"{RECIPE_FILE} is no recipe any more: {' '.join(lines[:2])}"]

@@ -47,7 +47,7 @@ class Tail:
         self._offset += len(whole)
         self._mark = (self._mark + whole)[-MARK_BYTES:]
         self._seen, self.changed_at = seen, status.st_mtime
-        records = map(record_of, whole.splitlines())
+        records = (record_of(line, self.path.name) for line in whole.splitlines())
         return not goes_on, [record for record in records if record is not None]
 
     def _goes_on(self, file: BinaryIO) -> bool:

@@ -1,0 +1,158 @@
+"""The files of a run folder that decide its answers: each carries a checksum, and checkpoints hold
+copies of them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import RecipeError, RunFolderError
+from brimful.base.rundir import checksum_of, read_json, records_lost, write_text_atomically
+from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
+from brimful.recipe import Recipe, load_text
+from brimful.runs.files import (
+    CHECKPOINTS_FOLDER,
+    DATA_FILE,
+    ENVIRONMENT_FILE,
+    JOURNAL_FILE,
+    PLAN_FILE,
+    RECIPE_FILE,
+    SAMPLES_FILE,
+    SIDE_BY_SIDE_FILE,
+    STATUS_FILE,
+)
+
+DECIDING_FILES = (RECIPE_FILE, STATUS_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE)
+_JOURNALS = (JOURNAL_FILE, SAMPLES_FILE, SIDE_BY_SIDE_FILE, MONITOR_FILE)
+_SEAL = "# checksum of all that follows: "
+
+
+def write_recipe(folder: Path, text: str) -> None:
+    """Write recipe.yaml. Its first line, a comment, is the checksum of the rest."""
+    write_text_atomically(folder / RECIPE_FILE, f"{_SEAL}{checksum_of(text)}\n{text}")
+
+
+def read_recipe_text(path: Path) -> str:
+    """Return the text of a run's recipe.yaml, without its checksum. Earlier versions wrote none.
+
+    Raises:
+        RunFolderError: it cannot be read, or differs from its checksum.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"{path} cannot be read: {error}") from error
+    if not text.startswith(_SEAL):
+        return text
+    noted, _, rest = text.removeprefix(_SEAL).partition("\n")
+    if noted != checksum_of(rest):
+        raise RunFolderError(
+            f"{path} differs from the checksum in its first line, so it is damaged or was edited."
+        )
+    return rest
+
+
+def recipe_of_run(run_folder: Path) -> Recipe:
+    """Return the recipe in a run folder.
+
+    Raises:
+        RunFolderError: recipe.yaml is missing or damaged; RecipeError: it is no recipe.
+    """
+    path = run_folder / RECIPE_FILE
+    text = _with_remedy(read_recipe_text, path)
+    try:
+        return load_text(text, str(path))
+    except RecipeError as error:
+        raise RecipeError(f"{error}\n{_remedy(path)}") from error
+
+
+def read_deciding(run_folder: Path, name: str) -> dict[str, Any]:
+    """Return what one of the JSON files of `DECIDING_FILES` holds.
+
+    Raises:
+        RunFolderError: it is missing or damaged; says how to bring it back.
+    """
+    values: dict[str, Any] = _with_remedy(_read_object, run_folder / name)
+    return values
+
+
+def problem_of(path: Path) -> str:
+    """Return what is wrong with one of `DECIDING_FILES`; empty where it is sound."""
+    try:
+        if path.name == RECIPE_FILE:
+            # Without a checksum, from an earlier version or by damage, it has to be a recipe.
+            is_sealed = read_recipe_text(path) != path.read_text(encoding="utf-8")
+            _ = is_sealed or recipe_of_run(path.parent)
+        else:
+            _read_object(path)
+    except (RunFolderError, RecipeError) as error:
+        return str(error).partition("\n")[0].rstrip(".")
+    return ""
+
+
+def texts_of(run_folder: Path) -> dict[str, str]:
+    """Return the texts of `DECIDING_FILES` that are there and sound, by name."""
+    paths = [run_folder / name for name in DECIDING_FILES]
+    return {path.name: path.read_text(encoding="utf-8") for path in paths if not problem_of(path)}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise RunFolderError(f"{path} holds {type(values).__name__}, not an object of JSON.")
+    return values
+
+
+def _with_remedy(read: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return read(path)
+    except RunFolderError as error:
+        raise RunFolderError(f"{str(error).rstrip('.')}.\n{_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    return (
+        f"Run the command that trained it again: it brings {path.name} back from a checkpoint, or"
+        " says why it cannot."
+    )
+
+
+def num_records_of(run_folder: Path) -> dict[str, int]:
+    """Return how many records each journal of a run folder holds."""
+    paths = (run_folder / name for name in _JOURNALS)
+    return {path.name: path.read_bytes().count(b"\n") for path in paths if path.exists()}
+
+
+def lost_records(run_folder: Path) -> dict[str, str]:
+    """Return, by file name, a sentence about each journal that is damaged or has lost its end."""
+    try:
+        noted = read_json(run_folder / STATUS_FILE).get("records", {})
+    except (RunFolderError, AttributeError):
+        noted = {}
+    noted = noted if isinstance(noted, dict) else {}
+    problems = {}
+    for name in sorted({JOURNAL_FILE, *noted}):
+        path, count = run_folder / name, noted.get(name, 0)
+        if lost := records_lost(path, count if isinstance(count, int) else 0):
+            problems[name] = (
+                f"{name}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
+                " all that is shown."
+            )
+    if JOURNAL_FILE not in problems and (lost_bytes := _bytes_lost(run_folder)):
+        problems[JOURNAL_FILE] = (
+            f"{JOURNAL_FILE}: its end is missing, at least {lost_bytes:,} bytes that its newest"
+            " checkpoint supposes."
+        )
+    return problems
+
+
+def _bytes_lost(run_folder: Path) -> int:
+    """Return how many bytes the journal is shorter than when the newest checkpoint was written."""
+    newest = max((run_folder / CHECKPOINTS_FOLDER).glob("step-*/state.json"), default=None)
+    try:
+        supposed = 0 if newest is None else read_json(newest).get("journal_bytes", 0)
+        return max(0, int(supposed) - (run_folder / JOURNAL_FILE).stat().st_size)
+    except FileNotFoundError:
+        return int(supposed)
+    except (RunFolderError, OSError, ValueError, AttributeError, TypeError):
+        return 0

@@ -1,0 +1,72 @@
+"""The files that decide a run's answers say when they are damaged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import Journal, write_json_atomically
+from brimful.runs.deciding import (
+    lost_records,
+    num_records_of,
+    problem_of,
+    read_recipe_text,
+    write_recipe,
+)
+
+TEXT = "name: tiny\nseed: 12\n"
+
+
+def test_every_other_byte_of_a_recipe_is_noticed(tmp_path: Path) -> None:
+    write_recipe(tmp_path, TEXT)
+    path = tmp_path / "recipe.yaml"
+    content = path.read_bytes()
+    assert read_recipe_text(path) == TEXT
+    seal = content.index(b"\n")
+    for place in range(seal - 16, len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(RunFolderError, match=r"differs from the checksum"):
+            read_recipe_text(path)
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        assert problem_of(path)
+
+
+def test_a_recipe_without_a_checksum_is_read(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(TEXT)
+    assert read_recipe_text(tmp_path / "recipe.yaml") == TEXT
+
+
+@pytest.mark.parametrize("num_kept", range(4))
+def test_a_finished_run_says_how_many_records_its_journals_lost(
+    tmp_path: Path, num_kept: int
+) -> None:
+    with Journal(tmp_path / "metrics.jsonl") as journal:
+        for step in range(4):
+            journal.append({"kind": "step", "step": step})
+    status = {"schema_version": 1, "status": "finished", "records": num_records_of(tmp_path)}
+    write_json_atomically(tmp_path / "run.json", status, with_checksum=True)
+    assert lost_records(tmp_path) == {}
+
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    journal.path.write_bytes(b"".join(lines[:num_kept]))
+    told = lost_records(tmp_path)["metrics.jsonl"]
+    assert told.startswith(f"metrics.jsonl: {4 - num_kept} record")
+
+
+def test_an_unfinished_run_says_that_its_journal_lost_its_end(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step-00000002"
+    checkpoint.mkdir(parents=True)
+    with Journal(tmp_path / "metrics.jsonl") as journal:
+        for step in range(4):
+            journal.append({"kind": "step", "step": step})
+        state = json.dumps({"journal_bytes": journal.num_bytes})
+    (checkpoint / "state.json").write_text(state)
+    assert lost_records(tmp_path) == {}
+
+    lines = journal.path.read_bytes().splitlines(keepends=True)
+    journal.path.write_bytes(b"".join(lines[:3]))
+    assert f"{len(lines[3])} bytes" in lost_records(tmp_path)["metrics.jsonl"]
+    journal.path.unlink()
+    assert "its end is missing" in lost_records(tmp_path)["metrics.jsonl"]
