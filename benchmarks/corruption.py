@@ -57,7 +57,7 @@ undamaged run; `refused`: they are not. `silent`: another answer without a word.
 BAD = OUTCOMES[3:]
 _TELLS = re.compile(
     r"damaged|lost|missing|cannot be read|cannot be used|is not in the run folder|quarantine"
-    r"|is not as it was|cut off|differs from|holds \w+, not|written again|no longer|brought back"
+    r"|is not as it was|cut off|differs from|holds \w+, not|something else|written again|no longer|brought back"
 )
 
 OF_THE_FILES = ("last_active", "size_bytes", "checkpoint_bytes", "freeable_bytes")
@@ -203,7 +203,7 @@ def ask_report(run_folder: Path) -> Reply:
     """Return what a report says of a run, and all that its page is drawn from, without drawing."""
     try:
         run = read_run(run_folder)
-        problems = "\n".join([*run.problems.values(), *run.tasks.problems])
+        problems = "\n".join([*run.problems.values(), *run.tasks.problems, run.model_problem])
         lines = prediction_lines(run_folder)
     except BrimfulError as error:
         return Reply(error.exit_code, {}, str(error))
@@ -291,7 +291,7 @@ class Run:
             "/absent/",
         )
         own = {
-            name.removeprefix(start): value
+            name.removeprefix(start): re.sub(r"[^,]* ago", "", str(value))
             for name, value in reply.answers.items()
             if name.startswith(start) and name.removeprefix(start) not in OF_THE_FILES
         }
@@ -363,8 +363,8 @@ class Baseline:
             return "refused" if reply.exit_code == 2 else "told"
         if self.is_same(verb, reply):
             return "same"
-        new_words = set(_TELLS.findall(reply.printed)) - set(_TELLS.findall(undamaged.printed))
-        return "told" if new_words else "silent"
+        new_lines = set(reply.printed.splitlines()) - set(undamaged.printed.splitlines())
+        return "told" if any(map(_TELLS.search, new_lines)) else "silent"
 
     def is_same(self, verb: str, reply: Reply) -> bool:
         return all(

@@ -30,7 +30,7 @@ def _without_copies(run: Path) -> None:
     """Turn the run's checkpoints into those of a version that kept no copies."""
     for state in run.glob(f"checkpoints/step-*/{STATE_FILE}"):
         values = json.loads(state.read_text())
-        del values["run_files"]
+        del values["run_files"], values["checksum"]
         state.write_text(json.dumps(values))
         manifest = state.with_name(MANIFEST)
         listed = read_json(manifest)

@@ -145,7 +145,7 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
     own_name = noted.rpartition(" ")[0]
     if noted != _checksum_of(value, own_name):
         raise ValueError(
-            f"its values differ from its checksum {noted!r}, so it is damaged or was edited."
+            "its values differ from its checksum, so it is damaged or was edited."
             f" Restore the file; if you changed it on purpose, remove its entry {CHECKSUM!r}"
         )
     if file_name and own_name != file_name:

@@ -37,7 +37,8 @@ def report(
 
         path = write_report(run_folder(run))
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
-    for problem in read_run(path.parent).problems.values():
+    found = read_run(path.parent)
+    for problem in filter(None, [*found.problems.values(), found.model_problem]):
         print(f"note: {problem}", file=sys.stderr)
     if files:
         from brimful.report.page.files import write_files

@@ -37,6 +37,7 @@ from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
 from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, recipe_of_run
+from brimful.runs.files import STATUS_FILE
 
 RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
     "recipe.yaml",
@@ -126,7 +127,7 @@ def resolve_run(name_or_path: str | Path, runs_folder: Path) -> Path:
     """
     named, path = runs_folder / name_or_path, Path(name_or_path)
     for folder in (named, path):
-        if (folder / RECIPE_FILE).is_file():
+        if any((folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE)):
             return folder
     for folder in (named, path):
         if folder.exists() and folder.resolve() != runs_folder.resolve():
@@ -152,8 +153,7 @@ def recipe_of(run_folder: Path) -> Recipe:
         RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no
             recipe.
     """
-    path = run_folder / RECIPE_FILE
-    if not path.is_file():
+    if not any((run_folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE)):
         raise RunFolderError(
             f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or"
             " the path of its folder."

@@ -24,6 +24,12 @@ from brimful.runs.files import (
 
 DECIDING_FILES = (RECIPE_FILE, STATUS_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE)
 _JOURNALS = (JOURNAL_FILE, SAMPLES_FILE, SIDE_BY_SIDE_FILE, MONITOR_FILE)
+_OF_MODELS = frozenset(
+    {"transformers_version", "tokenizer_class", "added_tokens", "peft_type", "weight_map"}
+)
+"""Keys of the files in a model's folder: those are the only ones in a run folder whose checksum is
+not in them.
+"""
 _SEAL = "# checksum of all that follows: "
 
 
@@ -42,6 +48,8 @@ def read_recipe_text(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
+    if text.lstrip().startswith("{"):
+        raise RunFolderError(f"{path} holds something else: JSON.")
     if not text.startswith(_SEAL):
         return text
     noted, _, rest = text.removeprefix(_SEAL).partition("\n")
@@ -72,7 +80,7 @@ def read_deciding(run_folder: Path, name: str) -> dict[str, Any]:
     Raises:
         RunFolderError: it is missing or damaged; says how to bring it back.
     """
-    values: dict[str, Any] = _with_remedy(_read_object, run_folder / name)
+    values: dict[str, Any] = _with_remedy(read_object, run_folder / name)
     return values
 
 
@@ -84,7 +92,7 @@ def problem_of(path: Path) -> str:
             is_sealed = read_recipe_text(path) != path.read_text(encoding="utf-8")
             _ = is_sealed or recipe_of_run(path.parent)
         else:
-            _read_object(path)
+            read_object(path)
     except (RunFolderError, RecipeError) as error:
         return str(error).partition("\n")[0].rstrip(".")
     return ""
@@ -96,10 +104,15 @@ def texts_of(run_folder: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in paths if not problem_of(path)}
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return what a JSON file of a run holds.
+
+    Raises:
+        RunFolderError: it is missing, damaged, or another file in its place.
+    """
     values = read_json(path)
-    if not isinstance(values, dict):
-        raise RunFolderError(f"{path} holds {type(values).__name__}, not an object of JSON.")
+    if not isinstance(values, dict) or _OF_MODELS.intersection(values):
+        raise RunFolderError(f"{path} holds something else than was written there.")
     return values
 
 

@@ -8,17 +8,20 @@ from typing import Any, TypeVar
 
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal, read_json
 from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
-from brimful.runs.deciding import lost_records, problem_of, read_recipe_text
+from brimful.runs.deciding import lost_records, problem_of, read_object, read_recipe_text
 from brimful.runs.facts import DataFacts, EnvironmentFacts, MirrorFacts, RecipeFacts, SampledText
 from brimful.runs.files import (
     DATA_FILE,
     ENVIRONMENT_FILE,
+    EVALUATIONS_FOLDER,
     JOURNAL_FILE,
     MIRROR_FILE,
+    MODEL_FOLDER,
     PLAN_FILE,
     PURPOSE,
     RECIPE_FILE,
@@ -184,6 +187,15 @@ class RunFolder:
         return read_evaluations(self.folder, self.recipe.evaluation.tasks)
 
     @cached_property
+    def model_problem(self) -> str:
+        """Return what is wrong with the exported model's files, empty where nothing is."""
+        try:
+            require_sound(self.folder / MODEL_FOLDER)
+        except RunFolderError as error:
+            return str(error)
+        return ""
+
+    @cached_property
     def mirror(self) -> MirrorFacts | None:
         """Return what mirror.json says, None where there is none to read."""
         try:
@@ -212,6 +224,8 @@ def read_run(run_folder: Path) -> RunFolder:
         name: _read_file(run_folder / name, reader, problems) for name, reader in _READERS.items()
     }
     problems |= lost_records(run_folder) | _status_problem(run_folder)
+    if SCORES_FILE in problems and any((run_folder / EVALUATIONS_FOLDER).glob("*-nats.json")):
+        problems[SCORES_FILE] += f" `brimful evaluate {run_folder.name}` writes it again."
     recipe_file = run_folder / RECIPE_FILE
     recipe_text = _read_file(recipe_file, _TEXT, problems) if recipe_file.exists() else ""
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)
@@ -279,7 +293,7 @@ class _Reader:
     empty: Any
 
 
-_JSON = _Reader(read_json, {})
+_JSON = _Reader(read_object, {})
 _JSON_LINES = _Reader(lambda path: tuple(read_journal(path)), ())
 _YAML = _Reader(lambda path: parse_yaml(read_recipe_text(path)), {})
 _TEXT = _Reader(read_recipe_text, "")

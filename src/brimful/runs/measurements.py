@@ -61,7 +61,7 @@ def measured(run: RunFolder) -> dict[str, float]:
     step_time_s = steady(run).step_time_s
     speedup = _ratio(run.predicted("step_time_s"), step_time_s)
     values = {
-        "parameters": _whole_model_parameters(run.folder / MODEL_FOLDER),
+        "parameters": _whole_model_parameters(run),
         "peak_memory_bytes": peak_memory_bytes(run.steps),
         "step_time_s": step_time_s,
         "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
@@ -250,8 +250,13 @@ def _numbers_in(path: Path) -> int:
         return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
 
 
-def _whole_model_parameters(model_folder: Path) -> int | None:
-    """Return the parameters of a saved model, None where only adapters were saved."""
+def _whole_model_parameters(run: RunFolder) -> int | None:
+    """Return the parameters of a saved model, None where only adapters were saved or its files are
+    damaged.
+    """
+    if run.model_problem:
+        return None
+    model_folder = run.folder / MODEL_FOLDER
     is_adapter = (model_folder / "adapter_config.json").exists()
     return None if is_adapter else counted_parameters(model_folder)
 

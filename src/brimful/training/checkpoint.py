@@ -186,7 +186,8 @@ def _write_files(folder: Path, snapshot: Snapshot) -> int:
         f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name])
         for name in TENSOR_FILES
     }
-    files[STATE_FILE] = _save_json(folder / STATE_FILE, snapshot.state)
+    state = add_checksum(dict(snapshot.state), STATE_FILE)
+    files[STATE_FILE] = _save_json(folder / STATE_FILE, state)
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": snapshot.step,

@@ -28,7 +28,7 @@ def test_damaged_scores_are_told_and_no_earlier_ones_shown_for_them(new_run: Mak
     folder = new_run()
     scores = folder / "scores.json"
     scores.write_text(scores.read_text()[:-40])
-    assert told(folder) == "scores.json is damaged: delete it and evaluate again"
+    assert told(folder) == "scores.json is damaged or lost: evaluate again"
     scores.unlink()
     assert told(folder).endswith(" bits/byte while training, step 450")
 
