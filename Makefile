@@ -31,7 +31,9 @@ run: plain
 	@echo "brimful run quickstart: plan, train a small GPT on this machine, write a text, evaluate, report"
 	@$(BIN)/brimful run quickstart
 
-test: setup lint types tests
+# Types are checked beside the tests, which leave a core free now and then.
+test: setup lint
+	@$(MAKE) -j 2 types tests
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
@@ -40,8 +42,12 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Bytecode is kept whatever the environment says: tests are collected and processes start sooner.
+tests snapshots notebooks: export PYTHONDONTWRITEBYTECODE =
+
+# Three processes for two cores: browsers, kernels and signals are waited for.
 tests: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=10
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
 
 # Store anew the texts that tests compare (tests/README.md); `make snapshots TESTS=tests/cli` for some.
 TESTS ?= tests

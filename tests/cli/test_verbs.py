@@ -979,18 +979,23 @@ def test_a_plan_for_devices_that_are_not_here(brimful: Brimful, recipe_file: Pat
     assert "largest at the peak on NVIDIA H200" in told.out
 
 
-def test_a_plan_that_does_not_fit_has_exit_code_1(brimful: Brimful, recipe_file: Path) -> None:
+def test_a_plan_that_does_not_fit_has_exit_code_1_and_is_not_saved(
+    brimful: Brimful, recipe_file: Path, tmp_path: Path
+) -> None:
     as_in_the_tests_of_reports = (
         "model={layers: 1, heads: 64, width: 65536}",
         "sequence_length=2048",
         "batch.sequences=6",
         "plan={}",
     )
-    told = brimful("plan", recipe_file, *as_in_the_tests_of_reports, "--on", "Tesla T4")
+    asked = ("plan", recipe_file, *as_in_the_tests_of_reports, "--on", "Tesla T4")
+    told = brimful(*asked)
 
     assert told.code == 1
     assert "does not fit" in told.out
     assert "would take less" in told.out
+    _refused(brimful(*asked, "--save", tmp_path / "plan.json"), "needs about", "to use")
+    assert not (tmp_path / "plan.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -1188,20 +1193,6 @@ def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_there_is_a
         "to use",
     )
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_plan_that_does_not_fit_is_not_saved(
-    brimful: Brimful, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from brimful.chains import devices
-
-    smaller = replace(devices.here(load(str(recipe_file))), free_memory_bytes=1)
-    monkeypatch.setattr(devices, "here", lambda _: smaller)
-
-    _refused(
-        brimful("plan", recipe_file, "--save", tmp_path / "plan.json"), "needs about", "to use"
-    )
-    assert not (tmp_path / "plan.json").exists()
 
 
 def test_a_published_model_is_planned_for_by_any_method_and_trained_by_sft_alone(

@@ -100,15 +100,14 @@ def test_devices_come_in_their_order_once_and_this_machine_is_one() -> None:
 
 
 def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
-    wide = (
-        TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 16384")
-        + "plan: {recompute: true, loss_chunk: 256}\n"
+    as_in_the_tests_of_reports = (
+        TINY.replace("layers: 1, heads: 2, width: 32", "layers: 1, heads: 64, width: 65536")
+        .replace("sequence_length: 128", "sequence_length: 2048")
+        .replace("sequences: 4", "sequences: 6")
     )
-    text = wide.replace("sequence_length: 128", "sequence_length: 129").replace(
-        "sequences: 4", "tokens: 516"
-    )  # no halves, which would be traced too
-
-    (device,) = assess(FitRequest(text, devices=(L4,)), with_remedies=True).devices
+    (device,) = assess(
+        FitRequest(as_in_the_tests_of_reports, devices=("Tesla T4",)), with_remedies=True
+    ).devices
 
     assert device.verdict == "does not fit"
     assert device.step_time_s is None
