@@ -32,6 +32,7 @@ FORGETFUL = (
     " 'assistant' else '') + m['content'] + '\n' }}{% endfor %}{% if add_generation_prompt %}{{"
     " 'assistant: ' }}{% endif %}"
 )
+LOOPS = ("{% for n in range(99999) %}", "{% endfor %}")
 DATED = (
     "{{ strftime_now('%d %B %Y') }}{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor"
     " %}{% if add_generation_prompt %}assistant{% endif %}"
@@ -361,7 +362,9 @@ def test_a_developer_is_the_system_where_the_template_does_not_know_one(
         "{{ messages[0].no.such }}",
         "{{ undefined() }}",
         "{% for message in messages %}{{ message.content + 1 }}{% endfor %}",
+        f"{LOOPS[0] * 3}x{LOOPS[1] * 3}",
     ],
+    ids=lambda template: None if "range(99999)" not in template else "loops within loops",
 )
 def test_a_template_that_fails_is_refused(
     chat_tokenizer: Fast, template: str, refuses: Callable[..., Any]

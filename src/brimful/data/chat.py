@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
+from brimful.base.time_limit import processor_time_limit
 from brimful.data.formats import Example, Message, Prompt
 from brimful.data.tokens import batch_encoder
 
@@ -24,6 +25,8 @@ _FIXED_DAY = "{% macro strftime_now(format) %}1 January 2026{% endmacro %}"
 """Put before chat templates that ask for today's date: examples must be the same when training
 resumes on another day.
 """
+RENDER_LIMIT_S = 2.0
+"""Processor time for one conversation, which takes milliseconds; nested loops may take years."""
 
 
 @dataclass(frozen=True)
@@ -237,13 +240,14 @@ class Template:
     def _apply(
         self, turns: list[dict[str, Any]], tools: list[Any] | None = None, *, is_open: bool = False
     ) -> str:
-        text: str = self._tokenizer.apply_chat_template(
-            turns,
-            tools=tools,
-            tokenize=False,
-            add_generation_prompt=is_open,
-            chat_template=self._chat_template,
-        )
+        with processor_time_limit(RENDER_LIMIT_S):
+            text: str = self._tokenizer.apply_chat_template(
+                turns,
+                tools=tools,
+                tokenize=False,
+                add_generation_prompt=is_open,
+                chat_template=self._chat_template,
+            )
         return text
 
     def _refuse_what_would_be_lost(
