@@ -71,6 +71,12 @@ def test_the_second_time_everything_comes_from_the_cache(
         first.tokenizer_fingerprint,
     )
     assert second.tokenizer_report == first.tokenizer_report
+    for prepared, name in ((first, "fresh"), (second, "cached")):
+        prepared.tokenizer.save_pretrained(tmp_path / name)
+    exported = [
+        (tmp_path / name / "tokenizer_config.json").read_bytes() for name in ("fresh", "cached")
+    ]
+    assert exported[0] == exported[1]
     assert np.array_equal(second.splits["train"].tokens_N, first.splits["train"].tokens_N)
 
 

@@ -67,9 +67,9 @@ def test_exported_adapters_load_with_peft_on_the_base_and_give_equal_logits(
     exported = export_run(run, tmp_path / "out")
 
     ours = logits_of(load_run(run, CPU, torch.float32).model)
-    assert json.loads((exported.folder / "adapter_config.json").read_text())[
-        "base_model_name_or_path"
-    ] == str(base_folder)
+    config = json.loads((exported.folder / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(base_folder)
+    assert config["target_modules"] == sorted(config["target_modules"]), "not in an order of chance"
     assert torch.equal(logits_of(PeftModel.from_pretrained(load(base_folder), run / "model")), ours)
     assert torch.equal(
         logits_of(PeftModel.from_pretrained(load(base_folder), exported.folder)), ours
@@ -240,6 +240,20 @@ def test_an_existing_folder_is_never_touched(
         with refuses(RequestError, names=["--to FOLDER"]):
             write(run, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next_one(
+    make_tuned: MakeTuned, tmp_path: Path
+) -> None:
+    run, left = make_tuned(), tmp_path / "out.tmp-0123abcd"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"a part")
+    (tmp_path / "out.txt").write_text("somebody's")
+
+    export_run(run, tmp_path / "out")
+
+    assert {path.name for path in tmp_path.iterdir()} >= {"out", "out.txt"}
+    assert not left.exists()
 
 
 def test_an_unfinished_run_is_refused(

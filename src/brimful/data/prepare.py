@@ -246,6 +246,8 @@ def _load_tokenizer(folder: Path) -> PreTrainedTokenizerFast | None:
         return None
     if tokenizer_fingerprint(tokenizer) != expected:
         return None
+    for key in ("is_local", "local_files_only"):  # how it was read; an export would repeat it
+        tokenizer.init_kwargs.pop(key, None)
     return tokenizer
 
 

@@ -44,6 +44,7 @@ from brimful.model.published import (
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
 from brimful.runs.files import CLASSIFIER_FILE
+from brimful.training.export import remove_leftovers
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 CPU = torch.device("cpu")
@@ -371,7 +372,9 @@ def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
         )
     aside = to.with_name(f"{to.name}.tmp-{uuid.uuid4().hex[:8]}")
     try:
-        aside.mkdir(parents=True)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(to)
+        aside.mkdir()
         yield aside
         note_hashes(aside)
         os.rename(aside, to)

@@ -238,6 +238,10 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.add_adapter(config)
+    for attached in model.peft_config.values():
+        # A set of names would be written in an order of chance into the exported model.
+        if isinstance(attached.target_modules, set):
+            attached.target_modules = sorted(attached.target_modules)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

@@ -34,7 +34,7 @@ def export_model(
     aside = folder.with_name(f"{folder.name}.tmp-{uuid.uuid4().hex[:8]}")
     replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
     try:
-        _remove_leftovers(folder)
+        remove_leftovers(folder)
         require_space(folder.parent, (checkpoint / WEIGHTS_FILE).stat().st_size)
         with without_progress_bars():
             model.save_pretrained(aside)
@@ -62,8 +62,8 @@ def _require_like(written: Path, checkpoint: Path) -> None:
         raise OSError(f"read back, {differing} differs from the checkpoint")
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what a killed export left. The run folder has one writer."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed export into this folder left beside it; it has one writer."""
     for entry in folder.parent.iterdir():
         if re.fullmatch(rf"{re.escape(folder.name)}\.(tmp|replaced)-\w+", entry.name):
             shutil.rmtree(entry)
