@@ -96,6 +96,16 @@ def test_a_run_on_another_machine_is_believed_while_its_heart_beats(new_run: Mak
     assert read_status(folder).status == "interrupted"
 
 
+def test_a_run_that_hung_says_where_that_is_written_until_it_goes_on(new_run: MakeRun) -> None:
+    folder = status(new_run(last_step=340), "running")
+    (folder / "hang.txt").write_text("a step made no progress for 10 min")
+    hung = "interrupted at step 340 of 500: it hung, hang.txt says where"
+    assert read_status(folder).description == hung
+
+    os.utime(folder / "hang.txt", (time.time() - 3600,) * 2)
+    assert read_status(folder).description == "interrupted at step 340 of 500"
+
+
 def test_a_lock_of_a_dead_process_alone_is_a_run_that_never_started(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, is_torn, read_json, writer_of
+from brimful.base.watchdog import FILE_NAME as HANG_FILE
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
 from brimful.report.live.run_state import age
@@ -249,12 +250,19 @@ def _status_without_writer(
         return status("stopped", f"stopped at {steps_done(run)}")
     changed = last_change(run.folder)
     if not mirrored or changed is None:
-        return status("interrupted", f"interrupted at {steps_done(run)}")
+        why = f": it hung, {HANG_FILE} says where" if _has_hung(run.folder) else ""
+        return status("interrupted", f"interrupted at {steps_done(run)}{why}")
     since = age(now - changed)
     if now - changed < FRESH_COPY_S:
         return status("running", f"running: {steps_done(run)} (as copied {since} ago)")
     unseen = f"or out of reach: its mirror did not change for {since}"
     return status("interrupted", f"interrupted at {steps_done(run)}, {unseen}")
+
+
+def _has_hung(folder: Path) -> bool:
+    """Whether the last session was ended because it hung."""
+    hung, written = changed_at(folder / HANG_FILE), changed_at(folder / JOURNAL_FILE)
+    return hung is not None and (written is None or hung >= written)
 
 
 def steps_done(run: RunFolder) -> str:
