@@ -1,31 +1,32 @@
-"""Malformed recipes, overrides, data files and configs of models, drawn by a grammar: each must be
-accepted or refused with one message, and nothing else may come of it.
+"""Malformed recipes, overrides, data files and configs of models, drawn by a grammar and given to
+the command line: each must be accepted, or refused with a message and exit code 1 or 2. There may be
+no traceback, and never 10 s of the processor without a sign of life.
 
 python benchmarks/malformed.py             # 1,000 of them; writes records/malformed.json
 """
 
 import argparse
+import contextlib
 import copy
 import json
+import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from brimful.base.dotted import flatten, format_yaml
-from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
-from brimful.data.formats import examples_of
-from brimful.data.sources import open_rows, open_source
-from brimful.model.catalog import config_of_model
-from brimful.recipe import DataRecipe, load
+from brimful.cli import main as brimful
 from record import write_record
 
 ODD_VALUES: SearchStrategy[Any] = st.one_of(
@@ -165,47 +166,73 @@ def configs(draw: st.DrawFn) -> str:
     return draw(st.sampled_from([text, text[: len(text) // 2], "[]", "", "null"]))
 
 
-def _read_recipe(folder: Path, text: str) -> None:
+def _recipe(folder: Path, text: str) -> list[str]:
     (folder / "odd.yaml").write_text(text, encoding="utf-8")
-    load(str(folder / "odd.yaml"))
+    return ["plan", str(folder / "odd.yaml")]
 
 
-def _read_overrides(folder: Path, changes: list[str]) -> None:
+def _overrides(folder: Path, changes: list[str]) -> list[str]:
+    return ["plan", _tiny(folder), "--", *changes]
+
+
+def _documents(folder: Path, file: tuple[str, bytes]) -> list[str]:
+    (folder / file[0]).write_bytes(file[1])
+    return ["train", _tiny(folder), f"data.path={folder / file[0]}"]
+
+
+def _examples(folder: Path, file: tuple[str, bytes]) -> list[str]:
+    return [*_documents(folder, file), *_tuning(folder / "absent")]
+
+
+def _config(folder: Path, text: str) -> list[str]:
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(text, encoding="utf-8")
+    return ["plan", _tiny(folder), *_tuning(folder / "model")]
+
+
+def _tiny(folder: Path) -> str:
     (folder / "tiny.yaml").write_text(format_yaml(VALID), encoding="utf-8")
-    load(str(folder / "tiny.yaml"), changes)
+    return str(folder / "tiny.yaml")
 
 
-def _read_texts(folder: Path, file: tuple[str, bytes]) -> None:
-    (folder / file[0]).write_bytes(file[1])
-    source = open_source(DataRecipe(path=str(folder / file[0])))
-    for text in source.parts[0].splits["train"]:
-        text.encode()
+def _tuning(model: Path) -> list[str]:
+    return ["method=sft", "tokenizer=null", f"model={model}", "adapter.rank=2"]
 
 
-def _read_examples(folder: Path, file: tuple[str, bytes]) -> None:
-    (folder / file[0]).write_bytes(file[1])
-    data = DataRecipe(path=str(folder / file[0]), encoding="auto")
-    for example in examples_of(open_rows(data).parts[0].splits["train"], data):
-        example.completion.encode()
-
-
-def _read_config(folder: Path, text: str) -> None:
-    (folder / "config.json").write_text(text, encoding="utf-8")
-    config_of_model(str(folder / "config.json"))
-
-
-KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Path, Any], None]]] = {
-    "recipe": (recipes(), _read_recipe),
-    "overrides": (overrides(), _read_overrides),
-    "documents": (data_files(), _read_texts),
-    "examples": (data_files(), _read_examples),
-    "config": (configs(), _read_config),
+KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Path, Any], list[str]]]] = {
+    "recipe": (recipes(), _recipe),
+    "overrides": (overrides(), _overrides),
+    "documents": (data_files(), _documents),
+    "examples": (data_files(), _examples),
+    "config": (configs(), _config),
 }
-"""By name: what is drawn, and what reads it."""
+"""By name: what is drawn, and the command that is given it."""
+SILENCE_S = 10.0
+
+
+class Screen(StringIO):
+    """A terminal's output, and the longest time without any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent_s, self._last_s = 0.0, time.process_time()
+
+    def write(self, text: str) -> int:
+        self.note()
+        return super().write(text)
+
+    def isatty(self) -> bool:
+        """A terminal is shown what is waited for."""
+        return True
+
+    def note(self) -> None:
+        """Note that something was told, or that the command has ended."""
+        now_s = time.process_time()
+        self.silent_s, self._last_s = max(self.silent_s, now_s - self._last_s), now_s
 
 
 def outcomes(kind: str, num_examples: int, number: int = 0) -> Counter[str]:
-    """Draw inputs of a kind and have them read.
+    """Draw inputs of a kind and give them to the command.
 
     Args:
         num_examples: How many are drawn.
@@ -215,7 +242,7 @@ def outcomes(kind: str, num_examples: int, number: int = 0) -> Counter[str]:
         How many were accepted and refused, and by the last line of its traceback each that did
         something else, with the input.
     """
-    strategy, read = KINDS[kind]
+    strategy, words_of = KINDS[kind]
     counts: Counter[str] = Counter()
 
     @seed(number)
@@ -227,23 +254,35 @@ def outcomes(kind: str, num_examples: int, number: int = 0) -> Counter[str]:
     )
     @given(strategy)
     def each(drawn: Any) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            counts[_outcome(lambda: read(Path(folder), drawn), drawn)] += 1
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            counts[_outcome(words_of(Path(folder), drawn), drawn)] += 1
 
     each()
     return counts
 
 
-def _outcome(read: Callable[[], None], drawn: Any) -> str:
-    try:
-        read()
-    except BrimfulError as error:
-        is_message = str(error).strip() and "Traceback" not in str(error)
-        return "refused" if is_message else f"no message for {drawn!r}"
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return printable(f"{type(error).__name__} in {place.name}: {error!s:.80} of {drawn!r:.300}")
-    return "accepted"
+def _outcome(words: list[str], drawn: Any) -> str:
+    screen, code = Screen(), 0
+    with (
+        patch.object(sys, "argv", ["brimful", *words]),
+        contextlib.redirect_stdout(screen),
+        contextlib.redirect_stderr(screen),
+    ):
+        try:
+            brimful()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f"{type(error).__name__} in {place.name}: {error!s:.80} of {drawn!r:.300}"
+            return printable(told)
+    screen.note()
+    told = screen.getvalue()
+    if code not in (0, 1, 2) or "Traceback" in told or not told.strip():
+        return printable(f"exit code {code} of {drawn!r:.300}: {told[-300:]}")
+    if screen.silent_s > SILENCE_S:
+        return printable(f"silent for {screen.silent_s:.0f} s: {drawn!r:.300}")
+    return "accepted" if code == 0 else "refused"
 
 
 def main() -> None:
