@@ -2,6 +2,8 @@
 
     python benchmarks/faults.py [--only WORD]   # run the tests, write the record and docs/fault-cases.md
 
+With --only, the rows of the cases whose fault holds this word are replaced, and no others.
+
 A case holds where all of its tests pass. What a machine cannot make happen has its reason beside
 it, and what a test shows only in part has a note.
 """
@@ -136,16 +138,19 @@ def _seen(row: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--only", default="", help="cases whose fault holds this; no record then")
+    parser.add_argument("--only", default="", help="cases whose fault holds this")
     options = parser.parse_args()
     cases = [case for case in read_cases() if options.only in case.fault]
     results = run_tests(test for case in cases for test in case.tests)
     rows = [row_of(case, results) for case in cases]
     failed = [row["fault"] for row in rows if row["held"] is False]
+    file = RECORDS / f"{NAME}.json"
     if not options.only:
         write_record(NAME, {"cases": rows})
-        record = json.loads((RECORDS / f"{NAME}.json").read_text(encoding="utf-8"))
-        PAGE.write_text(page(record), encoding="utf-8")
+    record, new = json.loads(file.read_text(encoding="utf-8")), {row["fault"]: row for row in rows}
+    record["cases"] = [new.get(row["fault"], row) for row in record["cases"]]
+    file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    PAGE.write_text(page(record), encoding="utf-8")
     print(f"{len(rows)} cases, {len(failed)} failed: {', '.join(failed) or 'none'}")
     sys.exit(bool(failed))
 

@@ -2,6 +2,7 @@
 an undisturbed run bit for bit.
 
     python benchmarks/mirror_faults.py [--trials 200]
+    python benchmarks/mirror_faults.py --drive 50      # on a real file system that misbehaves
 
 A trial trains with a mirror in which, over a random stretch of its file operations, writes are
 dropped, cut, delayed or get a flipped bit, renames are dropped, operations fail (permission, no
@@ -12,12 +13,21 @@ another new machine, comes before that. Wanted: the newest point that was called
 one) is loaded, and the run ends like the undisturbed one.
 
 Claims that were made before somebody removed the mirror's folder count no more.
+
+With --drive, trials train onto a real file system that misbehaves (faulty_drive.py) from a random
+step on: a write or a read never comes back, the quota is used up, written bytes are lost behind the page
+cache, or by a drive that goes on showing them. No program can see the last of these through the
+drive, so there only the end counts. Whether a process could end by itself is counted:
+one that waits in the system for a drive that never answers ends only when that answers or is
+unmounted.
 """
 
 import argparse
 import errno
 import functools
 import gc
+import itertools
+import math
 import os
 import random
 import shutil
@@ -34,6 +44,7 @@ from typing import Any
 
 from rich.console import Console
 
+from brimful.base.errors import BrimfulError
 from brimful.base.rundir import read_journal
 from brimful.chains import pipeline
 from brimful.hardware import calibrate
@@ -44,8 +55,10 @@ from brimful.mirror.listener import Mirror
 from brimful.mirror.status import MirrorStatus, read_status
 from brimful.recipe import Recipe, load
 from brimful.training import loop
+from brimful.training.admission import status_of
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.checkpoint import load as load_checkpoint
+from faulty_drive import FAULTS, Drive, mounted
 
 RECIPE = """
 name: run
@@ -88,6 +101,7 @@ IMPATIENT = Patience(
     end_s=20.0,
     hint_s=20.0,
 )
+REFUSED = -2
 STEP_S = 0.02
 """A step is made to take so long, that there is time to copy between checkpoints."""
 
@@ -259,6 +273,57 @@ class Bench:
             str(self.folder / "run.yaml"), [f"run.folder={self.folder / machine}", *changes]
         )
 
+    def drive_trial(self, number: int, fault: str, seed: int = 0) -> dict[str, Any]:
+        """As `trial`, on a file system that misbehaves from a random step on."""
+        drawn, loses_all = random.Random(f"{seed}:{number}:{fault}"), fault == "lost by drive"
+        log, machine = self.folder / f"log{number}", f"machine{number}"
+        first_step = drawn.randrange(3, 14)
+        kill_after_s = drawn.uniform(0.3, 1.5) if drawn.random() < 0.5 else None
+        with mounted(self.folder / f"drive{number}") as drive:
+            mirrored = f"run.mirror={drive.folder}"
+            run_folder = self.folder / machine / "run"
+
+            def strike(step: int) -> None:
+                if step == first_step:
+                    drive.choose(fault)
+
+            act = partial(
+                _train_on_drive, self.recipe(machine, mirrored), log, strike, kill_after_s
+            )
+            code, could_end = _ended_or_released(_forked(act), drive)
+            told, claimed = log.read_text(), read_status(run_folder)
+            went_on = kill_after_s is not None or _is_finished(run_folder)
+            shutil.rmtree(run_folder.parent, ignore_errors=True)
+            drive.lose()
+            log.write_text("")
+            claim = 0 if claimed is None or loses_all else claimed.durable_step or 0
+            finish = partial(_train, self.recipe(f"last{number}", mirrored), log)
+            status = _in_a_child(finish)
+        if status == REFUSED and loses_all:  # nothing is whole there; as the message advises:
+            other = f"run.mirror={self.folder / f'other{number}'}"
+            status = _in_a_child(partial(_train, self.recipe(f"last{number}", other), log))
+        is_told = could_end or code == signal.SIGKILL or "may not end" in told
+        told = log.read_text()
+        loaded, folder = _loaded(told), self.folder / f"last{number}" / "run"
+        odd = [f"ended with {status}: {told[-300:]}"]
+        if status == 0:
+            odd = _differences(folder, self.undisturbed)
+        if not is_told:
+            odd.append("it was not told that the process cannot end")
+        if not went_on:
+            odd.append(f"training did not go on: it ended with {code}")
+        if loaded != "finished" and int(loaded or 0) < claim:
+            odd.append(f"step {claim} was called durable, {loaded} was loaded")
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        return {
+            "kind": fault,
+            "killed": [code == signal.SIGKILL],
+            "claimed": claim or None,
+            "loaded": loaded,
+            "could_end": could_end,
+            "odd": odd,
+        }
+
     def trial(
         self, number: int, kind: str, seed: int = 0, *, trusting: bool = False
     ) -> dict[str, Any]:
@@ -351,18 +416,67 @@ def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
     _train(recipe, log)
 
 
+def _train_on_drive(
+    recipe: Recipe, log: Path, strike: Callable[[int], None], kill_after_s: float | None
+) -> None:
+    real, steps = loop.guarded_update, itertools.count()
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        step = next(steps)
+        if step == 0 and kill_after_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, kill_after_s)
+        strike(step)
+        time.sleep(STEP_S)
+        return real(*arguments, **options)
+
+    loop.guarded_update = slow
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    opening.Mirror = partial(Mirror, patience=IMPATIENT)  # type: ignore[assignment,misc]
+    _train(recipe, log)
+
+
+def _ended_or_released(child: int, drive: Drive) -> tuple[int, bool]:
+    """Wait for a process; if one of its threads never comes back from the drive, let the drive
+    answer. Returns how it ended, as `_ended`, and whether it could end by itself.
+    """
+    deadline_s, seen_dead_s = time.monotonic() + 300, math.inf
+    while not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        now_s = time.monotonic()
+        stat = Path(f"/proc/{child}/stat").read_text()
+        if stat.rpartition(") ")[2].startswith("Z"):  # its first thread has ended, another has not
+            seen_dead_s = min(seen_dead_s, now_s)
+        if now_s > min(deadline_s, seen_dead_s + 2):
+            drive.release()
+            return _ended(child), False
+        time.sleep(0.02)
+    return _ended(child), True
+
+
+def _is_finished(run_folder: Path) -> bool:
+    return status_of(run_folder) == "finished"
+
+
 def _in_a_child(act: Callable[[], object]) -> int:
     """Run `act` in a process of its own; returns the signal that killed it, 0 when all went well,
-    -1 when it failed.
+    -1 when it failed, REFUSED when it told an error.
     """
+    return _ended(_forked(act))
+
+
+def _forked(act: Callable[[], object]) -> int:
+    """Start a process that does `act`, and return its number."""
     child = os.fork()
     if child == 0:
         try:
             act()
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            os._exit(1)
+            os._exit(-REFUSED if isinstance(error, BrimfulError) else 1)
         os._exit(0)
+    return child
+
+
+def _ended(child: int) -> int:
     _, status = os.waitpid(child, 0)
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
 
@@ -428,7 +542,13 @@ def main() -> None:
     )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--record", default="mirror_faults")
+    parser.add_argument("--drive", type=int, metavar="TRIALS", default=0)
     options = parser.parse_args()
+    if options.drive:
+        with tempfile.TemporaryDirectory() as folder:
+            values = _on_a_drive(prepare(Path(folder)), options)
+        print(write_record("mirror_drive", values))
+        raise SystemExit(values["sound"] != options.drive)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         bench = prepare(Path(folder))
@@ -462,6 +582,34 @@ def main() -> None:
     }
     print(write_record(options.record, values))
     raise SystemExit(sound != options.trials)
+
+
+def _on_a_drive(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    if (problem := Drive.problem(bench.folder / "probe")) is not None:
+        raise SystemExit(problem)
+    results = []
+    for number in range(options.drive):
+        fault = FAULTS[1:][number % len(FAULTS[1:])]
+        result = bench.drive_trial(number, fault, options.seed)
+        print(number, result, flush=True)
+        results.append(result)
+    return {
+        "trials": options.drive,
+        "sound": sum(not each["odd"] for each in results),
+        "by_fault": {
+            fault: {
+                "trials": len(of_fault),
+                "sound": sum(not each["odd"] for each in of_fault),
+                "killed": sum(each["killed"][0] for each in of_fault),
+                "could_not_end_before_the_drive_answered": sum(
+                    not each["could_end"] for each in of_fault
+                ),
+                "loaded": _counted(of_fault, "loaded"),
+            }
+            for fault in FAULTS[1:]
+            if (of_fault := [each for each in results if each["kind"] == fault])
+        },
+    }
 
 
 def _told(

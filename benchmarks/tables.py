@@ -174,7 +174,18 @@ def _mirrored() -> list[tuple[str, str, str]]:
         f" a new machine, from the newest point called durable; {record['sessions_killed']} of"
         f" {record['sessions']} sessions were killed (SIGKILL)"
     )
-    return [(f"A mirror with random faults ({faults})", told, source)]
+    drive, drive_source = _record("mirror_drive")
+    on_drive = (
+        f"{drive['sound']} of {drive['trials']} runs end bit for bit like the undisturbed one"
+    )
+    return [
+        (f"A mirror with random faults ({faults})", told, source),
+        (
+            f"A mirror on a real file system that misbehaves ({', '.join(drive['by_fault'])})",
+            on_drive,
+            drive_source,
+        ),
+    ]
 
 
 def _monitored() -> list[tuple[str, str, str]]:

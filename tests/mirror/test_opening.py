@@ -2,10 +2,8 @@
 where an undisturbed run does.
 """
 
-import importlib.util
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -20,31 +18,42 @@ from brimful.mirror.status import MirrorStatus, read_status
 from brimful.recipe import Recipe
 from brimful.training import loop
 from brimful.training.admission import run_id_of
+from faulty_drive import FAULTS, Drive
+from mirror_faults import Bench
 
 Tiny = Callable[..., Recipe]
-FAULTS = Path(__file__).parents[2] / "benchmarks" / "mirror_faults.py"
 FEW = {"write cut": 3, "rename dropped": 15, "folder removed": 20, "no space left": 13}
 """Kinds of faults, and a trial of each in which a process is killed."""
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    spec = importlib.util.spec_from_file_location("mirror_faults", FAULTS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mirror_faults"] = module
-    spec.loader.exec_module(module)
-    yield module.Bench(tmp_path_factory.mktemp("faults"))
-    del sys.modules["mirror_faults"]
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.mark.parametrize(("kind", "number"), FEW.items())
 def test_whatever_goes_wrong_the_point_called_durable_loads_and_the_run_ends_like_an_undisturbed_one(
-    bench: Any, kind: str, number: int
+    bench: Bench, kind: str, number: int
 ) -> None:
     """All kinds, 200 trials: benchmarks/mirror_faults.py."""
     assert bench.trial(number, kind)["odd"] == []
+
+
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    if (problem := Drive.problem(tmp_path_factory.mktemp("drive"))) is not None:
+        pytest.skip(problem)
+
+
+@pytest.mark.usefixtures("mounts")
+@pytest.mark.parametrize("fault", FAULTS[1:])
+def test_on_a_real_file_system_that_misbehaves_training_goes_on_and_what_is_durable_is_told(
+    bench: Bench, fault: str
+) -> None:
+    result = bench.drive_trial(0, fault)
+
+    assert result["odd"] == []
+    assert result["could_end"] or "hangs" in fault
 
 
 def _run(recipe: Recipe, **options: Any) -> str:

@@ -152,6 +152,10 @@ class Mirror:
             now_s = time.monotonic()
             silent_s, waited_s = now_s - self._files.answered_s, now_s - started_s
             if silent_s > self._patience.stuck_s:
+                self._board.tell(
+                    f"mirror: the system waits for {self.place.root}, so this process may not end"
+                    " before that answers or is unmounted (umount -f); the run itself has ended"
+                )
                 return f"no answer for {format_duration(silent_s)}"
             if waited_s > self._patience.end_s:
                 return f"not done {format_duration(waited_s)} after the run ended"
