@@ -71,6 +71,28 @@ def test_memory_that_the_c_library_holds_free_is_given_back() -> None:
     assert held - given > 190 * MIB
 
 
+@linux
+def test_what_a_training_kept_is_given_back_and_nothing_is_kept_afterwards() -> None:
+    """A block that is freed then leaves the process at once, though another lies behind it."""
+    kept, given, full, freed = _in_a_process(
+        "import ctypes\n"
+        "from brimful.hardware.host import give_freed_memory_back, keep_freed_memory\n"
+        "from brimful.hardware.process_memory import unmapped_bytes\n"
+        "c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
+        "c.free.argtypes = [ctypes.c_void_p]\n"
+        "def blocks():\n"
+        "    block, pin = c.malloc(200 << 20), c.malloc(64)\n"
+        "    ctypes.memset(ctypes.c_void_p(block), 1, 200 << 20)\n"
+        "    return block\n"
+        "keep_freed_memory(); c.free(blocks()); print(unmapped_bytes())\n"
+        "give_freed_memory_back(); print(unmapped_bytes())\n"
+        "block = blocks(); print(unmapped_bytes()); c.free(block); print(unmapped_bytes())\n"
+    )
+
+    assert kept - given > 190 * MIB
+    assert full - freed > 190 * MIB
+
+
 def test_a_system_that_does_not_tell_files_apart_gives_the_resident_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

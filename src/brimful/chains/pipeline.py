@@ -17,7 +17,6 @@ from brimful.chains.messages import greeting, outcome_lines, plan_lines, remembe
 from brimful.chains.opening import Opening
 from brimful.chains.other_versions import refuse_breaking_versions
 from brimful.chains.run_plan import (
-    SESSION_LINES,
     pinned_plan,
     refuse_years,
     session_notes,
@@ -27,6 +26,7 @@ from brimful.chains.score_files import discard_scores, is_scored, model_manifest
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
+from brimful.hardware.host import give_freed_memory_back
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
@@ -147,14 +147,14 @@ def _train(
         refuse_years(recipe, plan)
         told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
         opening.say([*notes, *told], "steps")
-        session = session_notes(recipe, plan, device)
-        opening.say(session if explain else session[:SESSION_LINES], "steps")
+        opening.say(session_notes(recipe, plan, device, every=explain), "steps")
         scored = model_manifest(folder)
         step = train_session(data, plan, device, admission, lease, console, mirror)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         discard_scores(folder, scored)
         # What follows loads the model again, perhaps where training filled the memory.
         give_back_memory(torch_device(device))
+        give_freed_memory_back()
         data.finish(folder, plan, console)
         write_status(folder, "finished", recipe)
     say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))

@@ -35,7 +35,7 @@ _DECIDES_INTERVAL = ("evaluation.every", "evaluation.patience", "training.", "ba
 """Fields on which the interval between evaluations depends."""
 YEAR_S = 365 * 24 * 3600.0
 _BASE_KEY = "evaluation.base"
-SESSION_LINES = 2
+_SESSION_LINES = 2
 """Of `session_notes`, those that are always told: when this session ends, how many it takes."""
 
 
@@ -175,8 +175,10 @@ def _rounding_choices(plan: Plan) -> Mapping[str, Any]:
     }
 
 
-def session_notes(recipe: Recipe, plan: Plan, device: Device) -> list[str]:
-    """Return when this session ends, and how many such sessions the run is predicted to take."""
+def session_notes(recipe: Recipe, plan: Plan, device: Device, *, every: bool) -> list[str]:
+    """Return when this session ends, and how many such sessions the run is predicted to take;
+    `every`: with the reasons.
+    """
     session_s = recipe.run.session_s
     if session_s is None:
         return []
@@ -185,6 +187,7 @@ def session_notes(recipe: Recipe, plan: Plan, device: Device) -> list[str]:
         return lines
     checkpoint_s = checkpoint_seconds(recipe, plan, conditions(device)).value
     try:
-        return lines + session_lines(sessions(session_s, plan.predicted, checkpoint_s))
+        lines += session_lines(sessions(session_s, plan.predicted, checkpoint_s))
     except RequestError as error:
-        return [*lines, f"note: {error}"]
+        lines.append(f"note: {error}")
+    return lines if every else lines[:_SESSION_LINES]

@@ -16,7 +16,7 @@ from brimful.base.rundir import Lease, write_json_atomically
 from brimful.chains.other_versions import changed_versions, describe_changes
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
-from brimful.hardware.host import keep_freed_memory
+from brimful.hardware.host import give_freed_memory_back, keep_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import BASE, AnyRunData
@@ -79,10 +79,13 @@ def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Le
     where, recipe = torch_device(device), data.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
-        keep_freed_memory()
+    give_freed_memory_back()
     model = data.build(plan, where)
     if data.source:
         refuse_broken_weights(model, data.source)
+    if plan.threads:
+        give_freed_memory_back()
+        keep_freed_memory()
     rows = EVALUATION_FACTOR * plan.micro_batches[0]
 
     def score(current: PreTrainedModel) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
 from brimful.base import env
+from brimful.hardware.process_memory import give_back_free_memory
 
 BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """Flags of native bf16 products in /proc/cpuinfo: x86 (Cooper Lake, Zen 4, AMX) and ARM (v8.6)."""
@@ -20,8 +22,13 @@ BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _MEMORY_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _MEMORY_V2 = ("memory.max", "memory.current", "inactive_file")
 """Files of the limit and of the usage, and the reclaimable part's key in memory.stat."""
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 """Parameters of mallopt(3)."""
+_GLIBC_DEFAULTS = {
+    _M_TRIM_THRESHOLD: 128 * 1024,
+    _M_MMAP_THRESHOLD: 128 * 1024,
+    _M_MMAP_MAX: 65_536,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,16 +215,23 @@ def keep_freed_memory() -> None:
     per 4 KiB when they return. Measured 7 to 20 % of a step's time on a CPU (docs/log.md). Does
     nothing where the C library is not glibc.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(_M_MMAP_MAX, 0)
+    _set_malloc({_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0})
 
 
 def give_freed_memory_back() -> None:
-    """Give memory that was freed back to the system, where the C library is glibc; the next steps
-    then begin as in a new process.
+    """Undo `keep_freed_memory`, and give back what was freed meanwhile.
+
+    Loading a model with kept memory holds far more than the model: objects settle behind freed
+    tensors, whose places are then too small for the next ones (`planning.host_heap`). QLoRA of 490M
+    parameters held 4.8 GiB in a process that had trained before (docs/log.md).
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
+    _set_malloc(_GLIBC_DEFAULTS)
+    give_back_free_memory()
+
+
+def _set_malloc(parameters: Mapping[int, int]) -> None:
+    """Set parameters of the C library's allocator; nothing where that is not glibc."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for parameter, value in parameters.items():
+            mallopt(parameter, value)
