@@ -312,7 +312,7 @@ class Run:
 
     def follow(self, advice: str) -> Mapping[str, Reply]:
         """Do what a message advises; return the replies that must be those of the undamaged run."""
-        if "the command that trained it" in advice or "the same command" in advice:
+        if re.search(r"the command that trained it|the same [`\w ]*command", advice):
             trained = self.train()
             return self.users() if self.is_finished else {"train": trained}
         if "brimful evaluate" in advice:

@@ -1,12 +1,61 @@
 """Random damages change what they hit, and what came of them is judged right."""
 
+import functools
+import gc
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from corruption import DAMAGES, REWRITES, Baseline, Reply, damage, files_of
+from brimful.hardware import calibrate
+from corruption import (
+    BAD,
+    DAMAGES,
+    REWRITES,
+    Baseline,
+    Reply,
+    Run,
+    attempt,
+    damage,
+    files_of,
+    kept,
+    prepare,
+)
+
+NUM_TRIALS = 24
+"""Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
+
+
+def test_no_damage_of_a_run_folder_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = functools.cache(calibrate.measure_matrix_rates)
+    monkeypatch.setattr(calibrate, "measure_matrix_rates", measure)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))  # set back at the end
+    runs = prepare(tmp_path / "made", "documents")
+    assert len(runs) == 2
+    gc.collect()
+    gc.freeze()  # planning collects garbage, and looks through less of it then
+    try:
+        _require_no_silence(runs)
+    finally:
+        gc.unfreeze()
+
+
+def _require_no_silence(runs: list[Run]) -> None:
+    trials = []
+    for run in runs:
+        baseline = Baseline.of(run)
+        trials += [attempt(run, baseline, f"{run.name} {seed}") for seed in range(NUM_TRIALS)]
+        with kept(run):  # and the judge is not blind
+            (run.folder / "metrics.jsonl").write_text('{"kind": "step", "step": 1, "loss": 1.0}\n')
+            (run.folder / "run.json").unlink()
+            assert not baseline.is_same("report", run.look()["report"])
+
+    assert [trial for trial in trials if trial.outcome in BAD] == []
+    assert {trial.outcome for trial in trials} >= {"same", "told", "repaired"}
 
 
 @pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.__name__)

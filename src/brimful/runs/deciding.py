@@ -50,14 +50,14 @@ def read_recipe_text(path: Path) -> str:
         raise RunFolderError(f"{path} cannot be read: {error}") from error
     if text.lstrip().startswith("{"):
         raise RunFolderError(f"{path} holds something else: JSON.")
-    if not text.startswith(_SEAL):
-        return text
-    noted, _, rest = text.removeprefix(_SEAL).partition("\n")
-    if noted != checksum_of(rest):
+    first, _, rest = text.partition("\n")
+    if first.endswith(checksum_of(rest)):
+        return rest
+    if text.startswith("#"):
         raise RunFolderError(
             f"{path} differs from the checksum in its first line, so it is damaged or was edited."
         )
-    return rest
+    return text
 
 
 def recipe_of_run(run_folder: Path) -> Recipe:
@@ -130,42 +130,39 @@ def _remedy(path: Path) -> str:
     )
 
 
-def num_records_of(run_folder: Path) -> dict[str, int]:
-    """Return how many records each journal of a run folder holds."""
+def num_records_of(run_folder: Path, *, is_growing: bool = False) -> dict[str, int]:
+    """Return how many records each journal of a run folder holds.
+
+    Args:
+        is_growing: The run is being trained. Its monitor merges samples, so of those no more is
+            counted than that there are some.
+    """
     paths = (run_folder / name for name in _JOURNALS)
-    return {path.name: path.read_bytes().count(b"\n") for path in paths if path.exists()}
+    counts = {path.name: path.read_bytes().count(b"\n") for path in paths if path.exists()}
+    if is_growing and MONITOR_FILE in counts:
+        counts[MONITOR_FILE] = min(1, counts[MONITOR_FILE])
+    return counts
 
 
 def lost_records(run_folder: Path) -> dict[str, str]:
     """Return, by file name, a sentence about each journal that is damaged or has lost its end."""
-    try:
-        noted = read_json(run_folder / STATUS_FILE).get("records", {})
-    except (RunFolderError, AttributeError):
-        noted = {}
-    noted = noted if isinstance(noted, dict) else {}
+    checkpoints = (run_folder / CHECKPOINTS_FOLDER).glob("step-*/state.json")
+    noted = [_noted(run_folder / STATUS_FILE), *map(_noted, sorted(checkpoints)[-1:])]
     problems = {}
-    for name in sorted({JOURNAL_FILE, *noted}):
-        path, count = run_folder / name, noted.get(name, 0)
-        if lost := records_lost(path, count if isinstance(count, int) else 0):
+    for name in _JOURNALS:
+        lost = records_lost(run_folder / name, max(each.get(name, 0) for each in noted))
+        if lost:
             problems[name] = (
                 f"{name}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
                 " all that is shown."
             )
-    if JOURNAL_FILE not in problems and (lost_bytes := _bytes_lost(run_folder)):
-        problems[JOURNAL_FILE] = (
-            f"{JOURNAL_FILE}: its end is missing, at least {lost_bytes:,} bytes that its newest"
-            " checkpoint supposes."
-        )
     return problems
 
 
-def _bytes_lost(run_folder: Path) -> int:
-    """Return how many bytes the journal is shorter than when the newest checkpoint was written."""
-    newest = max((run_folder / CHECKPOINTS_FOLDER).glob("step-*/state.json"), default=None)
+def _noted(path: Path) -> dict[str, int]:
+    """Return the lengths of journals that run.json or the state of a checkpoint names."""
     try:
-        supposed = 0 if newest is None else read_json(newest).get("journal_bytes", 0)
-        return max(0, int(supposed) - (run_folder / JOURNAL_FILE).stat().st_size)
-    except FileNotFoundError:
-        return int(supposed)
-    except (RunFolderError, OSError, ValueError, AttributeError, TypeError):
-        return 0
+        counts = read_json(path).get("records", {})
+        return {str(name): int(count) for name, count in counts.items()}
+    except (RunFolderError, AttributeError, TypeError, ValueError):
+        return {}

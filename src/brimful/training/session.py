@@ -29,7 +29,7 @@ from brimful.model.registered import step_hooks_of
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
 from brimful.recipe import Recipe
-from brimful.runs.deciding import lost_records, texts_of
+from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
@@ -319,6 +319,7 @@ class TrainingSession:
             identity=self.setup.identity,
             journal_bytes=self.journal.num_bytes,
             run_files=self._run_files,
+            records=num_records_of(self.setup.run_folder, is_growing=True),
         )
         num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
         self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()

@@ -123,12 +123,14 @@ def snapshot_of(
     identity: Mapping[str, str],
     journal_bytes: int,
     run_files: Mapping[str, str] | None = None,
+    records: Mapping[str, int] | None = None,
 ) -> Snapshot:
     """Return everything that continues the run bit for bit: weights, optimizer states, random
     generators, progress, journal length.
 
     Args:
         run_files: Texts of the files that decide the run's answers, by name.
+        records: How many records each journal of the run holds.
     """
     tensors = {
         "model": _model_tensors(model),
@@ -142,6 +144,7 @@ def snapshot_of(
             "progress": progress.to_json(),
             "journal_bytes": journal_bytes,
             "run_files": dict(run_files or {}),
+            "records": dict(records or {}),
         },
         identity,
     )
