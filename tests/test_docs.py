@@ -252,7 +252,6 @@ def _made_tiny(words: list[str], recipe_file: Path, labels_recipe_file: Path) ->
         verb,
         str(recipe_file),
         f"run.name={name}",
-        "sequence_length=64",
         "training.steps=80",
         "evaluation.every=40",
         *kept,
