@@ -13,7 +13,7 @@ import pytest
 from brimful.base.errors import BrimfulError
 from brimful.data.example_batches import ExampleSequences
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
-from brimful.planning.filling import Filling
+from brimful.planning.longest_pass import LongestPass
 from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
 
 Recipes = dict[str, tuple[Recipe, str]]
@@ -86,17 +86,17 @@ def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:
     """Of the first step of examples, laid out as the loop does; rows of documents are full."""
     recipe, source = recipes["examples"]
     data = gather(recipe.model_copy(update={"training": TrainingRecipe(steps=1)}), source)
-    filling_of = data.filling_of("cpu")
+    longest_pass_of = data.longest_pass_of("cpu")
     split, count = data.splits["train"], recipe.effective_batch
 
-    assert filling_of is not None
+    assert longest_pass_of is not None
     for layout in ("packed", "padded"):
         sequences = ExampleSequences(split, recipe.sequence_length, layout, recipe.seed)  # type: ignore[arg-type]
         passes = list(sequences.batch(0, count).micro_batches((2,)))
         longest = max(micro.inputs_BT.numel() for micro in passes)
-        expected = Filling(longest / recipe.sequence_length, len(passes))
-        assert filling_of(layout)(2) == expected
-    assert gather(*recipes["documents"]).filling_of("cpu") is None
+        expected = LongestPass(longest / recipe.sequence_length, len(passes))
+        assert longest_pass_of(layout)(2) == expected
+    assert gather(*recipes["documents"]).longest_pass_of("cpu") is None
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

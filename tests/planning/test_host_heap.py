@@ -32,24 +32,24 @@ def _trace(events: Sequence[int], sizes: Sequence[int], **marks: int) -> Trace:
 
 def test_a_block_takes_the_smallest_hole_and_freed_neighbours_join() -> None:
     heap = Heap()
-    large, _, small, _ = (heap.take(size) for size in (400, 64, 200, 64))
-    heap.give(large, 400)
-    heap.give(small, 200)
+    large, _, small, _ = (heap.allocate(size) for size in (400, 64, 200, 64))
+    heap.free(large, 400)
+    heap.free(small, 200)
 
-    assert heap.take(190) == small
-    assert heap.take(390) == large
-    heap.give(small, 190)
-    heap.give(large, 390)
-    heap.give(400, 64)  # between the two
-    assert heap.take(660) == large
+    assert heap.allocate(190) == small
+    assert heap.allocate(390) == large
+    heap.free(small, 190)
+    heap.free(large, 390)
+    heap.free(400, 64)  # between the two
+    assert heap.allocate(660) == large
     assert heap.end == 728
 
 
 def test_the_end_of_the_heap_is_free_again_but_stays_taken() -> None:
     heap = Heap()
-    heap.give(heap.take(1000), 1000)
+    heap.free(heap.allocate(1000), 1000)
 
-    assert heap.take(600) == 0
+    assert heap.allocate(600) == 0
     assert heap.end == 1000
 
 

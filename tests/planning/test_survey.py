@@ -12,7 +12,7 @@ from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.planning.filling import Filling
+from brimful.planning.longest_pass import LongestPass
 from brimful.planning.memory import Replays
 from brimful.planning.survey import (
     Margin,
@@ -170,7 +170,9 @@ def test_few_of_many_micro_batches_are_traced(by_hand: Callable[..., Any]) -> No
 def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None:
     """100 MiB of weights and 300 of gradients and states, and 50 for each full row."""
     target = Target("x", "cpu", 2000 * MIB, 0, 0, 0)
-    memory = Memory(by_hand(), target, filling_at=lambda room: Filling(0.75 * room, passes=2))
+    memory = Memory(
+        by_hand(), target, longest_pass_at=lambda room: LongestPass(0.75 * room, passes=2)
+    )
 
     assert memory.at(2).allocated.value == (400 + 75) * MIB
     assert Memory(by_hand(), target).at(2).allocated.value == (400 + 100) * MIB

@@ -103,7 +103,7 @@ def _settled(
         train_sequences=data.train_rows,
         tokens_per_step=data.tokens_per_step,
         fill=data.fill,
-        filling_of=data.filling_of(device.kind),
+        longest_pass_of=data.longest_pass_of(device.kind),
     )
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)

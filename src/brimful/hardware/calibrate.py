@@ -89,7 +89,8 @@ def measure_matrix_rates(
         size: Side of the matrices; None chooses it.
 
     Raises:
-        DeviceError: an unknown dtype, one the device cannot multiply in, or no time to measure in.
+        DeviceError: an unknown dtype, one in which the device computes no matrix product, or no
+            time to measure in.
     """
     if not seconds > 0:
         raise DeviceError(f"seconds must be positive to measure in, got {seconds}.")
@@ -150,7 +151,7 @@ class _TimedProducts:
                 yield
         except RuntimeError as error:
             raise DeviceError(
-                f"{self._device} cannot multiply {self.dtype} matrices: {error}"
+                f"{self._device} cannot compute a {self.dtype} matrix product: {error}"
             ) from error
 
 

@@ -24,7 +24,7 @@ from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_si
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.catalog import config_of_model
 from brimful.model.published import load_tokenizer
-from brimful.planning.filling import FillingAt, filling_of
+from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
@@ -93,12 +93,12 @@ class ExampleRunData(RunData[ExampleSplit]):
     def tokens_per_step(self) -> int:
         return round(self.recipe.effective_batch * self.mean_positions)
 
-    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt]:
+    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
         steps = self.planned.training.steps
 
-        def with_packing(packing: str) -> FillingAt:
+        def with_packing(packing: str) -> LongestPassAt:
             lay_out = self._sequences(packing).positions_of_passes
-            return lambda room: filling_of(lay_out, self.recipe, steps, room)
+            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
 
         return with_packing
 

@@ -45,7 +45,7 @@ from brimful.generation.load import trained_folder
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.model.published import copy_mapped_weights, load_tokenizer
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
-from brimful.planning.filling import FillingAt, filling_of
+from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
@@ -206,12 +206,12 @@ class LabelledRunData(RunData[EncodedLabels]):
         copy_mapped_weights(model)
         return model
 
-    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt]:
+    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
         lay_out, steps = (
             self._sequences(device_kind).positions_of_passes,
             self.planned.training.steps,
         )
-        return lambda _packing: lambda room: filling_of(lay_out, self.recipe, steps, room)
+        return lambda _packing: lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
 
     def _passes(self, device_kind: str) -> Passes:
         """Return how texts become rows on a kind of device."""

@@ -42,7 +42,7 @@ from brimful.model.published import (
     fingerprint_of,
     load_model,
 )
-from brimful.planning.filling import FillingAt
+from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
@@ -232,7 +232,7 @@ class RunData(ABC, Generic[Split]):
     def validation_rows(self) -> int:
         """Rows of the sequence length in the validation split, as planning counts."""
 
-    def filling_of(self, device_kind: str) -> Callable[[str], FillingAt] | None:
+    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt] | None:
         """Return what the passes of this run hold on a kind of device, by the plan's packing and
         its micro-batch; None: all rows are full.
         """

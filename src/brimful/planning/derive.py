@@ -13,7 +13,7 @@ from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
-from brimful.planning.filling import FillingAt
+from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.search import Candidate, SearchResult, search, split
@@ -42,7 +42,7 @@ class Facts:
         timer: Times real passes of the step on this machine; None where that is not to be done.
         tokens_per_step: Mean number of tokens of a step; None where its rows are full.
         fill: Share of the rows' positions that a step computes on average, padding included.
-        filling_of: What the passes of the run hold, by packing and micro-batch; without it rows
+        longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
     """
 
@@ -55,7 +55,7 @@ class Facts:
     timer: StepTimer | None = None
     tokens_per_step: int | None = None
     fill: float = 1.0
-    filling_of: Callable[[str], FillingAt] | None = None
+    longest_pass_of: Callable[[str], LongestPassAt] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def derive_with_memory(
         vocabulary=facts.vocabulary,
         process_bytes=facts.process_bytes,
         model=facts.model,
-        filling_of=facts.filling_of,
+        longest_pass_of=facts.longest_pass_of,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
     result = search(

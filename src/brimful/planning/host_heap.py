@@ -44,29 +44,29 @@ class Heap:
         self.end = 0
         self._top = 0
         """Everything from here to the end is free."""
-        self._free: list[tuple[int, int]] = []
+        self._free_blocks: list[tuple[int, int]] = []
         """Size and address of free blocks below the top, sorted."""
         self._size_at: dict[int, int] = {}
         """Size of the free block at an address."""
-        self._start_of: dict[int, int] = {}
+        self._start_by_end: dict[int, int] = {}
         """Address of the free block that ends at an address."""
 
-    def take(self, size: int) -> int:
+    def allocate(self, size: int) -> int:
         """Return the address of a new block of `size` bytes."""
-        place = bisect.bisect_left(self._free, (size, 0))
-        if place == len(self._free):
+        place = bisect.bisect_left(self._free_blocks, (size, 0))
+        if place == len(self._free_blocks):
             address, self._top = self._top, self._top + size
             self.end = max(self.end, self._top)
             return address
-        found, address = self._free[place]
-        self._remove(address, found)
-        if found > size:
-            self._add(address + size, found - size)
+        free_size, address = self._free_blocks[place]
+        self._remove(address, free_size)
+        if free_size > size:
+            self._add(address + size, free_size - size)
         return address
 
-    def give(self, address: int, size: int) -> None:
+    def free(self, address: int, size: int) -> None:
         """Free a block, or a part of one."""
-        before = self._start_of.get(address)
+        before = self._start_by_end.get(address)
         if before is not None:
             left = address - before
             self._remove(before, left)
@@ -81,12 +81,12 @@ class Heap:
             self._add(address, size)
 
     def _add(self, address: int, size: int) -> None:
-        bisect.insort(self._free, (size, address))
-        self._size_at[address], self._start_of[address + size] = size, address
+        bisect.insort(self._free_blocks, (size, address))
+        self._size_at[address], self._start_by_end[address + size] = size, address
 
     def _remove(self, address: int, size: int) -> None:
-        del self._free[bisect.bisect_left(self._free, (size, address))]
-        del self._size_at[address], self._start_of[address + size]
+        del self._free_blocks[bisect.bisect_left(self._free_blocks, (size, address))]
+        del self._size_at[address], self._start_by_end[address + size]
 
 
 def heap_bytes(trace: Trace, settled_share: float = SETTLED_SHARE, seed: int = 0) -> int:
@@ -107,17 +107,17 @@ def heap_bytes(trace: Trace, settled_share: float = SETTLED_SHARE, seed: int = 0
         phase = phases.get(event, phase)
         if event in phases and phase in _RELEASING:
             while settled:
-                heap.give(settled.pop(), LEFTOVER_BYTES)
+                heap.free(settled.pop(), LEFTOVER_BYTES)
         if signed < 0:
-            heap.give(*block_of.pop(-signed))
+            heap.free(*block_of.pop(-signed))
             continue
         size = _block_bytes(sizes[signed - 1])
-        address = heap.take(size + LEFTOVER_BYTES)
+        address = heap.allocate(size + LEFTOVER_BYTES)
         block_of[signed] = address, size
         if phase == "forward" and random.random() < settled_share:
             settled.append(address + size)
         else:
-            heap.give(address + size, LEFTOVER_BYTES)
+            heap.free(address + size, LEFTOVER_BYTES)
     return heap.end
 
 

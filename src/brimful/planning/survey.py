@@ -15,7 +15,7 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
-from brimful.planning.filling import Filling, FillingAt
+from brimful.planning.longest_pass import LongestPass, LongestPassAt
 from brimful.planning.memory import (
     Footprint,
     Replayed,
@@ -49,7 +49,7 @@ class Memory:
         traces: Of the step; replayed ones are shared with other devices.
         target: The device.
         lengths_vary: Batches have several lengths.
-        filling_at: What the passes of a micro-batch hold; None: rows are full, and every step has
+        longest_pass_at: The longest pass of a micro-batch; None: rows are full, and every step has
             several passes if the traced one has.
     """
 
@@ -59,11 +59,11 @@ class Memory:
         target: Target,
         *,
         lengths_vary: bool = False,
-        filling_at: FillingAt | None = None,
+        longest_pass_at: LongestPassAt | None = None,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
         self._target, self._lengths_vary = target, lengths_vary
-        self._filling_at = filling_at
+        self._longest_pass_at = longest_pass_at
         self._made: dict[int, Footprint] = {}
 
     def at(self, micro_batch: int) -> Footprint:
@@ -80,10 +80,10 @@ class Memory:
     def replayed(self, micro_batch: int) -> Replayed:
         """Return the trace of a micro-batch, replayed for the device."""
         workspace_bytes = self._target.workspace_bytes
-        if self._filling_at is None:
+        if self._longest_pass_at is None:
             return self._replays.at(micro_batch, workspace_bytes)
-        filling = self._filling_at(micro_batch)
-        return self._replays.at(filling.rows, workspace_bytes, in_one_pass=filling.passes == 1)
+        longest = self._longest_pass_at(micro_batch)
+        return self._replays.at(longest.rows, workspace_bytes, in_one_pass=longest.passes == 1)
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""
@@ -170,7 +170,7 @@ class Prepared:
     """A recipe on a device, with all choices that do not depend on memory.
 
     Attributes:
-        known_filling_at: What passes hold; None where the data are not known, or rows are full.
+        known_longest_pass_at: None where the data are not known, or rows are full.
     """
 
     recipe: Recipe
@@ -178,12 +178,12 @@ class Prepared:
     target: Target
     model: ModelFacts
     choices: Mapping[str, Choice]
-    known_filling_at: FillingAt | None = None
+    known_longest_pass_at: LongestPassAt | None = None
 
     def changed(self, changes: Mapping[str, Any]) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
         recipe = self.recipe.model_copy(update=dict(changes))
-        return replace(self, recipe=recipe, known_filling_at=None)
+        return replace(self, recipe=recipe, known_longest_pass_at=None)
 
     def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
         """Return the footprints of the step as it runs here."""
@@ -192,12 +192,12 @@ class Prepared:
             traces,
             self.target,
             lengths_vary=self.recipe.kind.lengths_vary(self.recipe.data.layout),
-            filling_at=self.known_filling_at or self._full_at,
+            longest_pass_at=self.known_longest_pass_at or self._full_at,
         )
 
-    def _full_at(self, micro_batch: int) -> Filling:
+    def _full_at(self, micro_batch: int) -> LongestPass:
         """Return what full rows make of an optimizer step."""
-        return Filling(micro_batch, -(-self.recipe.effective_batch // micro_batch))
+        return LongestPass(micro_batch, -(-self.recipe.effective_batch // micro_batch))
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""
@@ -214,12 +214,12 @@ def prepare(
     vocabulary: int | None = None,
     process_bytes: int = 0,
     model: ModelFacts | None = None,
-    filling_of: Callable[[str], FillingAt] | None = None,
+    longest_pass_of: Callable[[str], LongestPassAt] | None = None,
 ) -> Prepared:
     """Decide precision, attention and loss for a device.
 
     Args:
-        filling_of: What passes hold, by the packing that is chosen here; None: rows are full.
+        longest_pass_of: By the packing that is chosen here; None: rows are full.
     """
     facts = model or model_facts(recipe, vocabulary)
     width = next(
@@ -246,9 +246,11 @@ def prepare(
         "packing": packing,
     }
     # Laying out hundreds of steps takes a while, and each micro-batch is asked about often.
-    filling_at = None if filling_of is None else cache(filling_of(str(packing.value)))
+    longest_pass_at = (
+        None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))
+    )
     target = target_of(device, process_bytes)
-    return Prepared(recipe, device, target, facts, choices, filling_at)
+    return Prepared(recipe, device, target, facts, choices, longest_pass_at)
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:

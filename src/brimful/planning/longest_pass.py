@@ -1,4 +1,4 @@
-"""What the passes of a run hold where its examples are known: rows are seldom full."""
+"""The longest pass of a run whose examples are known: rows are seldom full."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ STEPS_LAID_OUT = 200
 
 
 @dataclass(frozen=True)
-class Filling:
-    """What the passes of a run hold at most.
+class LongestPass:
+    """The longest forward and backward pass of a run, which decides its memory.
 
     Attributes:
-        rows: Positions of a forward and backward pass, in rows of the sequence length.
-        passes: Of an optimizer step.
+        rows: Its positions, in rows of the sequence length.
+        passes: Most passes of an optimizer step.
     """
 
     rows: float
     passes: int
 
 
-FillingAt = Callable[[int], Filling]
-"""Returns what passes hold that have room for so many rows."""
+LongestPassAt = Callable[[int], LongestPass]
+"""Returns the longest of the passes that have room for so many rows."""
 
 
-def filling_of(
+def longest_pass_of(
     lay_out: Callable[[int, int, int], list[int]], recipe: Recipe, steps: int | None, room: int
-) -> Filling:
-    """Lay out the first steps of a run.
+) -> LongestPass:
+    """Lay out the first steps of a run and return their longest pass.
 
     Args:
         lay_out: (first example, examples, most positions of a pass) -> positions of every pass.
@@ -43,4 +43,4 @@ def filling_of(
         for step in range(min(steps or STEPS_LAID_OUT, STEPS_LAID_OUT))
     ]
     longest = max(max(positions) for positions in laid_out)
-    return Filling(longest / length, max(map(len, laid_out)))
+    return LongestPass(longest / length, max(map(len, laid_out)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from brimful.planning.filling import STEPS_LAID_OUT, Filling, filling_of
+from brimful.planning.longest_pass import STEPS_LAID_OUT, LongestPass, longest_pass_of
 from brimful.recipe import Recipe
 
 
@@ -14,7 +14,7 @@ def test_the_longest_pass_and_the_most_passes_count(tiny: Callable[..., Recipe])
         assert (count, budget) == (4, 64)
         return steps[first]
 
-    assert filling_of(lay_out, recipe, steps=2, room=2) == Filling(40 / 32, 3)
+    assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(40 / 32, 3)
 
 
 def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe]) -> None:
@@ -24,7 +24,7 @@ def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe])
         asked.append(first)
         return [1]
 
-    filling_of(lay_out, recipe, steps=10**6, room=1)
-    filling_of(lay_out, recipe, steps=None, room=1)
+    longest_pass_of(lay_out, recipe, steps=10**6, room=1)
+    longest_pass_of(lay_out, recipe, steps=None, room=1)
 
     assert asked == 2 * list(range(0, 4 * STEPS_LAID_OUT, 4))
