@@ -382,6 +382,24 @@ def test_more_may_be_kept_of_what_is_drawn_without_drawing_again(
     )
 
 
+def test_damaged_samples_are_chosen_again_from_what_was_drawn(
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain.draw(tmp_path / "samples")
+    names = ("samples.jsonl", "train.jsonl", "sampling.json")
+    before = {name: (tmp_path / "samples" / name).read_bytes() for name in names}
+    monkeypatch.setattr(
+        sampling_session, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")
+    )
+    for name in names:
+        path = tmp_path / "samples" / name
+        for damaged in (b"", before[name].replace(b"red", b"rad", 1), before[name][:-9]):
+            path.write_bytes(damaged)
+            chain.draw(tmp_path / "samples")
+            again = {each: (tmp_path / "samples" / each).read_bytes() for each in names[:2]}
+            assert again == {each: before[each] for each in names[:2]}
+
+
 def test_where_nothing_is_right_it_stops_with_the_reasons_and_trains_on_nothing(
     chain: Chain, tmp_path: Path
 ) -> None:

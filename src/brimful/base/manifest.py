@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,17 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def entries_of(paths: Iterable[Path]) -> dict[str, dict[str, int | str]]:
+    """Return size and SHA-256 of files by name, as `problem_of_file` compares them."""
+    return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
+
+
 def note_hashes(folder: Path) -> None:
     """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
     MANIFEST.json, so that it can be verified later. All of it is durable when this returns.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
-    manifest = {"format_version": FORMAT_VERSION, "files": files}
+    manifest = {"format_version": FORMAT_VERSION, "files": entries_of(paths)}
     write_json_atomically(folder / MANIFEST, manifest, with_checksum=True)
     fsync_files(folder)
 

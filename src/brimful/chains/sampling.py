@@ -1,7 +1,7 @@
 """Sample answers to questions that can be verified: ask, judge, choose, keep on disk."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +11,14 @@ import xxhash
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.errors import Interrupted
+from brimful.base.errors import Interrupted, RunFolderError
+from brimful.base.manifest import entries_of, problem_of_file
 from brimful.base.rundir import Lease, read_json, write_json_atomically
 from brimful.chains.sampling_questions import SamplingQuestions, rft_of
 from brimful.chains.sampling_session import SamplingSession
 from brimful.generation.author import Author
 from brimful.recipe import Recipe
-from brimful.selection.journal import kept_paths
+from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE, kept_paths
 from brimful.verify.sandbox import Sandbox
 
 FACTS_FILE = "sampling.json"
@@ -68,8 +69,7 @@ def draw(
         "questions": questions.fingerprint,
         "known_paths": xxhash.xxh3_64_hexdigest(repr(sorted_paths).encode()),
     }
-    if path.exists() and read_json(path).get("chosen_by") == chosen_by:
-        done: dict[str, Any] = read_json(path)
+    if (done := _done(folder, chosen_by)) is not None:
         return done
     folder.mkdir(parents=True, exist_ok=True)
     with Lease.acquire(folder) as lease, ExitStack() as stack:
@@ -94,5 +94,20 @@ def draw(
                 " same command to continue."
             )
             raise Interrupted(message, signal.SIGINT) from None
-        write_json_atomically(path, facts)
+        made = (folder / name for name in (SAMPLES_FILE, TRAINING_FILE))
+        facts["files"] = entries_of(file for file in made if file.exists())
+        write_json_atomically(path, facts, with_checksum=True)
     return facts
+
+
+def _done(folder: Path, chosen_by: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what sampling.json holds if the same samples were drawn and its files are as they were
+    written. Else they are chosen again from all that was drawn.
+    """
+    try:
+        facts: dict[str, Any] = read_json(folder / FACTS_FILE)
+    except RunFolderError:
+        return None
+    files = facts.get("files", {}).items()
+    is_sound = not any(problem_of_file(folder, name, entry) for name, entry in files)
+    return facts if is_sound and facts.get("chosen_by") == chosen_by else None
