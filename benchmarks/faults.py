@@ -1,8 +1,8 @@
 """What can go wrong with a run, made to happen: the cases of `faults.toml` by the tests named there.
 
-    python benchmarks/faults.py [--only WORD]   # run the tests, write the record and docs/fault-cases.md
+    python benchmarks/faults.py [--only WORD ...]   # run the tests, write the record and docs/fault-cases.md
 
-With --only, the rows of the cases whose fault holds this word are replaced, and no others.
+With --only, the rows of the cases whose fault holds one of these words are replaced, and no others.
 
 A case holds where all of its tests pass. What a machine cannot make happen has its reason beside
 it, and what a test shows only in part has a note.
@@ -138,14 +138,14 @@ def _seen(row: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--only", default="", help="cases whose fault holds this")
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose fault holds one")
     options = parser.parse_args()
-    cases = [case for case in read_cases() if options.only in case.fault]
+    cases = [case for case in read_cases() if any(map(case.fault.__contains__, options.only))]
     results = run_tests(test for case in cases for test in case.tests)
     rows = [row_of(case, results) for case in cases]
     failed = [row["fault"] for row in rows if row["held"] is False]
     file = RECORDS / f"{NAME}.json"
-    if not options.only:
+    if options.only == [""]:
         write_record(NAME, {"cases": rows})
     record, new = json.loads(file.read_text(encoding="utf-8")), {row["fault"]: row for row in rows}
     record["cases"] = [new.get(row["fault"], row) for row in record["cases"]]
