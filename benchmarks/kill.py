@@ -1,195 +1,552 @@
-"""Kill a training run with SIGKILL at random points, run the same command again, and compare with
-an undisturbed run bit for bit.
+"""Kill runs of every kind with SIGKILL, finish each by the same command, and compare all that
+counts with an undisturbed run, bit for bit.
 
-    python benchmarks/kill.py [--trials 20]
+    python benchmarks/kill.py [--trials 1000] [--kinds documents lora]
 
-Half of the kills come at a random moment of training, half at a random fsync or rename of a
-checkpoint, so also between write and rename. Every trial is killed twice before it may finish.
-Compared are the final checkpoint's weights, optimizer states, random generators and progress, the
-exported model file, and every measured number of metrics.jsonl.
+A kind is one command: a run of each kind and method, a base that is trained first, a study, rounds
+of rejection sampling, an evaluation, an export, LoRA on a published model. A trial begins with an
+empty folder and without tokenizers and tokens in the cache, is killed one to three times, and then
+finished. Half of the kills come at a random moment between the start and the end, so also while
+planning, tokenising, evaluating and writing the report; half just before a random file operation
+(opening for writing, fsync, rename, removal, new folder; not those of tensorboard's log, which are
+most).
+
+Compared are all files of the trial (the newest checkpoint, exported models, scores, samples, what
+was measured at steps and evaluations, the sections of reports on scores, samples and data), without
+what a clock or the machine's memory said, names of processes, and hidden temporary files. The
+undisturbed run is another process with another seed of Python's hashes, so an order of a set that
+got into a file would show. A run that ended before its first kill is no trial.
+
+To be quick, one process imports everything and forks for each start. It has no threads when it
+forks; a forked process starts those of a run itself. What the page cache holds survives a kill:
+loss of power is another matter.
 """
 
 import argparse
+import functools
+import gc
+import importlib
+import json
+import math
+import mmap
 import os
+import pkgutil
 import random
+import re
+import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from brimful.base.rundir import read_journal
-from brimful.training.checkpoint import CheckpointStore, differences, load
-from record import write_record
+import brimful
 
 RECIPE = """
-name: kill
-sequence_length: 64
-batch: {sequences: 16}
-training: {steps: 60}
-model: {architecture: gpt2, layers: 2, heads: 2, width: 64, dropout: 0.1}
-tokenizer: {kind: bpe, vocabulary: 512}
-data: {path: "builtin:python-docs", max_documents: 300, validation: 0.1}
-optimizer: {learning_rate: 3e-3, warmup: 5}
-evaluation: {every: 15, max_sequences: 50}
-checkpoint: {every: 4}
-sample: {tokens: 5}
-plan: {device: cpu, precision: bf16, compile: false, threads: 1}
+name: run
+sequence_length: 32
+batch: {sequences: 4}
+training: {steps: 6}
+model: {architecture: llama, layers: 1, heads: 2, width: 64, context: 128}
+tokenizer: {kind: bpe, vocabulary: 280}
+data: {path: ../corpus.txt, document_start: "^# ", validation: 0.2}
+optimizer: {learning_rate: 1.0e-2, warmup: 2}
+evaluation: {every: 3, max_examples: 4, base: always}
+checkpoint: {every: 2}
+sample: {tokens: 4}
+plan: {device: cpu, precision: fp32, threads: 1, micro_batch: 2, compile: false}
+run: {folder: runs}
 """
-TIMING = {"step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
+ENCODER = (
+    "method=mlm",
+    "model={architecture: modernbert, layers: 1, heads: 2, width: 32}",
+    "sequence_length=24",
+)
+TUNED = (
+    "method=sft",
+    "tokenizer=null",
+    "sequence_length=64",
+    "data={path: ../examples.jsonl, validation: 0.2, long_documents: drop, duplicates: drop}",
+    "sample={prompt: Say red twice., tokens: 4, temperature: 0.0}",
+)
+ON_BASE = (*TUNED, "model=../base")
+LABELS = (
+    "method=classify",
+    "tokenizer=null",
+    "sequence_length=24",
+    "data={path: ../texts.csv, validation: 0.2, test: 0.2, long_documents: truncate}",
+    "labels={class_weights: balanced}",
+)
+RFT = (
+    "rft={questions: {path: ../questions.jsonl}, verifier: regex, distinct_by: text,"
+    " samples_per_prompt: 3, keep_per_prompt: 2, max_new_tokens: 24, rounds: 2}"
+)
+PUBLISHED = "smollm2-135m-instruct"
+KINDS: dict[str, tuple[str, ...]] = {
+    "documents": ("model={architecture: gpt2, layers: 1, heads: 2, width: 32, dropout: 0.1}",),
+    "long": (
+        "optimizer.spikes=rollback",
+        "plan.precision=bf16",
+        "training.steps=90",
+        "checkpoint.every=20",
+        "evaluation.every=30",
+    ),
+    "masked": ENCODER,
+    "feedback": (
+        "model={architecture: okadfa, layers: 1, heads: 2, width: 32}",
+        "method=feedback",
+        "orthogonality={}",
+    ),
+    "lora": (*ON_BASE, "adapter.rank=2", "evaluation.tasks=[code-syntax]"),
+    "full": ON_BASE,
+    "qlora": (*ON_BASE, "adapter.rank=2", "quantize=nf4"),
+    "labels": (*LABELS, "model=../encoder"),
+    "base first": (*TUNED, "model=recipe:../base.yaml", "adapter.rank=2"),
+    "study": ("study.variants={a: [], b: [seed=5]}",),
+    "rounds": (
+        *ON_BASE,
+        "adapter.rank=2",
+        "training.steps=40",
+        "checkpoint.every=15",
+        "evaluation={every: 20, base: never}",
+        RFT,
+    ),
+    "evaluation": (*ON_BASE, "adapter.rank=2"),
+    "export": (*ON_BASE, "adapter.rank=2"),
+    PUBLISHED: (
+        *TUNED,
+        f"model={PUBLISHED}",
+        "adapter.rank=2",
+        "batch.sequences=2",
+        "training.steps=4",
+        "evaluation={every: 2, max_sequences: 2, base: never}",
+    ),
+}
+"""By name: the changes of the recipe."""
+OTHER_VERBS = {
+    "evaluation": ["evaluate", "runs/run", "--split", "train"],
+    "export": ["export", "runs/run", "--merge"],
+}
+"""Kinds in which a finished run is there before, and this command is killed."""
+PUBLISHED_EVERY = 100
+"""Trials between two on the published model, which take as long as twenty others."""
+HAD_ENDED = "not: it had ended"
+
+CLOCK = re.compile(r"(^|_)(seconds?|s|time|time_unix|per_second|per_s|memory_bytes|mfu)$")
+EQUAL_TIME = "validation loss at equal time"
+UNCOMPARED_KEYS = {
+    *("check", "checksum", "id", "run_id", "journal_bytes", "notes", "samples_before"),
+    EQUAL_TIME,
+}
+UNCOMPARED = re.compile(
+    r"/tensorboard/|/drawn\.jsonl|monitor\.jsonl|environment\.json|plan\.json|MANIFEST\.json|\.lock|hang\.txt|/\.[^/]*\.tmp$"
+)
+SECTIONS = re.compile(r'(?s)<section id="(base|scores|samples|data|tuning|labels)">.*?</section>')
+TIMED = re.compile(r'<td data-name="[^"]*(/s|Time|Seconds)"[^>]*>[^<]*</td>|seconds [\d.]+')
+NO_THREADS = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+PATIENCE_S = 600.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a start ended: exit code, None if killed; file operations and seconds until then; what
+    it was about to do if it was killed at a file operation.
+    """
+
+    code: int | None
+    operations: int
+    seconds: float
+    about_to: str = ""
+
+
+class Starter:
+    """Starts the command line in processes that are forked from this one."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, 1024)
+
+    def start(
+        self, words: list[str], folder: Path, *, at_operation: int = 0, after_s: float | None = None
+    ) -> Ended:
+        """Run `brimful WORDS` in a folder, and kill it where that is asked for."""
+        self._shared[:] = bytes(1024)
+        started_s = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            self._be_brimful(words, folder, at_operation)
+        descriptor = os.pidfd_open(child)
+        limit_s = PATIENCE_S if after_s is None else after_s
+        has_ended = select.select([descriptor], [], [], limit_s)[0]
+        os.close(descriptor)
+        if not has_ended:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        killed = os.WIFSIGNALED(status)
+        operations = int.from_bytes(self._shared[:8], "little")
+        about_to = self._shared[8:].rstrip(b"\0").decode()
+        code = None if killed else os.WEXITSTATUS(status)
+        return Ended(code, operations, time.monotonic() - started_s, about_to)
+
+    def _be_brimful(self, words: list[str], folder: Path, at_operation: int) -> None:
+        code = 1
+        try:
+            os.chdir(folder)
+            os.environ["BRIMFUL_CACHE"] = str(folder / "cache")
+            log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            self._count(folder, at_operation)
+            sys.argv = ["brimful", *words]
+            import torch
+
+            from brimful.cli import main as command_line
+
+            torch.set_num_threads(1)  # makes its pool anew: a fork has none of the pool's threads
+            try:
+                command_line()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0
+            (folder / "modules").write_text("\n".join(sys.modules))
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _count(self, folder: Path, at_operation: int) -> None:
+        """Count file operations of this process, and end it before one of them."""
+        shared, count = self._shared, 0
+
+        def note(what: str, path: object) -> None:
+            nonlocal count
+            count += 1
+            shared[:8] = count.to_bytes(8, "little")
+            if count == at_operation:
+                place = re.sub(r"[0-9a-f]*\d[0-9a-f]*", "N", str(path).removeprefix(f"{folder}/"))
+                told = f"{what} {place}".encode()[:1000]
+                shared[8 : 8 + len(told)] = told
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def heard(event: str, arguments: tuple[Any, ...]) -> None:
+            changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
+            if event == "open" and isinstance(arguments[2], int):
+                changes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            path = str(arguments[0])
+            if changes and "tensorboard" not in path and not path.startswith(("/dev/", "/proc/")):
+                note(event.removeprefix("os."), path)
+
+        real = os.fsync
+
+        def fsync(fd: Any) -> None:
+            note("fsync", os.readlink(f"/proc/self/fd/{int(fd)}"))
+            real(fd)
+
+        os.fsync = fsync
+        sys.addaudithook(heard)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An undisturbed run: what counts in it, its file operations and seconds, what it imported."""
+
+    facts: dict[str, Any]
+    operations: int
+    seconds: float
+    modules: list[str]
+
+
+class Bench:
+    """The trials of one kind.
+
+    Args:
+        root: Holds data, bases, and the cache that trials begin with.
+    """
+
+    def __init__(self, root: Path, kind: str) -> None:
+        self.kind = kind
+        self._root, self._folder = root, root / kind
+        self._starter, self._whole_s = Starter(), math.inf
+        self._words = ["run", "../recipe.yaml", *KINDS[kind]]
+
+    def undisturbed(self) -> Whole:
+        """Make a run that nobody kills."""
+        folder = self._new_folder()
+        ended = self._starter.start(self._killed_words, folder)
+        if ended.code != 0:
+            raise RuntimeError(f"{self.kind}: {_told(folder)}")
+        modules = (folder / "modules").read_text().split()
+        return Whole(facts(folder), ended.operations, ended.seconds, modules)
+
+    def trial(self, number: int, whole: Whole) -> dict[str, Any]:
+        """Kill, finish and compare."""
+        drawn = random.Random(f"{self.kind} {number}")
+        folder, kills, left = self._new_folder(), [], 1.0
+        self._whole_s = min(self._whole_s, whole.seconds)
+        for _ in range(drawn.randint(1, 3)):
+            if drawn.random() < 0.5:
+                operation = drawn.randint(1, max(1, int(left * whole.operations)))
+                ended = self._starter.start(self._killed_words, folder, at_operation=operation)
+                kills.append(ended.about_to)
+            else:
+                after_s = drawn.uniform(0, left * self._whole_s)
+                ended = self._starter.start(self._killed_words, folder, after_s=after_s)
+                kills.append("a random moment")
+            if ended.code is not None:
+                kills[-1] = HAD_ENDED
+                if len(kills) == 1:
+                    self._whole_s = ended.seconds
+                break
+            left *= 0.7
+        else:
+            ended = self._starter.start(self._killed_words, folder)
+        odd = [f"ended with {ended.code}: {_told(folder)}"]
+        if ended.code == 0:
+            odd = differences(facts(folder), whole.facts)
+        if odd:
+            shutil.copytree(folder, self._root / f"odd {self.kind} {number}", symlinks=True)
+        return {"kills": kills, "odd": odd}
+
+    @property
+    def _killed_words(self) -> list[str]:
+        return OTHER_VERBS.get(self.kind, self._words)
+
+    def _new_folder(self) -> Path:
+        """Empty the folder; always the same, because runs note where their data lie."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        shutil.copytree(self._root / "cache", self._folder / "cache", symlinks=True)
+        if self.kind in OTHER_VERBS:
+            finished = self._root / f"{self.kind} finished"
+            if not finished.exists():
+                if self._starter.start(self._words, self._folder).code:
+                    raise RuntimeError(_told(self._folder))
+                shutil.copytree(self._folder / "runs", finished)
+                shutil.rmtree(self._folder / "runs")
+            shutil.copytree(finished, self._folder / "runs")
+        return self._folder
+
+
+def _told(folder: Path) -> str:
+    return (folder / "log").read_text()[-1500:]
+
+
+def facts(folder: Path) -> dict[str, Any]:
+    """What counts in a trial's folder: by file, its content without clocks."""
+    newest = {max(path.glob("step-*")) for path in folder.rglob("checkpoints")}
+    found: dict[str, Any] = {}
+    for path in sorted((folder / "runs").rglob("*")):
+        name = str(path.relative_to(folder))
+        steps = [part for part in path.parents if part.parent.name == "checkpoints"]
+        if path.is_file() and not UNCOMPARED.search(name) and newest.issuperset(steps):
+            found[name] = _content(path)
+    return found
+
+
+def _content(path: Path) -> Any:
+    if path.suffix == ".json":
+        return _without_clocks(json.loads(path.read_text()))
+    if path.name == "metrics.jsonl":
+        records = map(json.loads, path.read_text().splitlines())
+        return [_without_clocks(row) for row in records if row["kind"] in ("step", "evaluation")]
+    if path.suffix == ".jsonl":
+        return [_without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
+    if path.suffix == ".html":
+        page = TIMED.sub("", path.read_text())
+        return [section[0] for section in SECTIONS.finditer(page)]
+    if path.suffix == ".md":
+        return None
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_clocks(each)
+            for key, each in value.items()
+            if key not in UNCOMPARED_KEYS and not CLOCK.search(key)
+        }
+    return [_without_clocks(each) for each in value] if isinstance(value, list) else value
+
+
+def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    """Names of files that only one has, or that differ."""
+    return [name for name in sorted(left | right) if left.get(name, 0) != right.get(name, 0)]
+
+
+def write_data(root: Path) -> None:
+    """Documents, instructions with answers, questions, texts with labels, recipes."""
+    drawn, words = (
+        random.Random(0),
+        ["red", "green", "blue", "cat", "dog", "sees", "likes", "tree", "win", "cash", "prize"],
+    )
+    stories = [f"# story {n}\n{' '.join(drawn.choices(words, k=60))}\n" for n in range(40)]
+    (root / "corpus.txt").write_text("".join(stories))
+    asked = [(drawn.choice(words[:3]), drawn.randint(1, 4)) for _ in range(40)]
+    examples = [
+        {"instruction": f"Say {word} {n} times, {i}.", "output": " + ".join([word] * n)}
+        for i, (word, n) in enumerate(asked)
+    ]
+    _write_rows(root / "examples.jsonl", examples)
+    questions = [
+        {"question": f"Say {word} {n} times.", "answer": "[^q]+", "kind": word}
+        for word in words[:3]
+        for n in range(1, 5)
+    ]
+    _write_rows(root / "questions.jsonl", questions)
+    rows = []
+    for number in range(100):
+        known, label = (words[7:], "spam") if number % 4 == 0 else (words[:7], "ham")
+        rows.append(f"{' '.join(drawn.choices(known, k=drawn.randint(4, 10)))},{label}\n")
+    (root / "texts.csv").write_text("text,label\n" + "".join(rows))
+    (root / "recipe.yaml").write_text(RECIPE)
+    (root / "base.yaml").write_text(RECIPE.replace("name: run", "name: base", 1) + "seed: 2\n")
+
+
+def _write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def prepare(root: Path) -> None:
+    """Write data, and train a base and an encoder; what these measure of the machine is kept."""
+    write_data(root)
+    starter = Starter()
+    (root / "bases").mkdir()
+    for name, changes in (("base", ()), ("encoder", ENCODER)):
+        words = ["run", "../recipe.yaml", *changes, f"run.name={name}", "training.steps=30"]
+        if starter.start(words, root / "bases").code:
+            raise SystemExit(_told(root / "bases"))
+        shutil.copytree(root / "bases" / "runs" / name / "model", root / name)
+    cache = shutil.copytree(root / "bases" / "cache", root / "cache")
+    for name in ("tokens", "tokenizers"):
+        shutil.rmtree(cache / name)
+    published = Path("~/.cache/brimful/models").expanduser()
+    if published.is_dir():
+        (cache / "models").symlink_to(published)
+
+
+def import_all(names: Iterable[str]) -> None:
+    """Import what runs have imported, so that each fork has it."""
+    for name in names:
+        if name not in sys.modules and not name.endswith("__main__"):
+            try:
+                importlib.import_module(name)
+            except Exception:  # noqa: S112  # made at run time, or by a library for itself
+                continue
+    gc.collect()
+    gc.freeze()
+    if (num_threads := len(os.listdir("/proc/self/task"))) != 1:
+        raise SystemExit(f"{num_threads} threads: a process with threads must not fork")
+
+
+def work(root: Path, kinds: Sequence[str], trials: int, until: float) -> None:
+    """In a process of its own: make the undisturbed runs, or, where they are, the trials."""
+    import torch
+
+    from brimful.chains import rates_here
+    from brimful.hardware import calibrate
+
+    rates = functools.cache(calibrate.measure_matrix_rates)
+    rates(torch.device("cpu"), rates_here.MATRIX_DTYPES)
+    calibrate.measure_matrix_rates = rates
+    if not trials:
+        import_all(each.name for each in pkgutil.walk_packages(brimful.__path__, "brimful."))
+        prepare(root)
+        for kind in kinds:
+            try:
+                whole = Bench(root, kind).undisturbed()
+            except RuntimeError as error:
+                print(f"left out: {error}", flush=True)
+                continue
+            _file_of(root, kind).write_text(json.dumps(asdict(whole)))
+        return
+    wholes = {
+        kind: Whole(**json.loads(_file_of(root, kind).read_text()))
+        for kind in kinds
+        if _file_of(root, kind).exists()
+    }
+    import_all(dict.fromkeys(name for whole in wholes.values() for name in whole.modules))
+    benches = {kind: Bench(root, kind) for kind in wholes}
+    quick = [kind for kind in wholes if kind != PUBLISHED]
+    for number in range(trials):
+        if time.time() > until:
+            return
+        kind = quick[number % len(quick)]
+        if PUBLISHED in wholes and number % PUBLISHED_EVERY == 20:
+            kind = PUBLISHED
+        result = {"kind": kind, **benches[kind].trial(number, wholes[kind])}
+        print(f"{number} {kind}: {result['kills']}: {result['odd'] or 'equal'}", flush=True)
+        with open(root / "results.jsonl", "a") as file:
+            file.write(json.dumps(result) + "\n")
+
+
+def _file_of(root: Path, kind: str) -> Path:
+    return root / f"{kind}.json"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    """Do the trials of all kinds in turn, and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=1e6, help="No new trial after these.")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        _child(int(options.child))
+    if options.work:
+        root, trials, until = options.work
+        work(Path(root), options.kinds, int(trials), float(until))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        _measure(Path(folder), options.trials)
+    until = time.time() + 60 * options.minutes
+    with tempfile.TemporaryDirectory(prefix="kill-") as folder:
+        root = Path(folder)
+        for trials in (0, options.trials):
+            words = [folder, str(trials), str(until), "--kinds", *options.kinds]
+            command = [sys.executable, __file__, "--work", *words]
+            subprocess.run(command, env=os.environ | NO_THREADS, check=True)
+        lines = (root / "results.jsonl").read_text().splitlines()
+    _write([json.loads(line) for line in lines])
 
 
-def _measure(folder: Path, trials: int) -> None:
-    (folder / "kill.yaml").write_text(RECIPE)
-    _run(folder, "undisturbed").wait()
-    training_s = next(
-        record["seconds"]
-        for record in read_journal(folder / "undisturbed" / "metrics.jsonl")
-        if record["kind"] == "end"
-    )
-    drawn, equal, kills, continued = random.Random(0), 0, [], 0
-    for trial in range(trials):
-        name = f"trial{trial}"
-        kills += [
-            _kill_once(
-                folder,
-                name,
-                drawn,
-                at_random_moment=(trial + kill) % 2 == 0,
-                reach=0.7 / (kill + 1),
-                training_s=training_s,
-            )
-            for kill in range(2)
-        ]
-        if _run(folder, name).wait():
-            raise SystemExit(f"{name} did not finish")
-        odd = _differences(folder / name, folder / "undisturbed")
-        continued += _continued(folder / name)
-        equal += not odd
-        print(
-            f"{name}: killed {kills[-2]} and {kills[-1]}: {odd or 'equal bit for bit'}", flush=True
-        )
-    print(f"{equal} of {trials} equal to the undisturbed run")
-    values = {
-        "trials": trials,
-        "kills": kills,
-        "equal": equal,
-        "continued_from_a_checkpoint": continued,
+def _write(trials: list[dict[str, Any]]) -> None:
+    from record import write_record
+
+    drawn = len(trials)
+    trials = [each for each in trials if set(each["kills"]) != {HAD_ENDED}]
+    by_kind = {
+        kind: {
+            "trials": len(each),
+            "equal": sum(not trial["odd"] for trial in each),
+            "kills": sum(kill != HAD_ENDED for trial in each for kill in trial["kills"]),
+        }
+        for kind in KINDS
+        if (each := [trial for trial in trials if trial["kind"] == kind])
     }
+    kills = Counter(kill for trial in trials for kill in trial["kills"])
+    del kills[HAD_ENDED]
+    equal = sum(not each["odd"] for each in trials)
+    values = {
+        "trials": len(trials),
+        "equal": equal,
+        "kills": kills.total(),
+        "left_out_as_the_run_ended_before_a_kill": drawn - len(trials),
+        "by_kind": by_kind,
+        "odd": [trial for trial in trials if trial["odd"]],
+        "killed_at": dict(kills.most_common()),
+    }
+    print(f"{equal} of {len(trials)} equal to the undisturbed runs, {kills.total()} kills")
     print(write_record("kill", values))
-    raise SystemExit(equal != trials)
-
-
-def _run(folder: Path, name: str, kill_at_call: int = 0) -> "subprocess.Popen[bytes]":
-    words = ["train", str(folder / "kill.yaml"), f"run.folder={folder}", f"run.name={name}"]
-    environment = {**os.environ, "BRIMFUL_CACHE": str(folder / "cache")}
-    command = [sys.executable, __file__, "--child", str(kill_at_call)]
-    return subprocess.Popen(
-        command,
-        env={**environment, "KILL_WORDS": "\n".join(words)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _child(kill_at_call: int) -> None:
-    """`brimful ...`, dying at the n-th fsync or rename when asked to."""
-    from brimful.cli import main as brimful
-
-    count = 0
-
-    def deadly(real: Any) -> Any:
-        def act(*arguments: Any, **options: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == kill_at_call:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **options)
-
-        return act
-
-    if kill_at_call:
-        os.fsync, os.rename = deadly(os.fsync), deadly(os.rename)
-    sys.argv = ["brimful", *os.environ["KILL_WORDS"].split("\n")]
-    brimful()
-
-
-def _kill_once(
-    folder: Path,
-    name: str,
-    drawn: random.Random,
-    *,
-    at_random_moment: bool,
-    reach: float,
-    training_s: float,
-) -> str:
-    if not at_random_moment:
-        call = drawn.randint(8, int(8 + 140 * reach))
-        code = _run(folder, name, call).wait()
-        return (
-            f"at file operation {call}"
-            if code == -signal.SIGKILL
-            else f"not: it had fewer than {call} file operations"
-        )
-    process = _run(folder, name)
-    journal = folder / name / "metrics.jsonl"
-    before = journal.stat().st_size if journal.exists() else -1
-    while process.poll() is None and (not journal.exists() or journal.stat().st_size == before):
-        time.sleep(0.005)
-    delay_s = drawn.uniform(0, reach * training_s)
-    time.sleep(delay_s)
-    process.kill()
-    return (
-        f"{delay_s:.2f} s into training"
-        if process.wait() == -signal.SIGKILL
-        else "not: it had finished"
-    )
-
-
-def _differences(left: Path, right: Path) -> list[str]:
-    odd = differences(_final(left), _final(right))
-    if (left / "model" / "model.safetensors").read_bytes() != (
-        right / "model" / "model.safetensors"
-    ).read_bytes():
-        odd.append("exported model")
-    return odd + (["metrics"] if _numbers(left) != _numbers(right) else [])
-
-
-def _final(run_folder: Path) -> Any:
-    store = CheckpointStore(run_folder / "checkpoints", keep=2)
-    return load(store.path_of(store.steps()[-1]))
-
-
-def _numbers(run_folder: Path) -> list[dict[str, Any]]:
-    records = (
-        record
-        for record in read_journal(run_folder / "metrics.jsonl")
-        if record["kind"] in ("step", "evaluation")
-    )
-    return [
-        {key: value for key, value in record.items() if key not in TIMING} for record in records
-    ]
-
-
-def _continued(run_folder: Path) -> bool:
-    return any(
-        record["kind"] == "start" and record["resumed"]
-        for record in read_journal(run_folder / "metrics.jsonl")
-    )
+    raise SystemExit(equal != len(trials))
 
 
 if __name__ == "__main__":

@@ -156,10 +156,10 @@ def _killed() -> list[tuple[str, str, str]]:
     record, source = _record("kill")
     return [
         (
-            "SIGKILL at random moments and file operations of checkpoints",
+            f"SIGKILL at random moments and file operations ({', '.join(record['by_kind'])})",
             (
-                f"{record['equal']} of {record['trials']} runs, {len(record['kills'])} kills:"
-                " weights, optimizer, metrics equal bit for bit"
+                f"{record['equal']} of {record['trials']} runs, {record['kills']} kills: weights,"
+                " optimizer, metrics, scores, samples, exported model equal bit for bit"
             ),
             source,
         )
