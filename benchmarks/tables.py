@@ -5,6 +5,7 @@ python benchmarks/tables.py
 
 import json
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def table() -> str:
         *_learned("okadfa-small"),
         *_killed(),
         *_killed_sampling(),
+        *_corrupted(),
         *_mirrored(),
         *_monitored(),
         *_kept_torch(),
@@ -455,6 +457,18 @@ def _sampling() -> list[tuple[str, str, str]]:
             source,
         )
     ]
+
+
+def _corrupted() -> list[tuple[str, str, str]]:
+    record, source = _record("corruption")
+    outcomes = Counter(record["outcomes"])
+    told = (
+        f"{record['n']:,} damages: {outcomes['same']:,} changed no answer, {outcomes['told']:,}"
+        f" were told, {outcomes['repaired']:,} refused and repaired as the message advises;"
+        f" {outcomes['refused']:,} refused without a way out, {outcomes['traceback']:,} tracebacks,"
+        f" {outcomes['silent']:,} silent"
+    )
+    return [("One file of a run folder damaged at random, finished and unfinished", told, source)]
 
 
 def _killed_sampling() -> list[tuple[str, str, str]]:

@@ -526,3 +526,11 @@ def test_a_journal_that_is_cut_back_counts_on_from_there(tmp_path: Path) -> None
         journal.append({"step": 2})
     assert records_lost(path) == 0
     assert [record["step"] for record in read_journal(path)] == [1, 2]
+
+
+def test_a_journal_cut_inside_a_line_goes_on_with_a_whole_record(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\x00\x01 no record\nmore of another file\n")
+    with Journal(path, keep_bytes=20) as journal:
+        journal.append({"kind": "start"})
+    assert list(read_journal(path)) == [{"kind": "start"}]

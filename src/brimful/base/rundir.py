@@ -333,7 +333,8 @@ class Journal:
         if path.exists():
             before = path.read_bytes()
             whole = before[: before.rfind(b"\n") + 1]
-            kept = whole if keep_bytes is None else whole[:keep_bytes]
+            kept = whole[:keep_bytes]
+            kept = kept[: kept.rfind(b"\n") + 1]  # of a damaged file the cut may be inside a line
             if kept != before:
                 os.truncate(path, len(kept))
         last = next(filter(None, map(_CHECKED.search, reversed(kept.splitlines()[-9:]))), None)
