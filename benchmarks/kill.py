@@ -143,6 +143,7 @@ CLOCK = re.compile(r"(^|_)(seconds?|s|time|time_unix|per_second|per_s|memory_byt
 EQUAL_TIME = "validation loss at equal time"
 UNCOMPARED_KEYS = {
     *("check", "checksum", "id", "run_id", "journal_bytes", "notes", "samples_before"),
+    *("records", "run_files"),  # how many records there are, and copies of files compared here
     EQUAL_TIME,
 }
 UNCOMPARED = re.compile(
@@ -243,7 +244,7 @@ class Starter:
             changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
             if event == "open" and isinstance(arguments[2], int):
                 changes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
-            path = str(arguments[0])
+            path = str(arguments[0]) if changes else ""
             if changes and "tensorboard" not in path and not path.startswith(("/dev/", "/proc/")):
                 note(event.removeprefix("os."), path)
 
