@@ -63,13 +63,7 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
                 block = listed.pop(free.pop(place))
                 block[_FREE] = False
             else:
-                segment = (
-                    SMALL_SEGMENT
-                    if size <= SMALL
-                    else LARGE_SEGMENT
-                    if size < OWN_FROM
-                    else -(-size // OWN_STEP) * OWN_STEP
-                )
+                segment = _segment_for(size)
                 if reserved + segment > limit:
                     gave_back = True
                     reserved -= _released(large, listed) + _released(small, listed)
@@ -119,6 +113,15 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
         None,
         gave_back,
     )
+
+
+def _segment_for(size: int) -> int:
+    """Return the size of the segment that is reserved for a block."""
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    if size < OWN_FROM:
+        return LARGE_SEGMENT
+    return -(-size // OWN_STEP) * OWN_STEP
 
 
 def _join(block: list[Any], free: list[int], listed: dict[int, list[Any]]) -> None:
