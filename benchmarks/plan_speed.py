@@ -30,6 +30,7 @@ _LORA = [
     "batch.sequences=16",
 ]
 CASES = {
+    "8B LoRA, one device": [*_LORA, "model=meta-llama/Llama-3.1-8B", "--on", "T4"],
     "8B LoRA, all devices of the catalog": [*_LORA, "model=meta-llama/Llama-3.1-8B", "--on", "all"],
     "70B QLoRA, one device": [
         *_LORA,
@@ -40,6 +41,7 @@ CASES = {
     ],
 }
 TARGETS_WALL_S = {
+    "8B LoRA, one device": {"cold": 1.0, "warm": 0.3},
     "8B LoRA, all devices of the catalog": {"cold": 15.0, "warm": 1.0},
     "70B QLoRA, one device": {"cold": 40.0},
 }

@@ -80,6 +80,7 @@ TESTED_ELSEWHERE = {
     "chains/training_session.py": "tests/training/test_session.py trains, kills and continues runs",
     "planning/family.py": "tests/planning/test_recordings.py makes families and asks for members",
     "planning/family_file.py": "tests/rehearsal/test_family_store.py writes and reads real families",
+    "rehearsal/shipped.py": "tests/rehearsal/test_family_store.py finds families in archives",
     "rehearsal/kept_traces.py": "tests/chains/test_plans.py plans twice and traces once",
     "chains/scoring.py": "tests/cli/test_verbs.py and tests/test_tuning.py score runs of both kinds",
     "chains/sampling.py": "tests/chains/test_rounds.py draws, kills and resumes",

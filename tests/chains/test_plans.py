@@ -3,7 +3,12 @@ nothing of this machine for another.
 """
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -153,3 +158,36 @@ def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]
     for wrong in (" , ", "Tesla"):
         with pytest.raises(DeviceError):
             devices.devices_of(tiny(), wrong)
+
+
+WITHOUT_TORCH = """
+import json, sys
+for name in ("torch", "transformers", "peft"):
+    sys.modules[name] = None
+from brimful.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "fits"), [("HuggingFaceTB/SmolLM2-135M", True), ("meta-llama/Llama-3.1-8B", False)]
+)
+def test_a_plan_of_a_model_that_comes_with_brimful_needs_no_torch(
+    tmp_path: Path, model: str, fits: bool
+) -> None:
+    """Not even for what would make it fit, in a cache folder that is empty."""
+    words = [f"model={model}", "adapter.rank=16", "tokenizer=null", "sequence_length=2048"]
+
+    planned = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "plan", "quickstart", *words, "--on", "T4", "--json"],
+        env=os.environ | {"BRIMFUL_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert planned.stderr == ""
+    (device,) = json.loads(planned.stdout)["devices"]
+    assert planned.returncode == (0 if fits else 1)
+    assert device["verdict"] == ("fits" if fits else "does not fit")
+    assert fits or any(remedy["largest_micro_batch"] for remedy in device["remedies"])

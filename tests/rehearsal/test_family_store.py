@@ -4,8 +4,9 @@ the step shows, to the byte.
 
 import dataclasses
 import functools
-import zipfile
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from transformers import Gemma2Config
 
 from brimful.base.errors import PlanError
+from brimful.model import catalog
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -20,9 +22,16 @@ from brimful.planning.parametric import Irregular, equal
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, PARTS, Work
-from brimful.rehearsal import tracer
-from brimful.rehearsal.family_store import StoredFamilies, name_of
+from brimful.rehearsal import shipped, tracer
+from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.shipped import (
+    About,
+    ShippedFamilies,
+    library_versions,
+    name_of,
+    write_archive,
+)
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.tracer import trace_family, trace_one
 from brimful.rehearsal.training import record_training
@@ -329,15 +338,70 @@ def test_what_comes_with_brimful_is_not_traced(
 ) -> None:
     spec = step("llama", blocks=1, **CUDA)
     key = _widest(spec)
-    name = name_of(key)
-    with zipfile.ZipFile(tmp_path / f"tiny-{name.partition('-')[0]}.zip", "w") as archive:
-        archive.writestr(name, to_bytes(_short(key)))
+    path = _archive(tmp_path, key)
 
-    found = StoredFamilies(None, tmp_path).member(spec)
-    (tmp_path / f"tiny-{name.partition('-')[0]}.zip").write_bytes(b"damaged")
-    traced = StoredFamilies(None, tmp_path).member(spec)
+    found = StoredFamilies(None, ShippedFamilies(tmp_path)).member(spec)
+    shipped._archives.cache_clear()
+    path.write_bytes(b"damaged")
+    traced = StoredFamilies(None, ShippedFamilies(tmp_path)).member(spec)
 
     assert found is not None
     assert traced is not None
     assert asked == [key]
     _assert_equal(found.at(2), traced.at(2))
+
+
+def _archive(folder: Path, key: TraceFamilyKey, versions: dict[str, str] | None = None) -> Path:
+    """Write an archive with one family, as `benchmarks/ship_families.py` does."""
+    path = folder / f"{key.spec.config['model_type']}.tiny.zip"
+    values = json.loads(json.dumps(config_of(key.spec).to_dict()))
+    about = About("tiny", versions or library_versions(), key.spec.config_json, values)
+    write_archive(path, about, {name_of(key): to_bytes(_short(key))})
+    return path
+
+
+def test_what_comes_with_brimful_serves_libraries_of_the_same_minor_version(
+    step: Step, tmp_path: Path
+) -> None:
+    key = _widest(step("llama", blocks=1, **CUDA))
+    major, minor, *_ = library_versions()["torch"].split(".")
+    found = []
+    for number, version in enumerate((f"{major}.{minor}.99", f"{major}.{int(minor) + 1}.0")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _archive(folder, key, {**library_versions(), "torch": version, "not_installed": "1.0"})
+        found.append(ShippedFamilies(folder).read(key))
+
+    assert found == [to_bytes(_short(key)), None]
+
+
+def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(
+    step: Step, tmp_path: Path
+) -> None:
+    key = _widest(step("llama", blocks=1, **CUDA))
+    _archive(tmp_path, key)
+    values = config_of(key.spec).to_dict() | {"pad_token_id": 2, "initializer_range": 0.01}
+
+    def of(values: dict[str, Any]) -> bytes | None:
+        spec = dataclasses.replace(key.spec, config_json=canonical(values))
+        return ShippedFamilies(tmp_path).read(dataclasses.replace(key, spec=spec))
+
+    assert of(values) == to_bytes(_short(key))
+    assert of(values | {"intermediate_size": 8}) is None
+    assert of(values | {"attention_dropout": 0.5}) is None
+    assert of(values | {"something_new": True}) is None
+
+
+def test_what_comes_with_brimful_is_what_is_traced_today(step: Step) -> None:
+    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_families.py."""
+    row = catalog.find("HuggingFaceTB/SmolLM2-135M")
+    assert row is not None
+    spec = step("llama", **{**CUDA, "weights": "bf16", "sequence_length": 2048, "recompute": True})
+    spec = dataclasses.replace(
+        spec, config_json=canonical(row.config), adapter=Lora(16), accumulates=True, clips=True
+    )
+    key = _widest(spec)
+
+    kept = ShippedFamilies().read(key)
+
+    assert kept == to_bytes(_short(key))

@@ -1,35 +1,27 @@
 """Families of traces on disk: those of the user's cache first, then those that come with brimful;
 what neither has is traced.
 
-A family is named by what decides it: the step, the libraries' versions in the cache, and
-`TRACES`. The files with brimful were made with one version of each library, which they name.
+In the cache a family is named by all that decides it: the step, the exact versions of the
+libraries, and `shipped.TRACES`.
 """
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
-import importlib.metadata
 import json
 import uuid
-import zipfile
 from pathlib import Path
 
 from brimful.planning.family import Family, ShortFamily
-from brimful.planning.family_file import FORMAT, DamagedFile, from_bytes, to_bytes
+from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
+from brimful.rehearsal.shipped import ShippedFamilies, library_versions, name_of
 
-TRACES = 1
-"""Raised by hand when the code that is traced, or that makes families of traces, gives others for
-the same step. A test compares families that come with brimful with new ones.
-"""
-SHIPPED = Path(__file__).parent / "families"
-"""Families that come with brimful: an archive for each network, see benchmarks/ship_families.py."""
 IN_MEMORY = 24
 """Families kept in memory, a few MB each."""
-_LIBRARIES = ("torch", "transformers", "peft")
+WITH_BRIMFUL = ShippedFamilies()
 _NO_FAMILY = b"none"
 """In place of a family: the step has none."""
 
@@ -39,10 +31,10 @@ class StoredFamilies:
 
     Args:
         folder: Of the user's cache; with None nothing is stored.
-        shipped: Archives that come with brimful; None for none.
+        shipped: Those that come with brimful; None to do without.
     """
 
-    def __init__(self, folder: Path | None, shipped: Path | None = SHIPPED) -> None:
+    def __init__(self, folder: Path | None, shipped: ShippedFamilies | None = WITH_BRIMFUL) -> None:
         self._folder, self._shipped = folder, shipped
         self._made: dict[TraceFamilyKey, Family | None] = {}
 
@@ -62,7 +54,7 @@ class StoredFamilies:
         """Return the file of a family in the user's cache."""
         if self._folder is None:
             return None
-        versions = hashlib.sha256(library_versions().encode()).hexdigest()[:16]
+        versions = hashlib.sha256(json.dumps(library_versions()).encode()).hexdigest()[:16]
         return self._folder / f"families-{versions}" / name_of(key)
 
     def _family(self, key: TraceFamilyKey, like: Family | None = None) -> Family | None:
@@ -74,7 +66,8 @@ class StoredFamilies:
         return family
 
     def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
-        for content in (self._kept(key), self._with_brimful(key)):
+        for read in (self._kept, self._with_brimful):
+            content = read(key)
             if content == _NO_FAMILY:
                 return None
             # A damaged file is made again.
@@ -94,13 +87,7 @@ class StoredFamilies:
         return None
 
     def _with_brimful(self, key: TraceFamilyKey) -> bytes | None:
-        if self._shipped is None:
-            return None
-        name = name_of(key)
-        for archive in self._shipped.glob(f"*-{name.partition('-')[0]}.zip"):
-            with contextlib.suppress(OSError, KeyError, zipfile.BadZipFile):
-                return zipfile.ZipFile(archive).read(name)
-        return None
+        return None if self._shipped is None else self._shipped.read(key)
 
 
 def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
@@ -112,13 +99,6 @@ def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
         return None
 
 
-def name_of(key: TraceFamilyKey) -> str:
-    """Return the name of a family's file: digests of the network and of all that decides it."""
-    network = hashlib.sha256(key.spec.config_json.encode()).hexdigest()[:16]
-    what = f"{FORMAT} {TRACES} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
-    return f"{network}-{hashlib.sha256(what.encode()).hexdigest()[:24]}.xz"
-
-
 def write_whole(path: Path, content: bytes) -> None:
     """Write a whole file or none. Errors are ignored: the next plan then traces again."""
     aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
@@ -126,15 +106,3 @@ def write_whole(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(content)
         aside.replace(path)
-
-
-@functools.cache
-def library_versions() -> str:
-    """Return the versions of the libraries that decide a trace, without importing them; one that is
-    not installed has none.
-    """
-    installed = {}
-    for name in _LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            installed[name] = importlib.metadata.version(name)
-    return json.dumps(installed, sort_keys=True)

@@ -14,7 +14,8 @@ from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import IrregularWork, ParametricWork, Work
-from brimful.rehearsal.family_store import StoredFamilies, library_versions, write_whole
+from brimful.rehearsal.family_store import StoredFamilies, write_whole
+from brimful.rehearsal.shipped import library_versions
 
 _SOURCES = (
     "rehearsal",
@@ -273,4 +274,4 @@ def _versions() -> str:
         inside = [path for path in (root / source).rglob("*") if path.suffix in (".py", ".toml")]
         for path in sorted(inside) or [root / source]:
             code.update(path.read_bytes())
-    return library_versions() + code.hexdigest()
+    return json.dumps(library_versions()) + code.hexdigest()
