@@ -534,3 +534,23 @@ def test_a_journal_cut_inside_a_line_goes_on_with_a_whole_record(tmp_path: Path)
     with Journal(path, keep_bytes=20) as journal:
         journal.append({"kind": "start"})
     assert list(read_journal(path)) == [{"kind": "start"}]
+
+
+def test_checksums_of_the_version_before_knew_no_name_and_are_read(tmp_path: Path) -> None:
+    """Literally as that version wrote them; one other digit is damage all the same."""
+    status, journal = tmp_path / "run.json", tmp_path / "metrics.jsonl"
+    text = '{"status": "finished", "n": [1, 2], "checksum": "ef050f4e60450a1f"}'
+    line = '{"kind": "step", "loss": 1.5, "check": "1-61271308"}\n'
+    status.write_text(text)
+    journal.write_text(line)
+
+    assert read_json(status) == {"status": "finished", "n": [1, 2]}
+    assert list(read_journal(journal)) == [{"kind": "step", "loss": 1.5}]
+    assert records_lost(journal) == 0
+
+    status.write_text(text.replace("2]", "3]"))
+    journal.write_text(line.replace("1.5", "1.6"))
+    with pytest.raises(RunFolderError):
+        read_json(status)
+    assert list(read_journal(journal)) == []
+    assert records_lost(journal) == 1

@@ -120,8 +120,11 @@ def add_checksum(values: dict[str, Any], file_name: str) -> dict[str, Any]:
 
 
 def _checksum_of(values: dict[str, Any], file_name: str) -> str:
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return f"{file_name} {checksum_of(file_name + text)}"
+    return f"{file_name} {checksum_of(file_name + _plain_text(values))}"
+
+
+def _plain_text(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def checksum_of(text: str) -> str:
@@ -142,6 +145,8 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
     if not isinstance(value, dict) or CHECKSUM not in value:
         return value
     noted = str(value.pop(CHECKSUM))
+    if noted == checksum_of(_plain_text(value)):
+        return value  # of an earlier version, whose checksums knew no name
     own_name = noted.rpartition(" ")[0]
     if noted != _checksum_of(value, own_name):
         raise ValueError(
@@ -455,8 +460,10 @@ def _number_of_checked(line: bytes, file_name: str) -> int | None:
     if found is None:
         return None
     number = int(found[1])
-    right = _crc(line[: found.start()], number, file_name)
-    return number if right == int(found[2], 16) else None
+    start, noted = line[: found.start()], int(found[2], 16)
+    # An earlier version counted the number alone.
+    right = (_crc(start, number, file_name), zlib.crc32(start + b"%d" % number))
+    return number if noted in right else None
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
