@@ -51,7 +51,8 @@ def to_bytes(family: ShortFamily) -> bytes:
         arrays[f"{name}_elements"] = calls.elements
         arrays |= {f"{name}_{each}": getattr(calls.calls, each) for each in _calls()}
     words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
-    words |= {"places": trace.places, "name_of_blocks": trace.blocks, "marks": dict(trace.marks)}
+    words |= {"places": trace.places, "name_of_blocks": trace.blocks}
+    words["marks"] = list(trace.marks.items())  # their order counts
     words |= {"operators": work.operators, "counts": family.terms.shape}
     content = save(
         {name: np.ascontiguousarray(_narrowed(array)) for name, array in arrays.items()},
@@ -104,7 +105,7 @@ def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily
             sizes_S=wide["sizes_S"],
             places=tuple(words["places"]),
             blocks=words["name_of_blocks"],
-            marks=words["marks"],
+            marks=dict(words["marks"]),
         ),
         wide["product_S"],
         wide["outside_S"],
