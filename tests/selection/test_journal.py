@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_journal
 from brimful.data.formats import Message, examples_of
 from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
@@ -23,6 +24,7 @@ from brimful.selection.journal import (
     SAMPLES_FILE,
     TRAINING_FILE,
     SampleJournal,
+    is_sample,
     training_row,
     write_samples,
 )
@@ -50,6 +52,19 @@ def test_what_was_appended_is_held_when_the_journal_is_opened_again(
 
     with SampleJournal(tmp_path, DECIDES) as journal:
         assert journal.held == [sample(1), sample(0, value=float("inf"))]
+
+
+def test_what_wrote_the_samples_is_known_when_none_is_missing_any_more(
+    tmp_path: Path, sample: Any
+) -> None:
+    with SampleJournal(tmp_path, DECIDES) as journal:
+        journal.note_backend("the engine")
+        journal.append(sample(0))
+    with SampleJournal(tmp_path, DECIDES) as journal:
+        assert (journal.backend, journal.held) == ("the engine", [sample(0)])
+        journal.note_backend("the engine")
+    records = list(read_journal(tmp_path / JOURNAL_FILE))
+    assert list(map(is_sample, records)) == [False, False, True]
 
 
 def test_of_twins_the_first_is_held(tmp_path: Path, sample: Any) -> None:

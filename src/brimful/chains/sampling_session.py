@@ -152,10 +152,11 @@ class SamplingSession:
             RequestError: the back end did not write every sample.
             DataError: no sample can be kept.
         """
-        say, started_s, backend_reason = console_printer(console), time.perf_counter(), ""
+        say, started_s = console_printer(console), time.perf_counter()
         if self._drawing.drawn.samples_left:
-            backend, backend_reason = self._backend(recipe)
-            say(backend_reason)
+            backend, reason = self._backend(recipe)
+            self.journal.note_backend(reason)
+            say(reason)
             self._draw_missing(recipe, backend, lease, console)
         self.journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
@@ -164,7 +165,7 @@ class SamplingSession:
         refuse_nothing_kept(statistics)
         return {
             "author": self._author.name,
-            "backend": backend_reason,
+            "backend": self.journal.backend,
             "notes": self.notes,
             "seconds": time.perf_counter() - started_s,
             "samples_before": self._known_samples,

@@ -27,6 +27,14 @@ TRAINING_FILE = "train.jsonl"
 """Kept samples as rows to fine-tune on."""
 
 
+_NO_SAMPLE = frozenset({"decides", "backend"})
+
+
+def is_sample(record: Mapping[str, Any]) -> bool:
+    """Return whether a record of the journal is a sample, and not about how they are drawn."""
+    return not _NO_SAMPLE & record.keys()
+
+
 class SampleJournal:
     """The samples of one folder, one record each, behind a header that says what decides them.
 
@@ -38,6 +46,7 @@ class SampleJournal:
 
     Attributes:
         held: What was drawn before, in the order it came back; of twins the first.
+        backend: What wrote the samples last, in words; empty before any was asked for.
 
     Raises:
         RunFolderError: the folder's samples were drawn with something else (names what changed), or
@@ -46,6 +55,7 @@ class SampleJournal:
 
     def __init__(self, folder: Path, decides: Mapping[str, Any]) -> None:
         self.held: list[JudgedSample] = []
+        self.backend = ""
         self._known: set[tuple[str, int]] = set()
         self._journal = Journal(folder / JOURNAL_FILE)
         try:
@@ -62,6 +72,12 @@ class SampleJournal:
             return False
         self._journal.append(sample.to_json())
         return True
+
+    def note_backend(self, backend: str) -> None:
+        """Write down what writes the samples from here on."""
+        if backend != self.backend:
+            self.backend = backend
+            self._journal.append({"backend": backend})
 
     def sync(self) -> None:
         """Durable up to here, also after a power cut; a killed process loses nothing that was
@@ -85,6 +101,9 @@ class SampleJournal:
             return
         _refuse_other(folder, records[0].get("decides"), json.loads(json.dumps(decides)))
         for line, record in enumerate(records[1:], start=2):
+            if "backend" in record:
+                self.backend = str(record["backend"])
+                continue
             sample = JudgedSample.from_json(record, f"{self._journal.path}, record {line}")
             if self._is_new(sample):
                 self.held.append(sample)

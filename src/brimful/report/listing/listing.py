@@ -37,6 +37,7 @@ from brimful.runs.files import (
 )
 from brimful.runs.folder import RunFolder, empty_run
 from brimful.runs.parsing import mapping, parse
+from brimful.selection.journal import is_sample
 
 ListedKind = Literal["run", "study", "rounds", "samples"]
 SIGNS = (
@@ -294,7 +295,7 @@ def _samples(folder: Path, name: str) -> Listed:
     kept.
     """
     facts, writer = json_or_none(folder / "sampling.json") or {}, writer_of(folder)
-    num_drawn = sum(1 for _ in read_journal(folder / "drawn.jsonl")) - 1
+    num_drawn = sum(map(is_sample, read_journal(folder / "drawn.jsonl")))
     state = "finished" if facts else "interrupted"
     if writer is not None and writer[1]:
         state = "running"

@@ -27,13 +27,14 @@ from brimful.report.live.watched import Tell, Watched
 from brimful.runs.facts import EnvironmentFacts
 from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE, STUDY_RECIPE
 from brimful.runs.parsing import parse
+from brimful.selection.journal import is_sample
 
 START_WAIT_S = 60.0
 """How long to wait for a folder that is missing or has no files of a run."""
 QUIET_S = 15 * 60.0
 """After so long without a change, a study between two runs or a copy in a mirror counts as over."""
 DRAWN_FILE = "drawn.jsonl"
-"""Of a drawing of samples: a header, then a record each."""
+"""Of a drawing of samples."""
 
 
 class Single:
@@ -126,8 +127,8 @@ class Several:
             return ""
         tail = self._drawn.setdefault(drawing, (Tail(drawing / DRAWN_FILE), [0]))
         is_new, records = tail[0].read()
-        tail[1][0] = len(records) + (0 if is_new else tail[1][0])
-        return f"{drawing.name}: {sample_count(tail[1][0] - 1)}"
+        tail[1][0] = sum(map(is_sample, records)) + (0 if is_new else tail[1][0])
+        return f"{drawing.name}: {sample_count(tail[1][0])}"
 
     def _chosen(self) -> Path | None:
         members = self._members()
