@@ -76,7 +76,7 @@ def test_what_a_training_kept_is_given_back_and_nothing_is_kept_afterwards() -> 
     """A block that is freed then leaves the process at once, though another lies behind it."""
     kept, given, full, freed = _in_a_process(
         "import ctypes\n"
-        "from brimful.hardware.host import give_freed_memory_back, keep_freed_memory\n"
+        "from brimful.hardware.host import stop_keeping_freed_memory, keep_freed_memory\n"
         "from brimful.hardware.process_memory import unmapped_bytes\n"
         "c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
         "c.free.argtypes = [ctypes.c_void_p]\n"
@@ -85,7 +85,7 @@ def test_what_a_training_kept_is_given_back_and_nothing_is_kept_afterwards() -> 
         "    ctypes.memset(ctypes.c_void_p(block), 1, 200 << 20)\n"
         "    return block\n"
         "keep_freed_memory(); c.free(blocks()); print(unmapped_bytes())\n"
-        "give_freed_memory_back(); print(unmapped_bytes())\n"
+        "stop_keeping_freed_memory(); print(unmapped_bytes())\n"
         "block = blocks(); print(unmapped_bytes()); c.free(block); print(unmapped_bytes())\n"
     )
 

@@ -295,8 +295,18 @@ optimizer: {learning_rate: 1e-3}
 
 
 @pytest.fixture
-def adapted(tmp_path: Path) -> Callable[..., Recipe]:
+def written(tmp_path: Path) -> Callable[[str], Callable[..., Recipe]]:
+    """`written(text)("key=value", ...)` is the recipe in a file of this text, changed."""
+
+    def write(text: str) -> Callable[..., Recipe]:
+        path = tmp_path / "written.yaml"
+        path.write_text(text)
+        return lambda *overrides: load(str(path), overrides)
+
+    return write
+
+
+@pytest.fixture
+def adapted(written: Callable[[str], Callable[..., Recipe]]) -> Callable[..., Recipe]:
     """`adapted("key=value", ...)` tunes adapters of a published model."""
-    path = tmp_path / "adapted.yaml"
-    path.write_text(ADAPTED)
-    return lambda *overrides: load(str(path), overrides)
+    return written(ADAPTED)

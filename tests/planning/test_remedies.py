@@ -150,7 +150,7 @@ def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
 
     first, *singles = found
     assert not any(remedy.largest for remedy in singles)
-    changed = prepare(adapted(*overrides, *first.set.split()), dataclasses.replace(prepared.device))
+    changed = prepare(adapted(*overrides, *first.set.split()), prepared.device)
     recomputes = changed.recipe.plan.recompute is True
     needed_bytes = _one_bytes(changed, cheap_tracer, recomputes=recomputes)
     assert needed_bytes == first.footprint.allocated.value

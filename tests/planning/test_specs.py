@@ -17,7 +17,7 @@ from brimful.model.description import count_parameters
 from brimful.planning.specs import facts_of_values, lora_of, model_facts
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.survey import prepare
-from brimful.recipe import Recipe, load
+from brimful.recipe import Recipe
 
 PUBLISHED = """
 name: published
@@ -31,11 +31,9 @@ optimizer: {learning_rate: 1e-3}
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Callable[..., Recipe]:
+def published(written: Callable[[str], Callable[..., Recipe]]) -> Callable[..., Recipe]:
     """`published("key=value", ...)` tunes a published model."""
-    path = tmp_path / "published.yaml"
-    path.write_text(PUBLISHED)
-    return lambda *overrides: load(str(path), overrides)
+    return written(PUBLISHED)
 
 
 def _step(recipe: Recipe, device: Device, **changes: Any) -> StepSpec:

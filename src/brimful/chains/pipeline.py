@@ -26,7 +26,7 @@ from brimful.chains.score_files import discard_scores, is_scored, model_manifest
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
-from brimful.hardware.host import give_freed_memory_back
+from brimful.hardware.host import stop_keeping_freed_memory
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
@@ -154,7 +154,7 @@ def _train(
         discard_scores(folder, scored)
         # What follows loads the model again, perhaps where training filled the memory.
         give_back_memory(torch_device(device))
-        give_freed_memory_back()
+        stop_keeping_freed_memory()
         data.finish(folder, plan, console)
         write_status(folder, "finished", recipe)
     say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))

@@ -16,9 +16,10 @@ from brimful.base.rundir import Lease, write_json_atomically
 from brimful.chains.other_versions import changed_versions, describe_changes
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
-from brimful.hardware.host import give_freed_memory_back, keep_freed_memory
+from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
+from brimful.hardware.process_memory import give_back_free_memory
 from brimful.kinds.run_data import BASE, AnyRunData
 from brimful.mirror.opening import Mirroring
 from brimful.model.obtained import origin_of
@@ -79,12 +80,12 @@ def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Le
     where, recipe = torch_device(device), data.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
-    give_freed_memory_back()
+    stop_keeping_freed_memory()
     model = data.build(plan, where)
     if data.source:
         refuse_broken_weights(model, data.source)
     if plan.threads:
-        give_freed_memory_back()
+        give_back_free_memory()
         keep_freed_memory()
     rows = EVALUATION_FACTOR * plan.micro_batches[0]
 

@@ -127,7 +127,7 @@ def resolve_run(name_or_path: str | Path, runs_folder: Path) -> Path:
     """
     named, path = runs_folder / name_or_path, Path(name_or_path)
     for folder in (named, path):
-        if any((folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE)):
+        if _is_run(folder):
             return folder
     for folder in (named, path):
         if folder.exists() and folder.resolve() != runs_folder.resolve():
@@ -153,12 +153,17 @@ def recipe_of(run_folder: Path) -> Recipe:
         RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no
             recipe.
     """
-    if not any((run_folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE)):
+    if not _is_run(run_folder):
         raise RunFolderError(
             f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or"
             " the path of its folder."
         )
     return recipe_of_run(run_folder)
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether a folder is a run, also one whose recipe or status is lost."""
+    return any((folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE))
 
 
 def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedRun:

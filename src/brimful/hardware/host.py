@@ -218,8 +218,8 @@ def keep_freed_memory() -> None:
     _set_malloc({_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0})
 
 
-def give_freed_memory_back() -> None:
-    """Undo `keep_freed_memory`, and give back what was freed meanwhile.
+def stop_keeping_freed_memory() -> None:
+    """End what `keep_freed_memory` began, and give the freed memory back to the system.
 
     Loading a model with kept memory holds far more than the model: objects settle behind freed
     tensors, whose places are then too small for the next ones (`planning.host_heap`). QLoRA of 490M

@@ -1,6 +1,6 @@
 """Families as files: short, compressed, the same bytes for the same family.
 
-A family of a model with dozens of blocks takes some 15 KB: its arrays hold few blocks, positions
+A family of a model with dozens of blocks takes some 8 KB: its arrays hold few blocks, positions
 are kept as distances, which repeat from block to block, and all of it is compressed.
 """
 

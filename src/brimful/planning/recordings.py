@@ -47,7 +47,11 @@ class Recordings:
     blocks: int
 
     def family(self) -> Family:
-        """Return the family with all blocks; raises as `short_family`."""
+        """Return the family with all blocks.
+
+        Raises:
+            Irregular: as in `short_family`.
+        """
         return self.short_family().stretched(self.key)
 
     def short_family(self) -> ShortFamily:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
 from brimful.hardware.contention import CoreWatch
-from brimful.hardware.host import give_freed_memory_back, keep_freed_memory
+from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import TimedPasses
@@ -88,7 +88,7 @@ def time_passes(
         return None  # a step that cannot be run like this is predicted from its operators
     finally:
         torch.set_num_threads(before)
-        give_freed_memory_back()
+        stop_keeping_freed_memory()
     return None if stamps is None else stamps.passes(whole, watch.lost_share)
 
 
