@@ -25,6 +25,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from rich.console import Console
 
+from brimful.runs.deciding import read_recipe_text, write_recipe
+
 FRESH = """
 name: fresh
 sequence_length: 32
@@ -92,12 +94,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
         patch.setenv("BRIMFUL_CACHE", cache)
         for recipe, make in (("fresh", pipeline.run), ("tuned", pipeline.train)):
             make(load(str(folder / f"{recipe}.yaml")), Console(file=io.StringIO()))
-    other = shutil.copytree(folder / "runs" / "fresh", folder / "runs" / "slower") / "recipe.yaml"
-    other.write_text(
-        re.sub(r"name: fresh", "name: slower", other.read_text()).replace(
-            "learning_rate: 0.01", "learning_rate: 0.001"
-        )
-    )
+    other = shutil.copytree(folder / "runs" / "fresh", folder / "runs" / "slower")
+    changed = read_recipe_text(other / "recipe.yaml").replace("name: fresh", "name: slower")
+    write_recipe(other, changed.replace("learning_rate: 0.01", "learning_rate: 0.001"))
     torn = folder / "runs" / "torn"
     torn.mkdir()
     (torn / "recipe.yaml").write_text((folder / "fresh.yaml").read_text())

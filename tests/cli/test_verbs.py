@@ -26,6 +26,7 @@ from brimful.hardware.rates import Rates
 from brimful.recipe import Recipe, load, shipped_names, shipped_text
 from brimful.report.time_spent import time_spent
 from brimful.runs import read_run
+from brimful.runs.deciding import read_recipe_text, write_recipe
 from brimful.runs.measurements import measured, total_time_s
 
 SNAPSHOT = Path(__file__).parent.parent / "snapshots" / "cli.txt"
@@ -795,10 +796,8 @@ def test_scores_of_changed_data_are_refused(
 ) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text((rhyme_file.with_name("corpus.txt")).read_text() + "# verse 999\none more\n")
-    recipe = rhyme / "recipe.yaml"
-    recipe.write_text(
-        recipe.read_text().replace(str(rhyme_file.with_name("corpus.txt")), str(corpus))
-    )
+    recipe = read_recipe_text(rhyme / "recipe.yaml")
+    write_recipe(rhyme, recipe.replace(str(rhyme_file.with_name("corpus.txt")), str(corpus)))
 
     _refused(brimful("evaluate", "rhyme"), "changed since it was trained on")
 

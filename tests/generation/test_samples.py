@@ -1,12 +1,12 @@
 """Samples of a run: drawn, shown as they come, and kept as records."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from brimful.base.rundir import read_journal
 from brimful.data.formats import Message
 from brimful.generation.load import LoadedRun, load_run
 from brimful.generation.sampler import SamplingSettings
@@ -66,7 +66,7 @@ def test_records_replace_the_older_ones_one_a_line(loaded: LoadedRun, tmp_path: 
     (tmp_path / "samples.jsonl").write_text("old")
     write_samples(tmp_path, samples)
 
-    records = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    records = list(read_journal(tmp_path / "samples.jsonl"))
     assert [record["completion"] for record in records] == [sample.completion for sample in samples]
     assert records[0].keys() == {
         "prompt",
