@@ -24,11 +24,15 @@ _MEMORY_V2 = ("memory.max", "memory.current", "inactive_file")
 """Files of the limit and of the usage, and the reclaimable part's key in memory.stat."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 """Parameters of mallopt(3)."""
-_GLIBC_DEFAULTS = {
-    _M_TRIM_THRESHOLD: 128 * 1024,
-    _M_MMAP_THRESHOLD: 128 * 1024,
+_AS_ADJUSTED = {
+    _M_TRIM_THRESHOLD: 64 * 1024**2,
+    _M_MMAP_THRESHOLD: 32 * 1024**2,
     _M_MMAP_MAX: 65_536,
 }
+"""What glibc comes to by itself in a process that frees large blocks (mallopt(3), M_MMAP_THRESHOLD:
+at most 32 MiB on 64 bits, and twice that to trim). Setting any of them ends that adjustment, and at
+its first values, 128 KiB, an evaluation took 1.7 times as long (docs/log.md).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +229,7 @@ def stop_keeping_freed_memory() -> None:
     tensors, whose places are then too small for the next ones (`planning.host_heap`). QLoRA of 490M
     parameters held 4.8 GiB in a process that had trained before (docs/log.md).
     """
-    _set_malloc(_GLIBC_DEFAULTS)
+    _set_malloc(_AS_ADJUSTED)
     give_back_free_memory()
 
 
