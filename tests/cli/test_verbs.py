@@ -239,6 +239,16 @@ def test_a_missing_data_file_is_told_with_the_nearest(
     )
 
 
+def test_missing_data_are_told_before_a_mirror_is_opened(
+    brimful: Brimful, recipe_file: Path, tmp_path: Path
+) -> None:
+    mirror = tmp_path / "drive"
+    run = ("train", recipe_file, f"run.mirror={mirror}")
+
+    _refused(brimful(*run, f"data.path={tmp_path / 'corpse.txt'}"), "no such file")
+    assert not mirror.exists()
+
+
 @pytest.mark.parametrize("content", [b"", b" \n\n\t\n"])
 def test_an_empty_data_file_is_told(
     brimful: Brimful, recipe_file: Path, corpus: Path, content: bytes
@@ -264,6 +274,16 @@ def test_a_run_of_years_is_refused_until_it_is_meant(
     assert "--yes" in message
     assert not (tmp_path / "runs" / "tiny").exists()  # before data are read
     assert load(str(recipe_file), [long, "run.long=true"]).run.long
+
+
+def test_examples_are_not_read_for_a_run_of_years(
+    brimful: Brimful, tuning: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    """However short they are: each holds a token at least."""
+    recipe = tmp_path / "tuning.yaml"
+    recipe.write_text(tuning("training.steps=1000000000000000").to_yaml())
+    _refused(brimful("train", recipe), " years", "1,000,000,000,000,000 steps", "--yes")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_that_cannot_be_written_is_not_scored(
@@ -474,6 +494,25 @@ def rhyme(
 def rhyme_file(trained_once: Path) -> Path:
     """The recipe of that run."""
     return trained_once / "rhyme.yaml"
+
+
+def test_a_finished_run_is_told_as_finished_without_its_data(
+    brimful: Brimful, rhyme: Path, rhyme_file: Path, tmp_path: Path
+) -> None:
+    """Here, and then in its mirror alone."""
+    data = rhyme_file.with_name("corpus.txt")
+    run = ("train", rhyme_file, f"run.mirror={tmp_path / 'drive'}")
+    data.rename(data.with_suffix(".away"))
+    try:
+        here = brimful(*run)
+        shutil.rmtree(rhyme)
+        back = brimful(*run)
+    finally:
+        data.with_suffix(".away").rename(data)
+    assert (here.code, back.code) == (0, 0)
+    assert "is finished; nothing to train" in here.out
+    assert "brought back from the mirror" in back.out
+    assert "is finished; nothing to train" in back.out
 
 
 def test_a_finished_run_holds_what_the_documents_promise(rhyme: Path) -> None:

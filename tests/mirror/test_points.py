@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from brimful.mirror.files import Files, IntegrityError
+from brimful.mirror.place import FINISHED
 from brimful.mirror.points import POINT, MirroredRun, RecoveryPoint, _signed
-from brimful.mirror.sources import FINISHED, folder_of_step, pinned
+from brimful.mirror.sources import folder_of_step, pinned
 
 Run = Any
 

@@ -53,8 +53,9 @@ def pinned_plan(
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces(progress) as traces:
         plan = derive(chosen, device, traces, facts_of(device))
-    if chosen.kind.rows == "documents":  # other rows count as full here, and may be shorter
-        refuse_years(chosen, costed(chosen, plan, conditions(device)), surely=True)
+    # Every row counts as full here. Only those of documents are; others hold a token at least.
+    at_least = 1.0 if chosen.kind.rows == "documents" else 1 / chosen.sequence_length
+    refuse_years(chosen, costed(chosen, plan, conditions(device)), at_least=at_least)
     return pinned
 
 
@@ -144,12 +145,18 @@ def _stored_plan(run_folder: Path) -> Plan | None:
     return plan_of(run_folder) if (run_folder / "plan.json").exists() else None
 
 
-def refuse_years(recipe: Recipe, plan: Plan, *, surely: bool = False) -> None:
+def refuse_years(recipe: Recipe, plan: Plan, *, at_least: float | None = None) -> None:
     """Raise PlanError if the run is predicted to take more than a year, unless the recipe says that
-    it may; `surely`: by the low end of the prediction's interval.
+    it may.
+
+    Args:
+        at_least: Where the data are not known yet: raise only if this share of the low end of the
+            prediction's interval is more than a year.
     """
     total = plan.predicted.get("total_time_s")
-    if total is None or recipe.run.long or (total.low if surely else total.value) < YEAR_S:
+    if total is None or recipe.run.long:
+        return
+    if (total.value if at_least is None else at_least * total.low) < YEAR_S:
         return
     raise PlanError(
         f"this run would take about {total.value / YEAR_S:,.1f} years"

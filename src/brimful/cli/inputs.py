@@ -47,24 +47,34 @@ def load_recipe(
 def look_at_data(recipe: "Recipe") -> None:
     """Look at the first rows of a recipe's data before torch is imported, which takes seconds.
 
-    A finished run reads no data any more. A mirror may hold a finished run, and variants of a study
+    A finished run reads no data any more, be it here or in a mirror. Variants of a study may have
     other data; those are looked at when they start.
 
     Raises:
-        DataError: as `first_look`.
+        DataError: as `first_look`; RunFolderError: the mirror cannot be used.
     """
+    from brimful.data.first_look import first_look
+
+    if recipe.study is None and not _is_finished(recipe):
+        first_look(recipe)
+
+
+def _is_finished(recipe: "Recipe") -> bool:
     from brimful.base.env import runs_folder
     from brimful.base.rundir import read_json
-    from brimful.data.first_look import first_look
+    from brimful.mirror.place import Place
     from brimful.runs.files import STATUS_FILE
 
-    status = Path(recipe.run.folder or runs_folder(), recipe.run_name, STATUS_FILE)
+    folder = Path(recipe.run.folder or runs_folder(), recipe.run_name)
+    status = folder / STATUS_FILE
     try:
-        is_finished = status.exists() and read_json(status).get("status") == "finished"
+        if status.exists() and read_json(status).get("status") == "finished":
+            return True
     except RunFolderError:  # told with what to do about it where the run is admitted
-        is_finished = False
-    if recipe.study is None and not recipe.run.mirror and not is_finished:
-        first_look(recipe)
+        return False
+    return recipe.run.mirror is not None and Place.of(
+        recipe.run.mirror, folder
+    ).holds_finished_run()
 
 
 def run_folder(run: str) -> Path:

@@ -14,10 +14,9 @@ from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.finished import MODEL, NEEDED, FinishedRun
-from brimful.mirror.place import Place
+from brimful.mirror.place import FINISHED, Place
 from brimful.mirror.points import MirroredRun, Owner, RecoveryPoint
 from brimful.mirror.sources import (
-    FINISHED,
     Pinned,
     all_files,
     drop_pins,

@@ -11,8 +11,9 @@ from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically
 from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, IntegrityError, as_clause
+from brimful.mirror.place import FINISHED
 from brimful.mirror.points import MirroredRun
-from brimful.mirror.sources import FINISHED, JOURNAL, all_files, signature
+from brimful.mirror.sources import JOURNAL, all_files, signature
 from brimful.runs.files import DATA_FILE, ENVIRONMENT_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
 
 MODEL = "model/"

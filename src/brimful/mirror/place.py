@@ -14,6 +14,8 @@ from typing import TypeVar
 from brimful.base.errors import RunFolderError
 from brimful.mirror.files import Files, IntegrityError, as_clause
 
+FINISHED = "finished.json"
+"""In the folder of a mirrored run: the list of the finished run's files."""
 START_LIMIT_S = 60.0
 """A mirror that does not answer for so long when a run starts cannot be used."""
 T = TypeVar("T")
@@ -91,6 +93,10 @@ class Place:
     def answer(self, act: Callable[[], T]) -> T:
         """Return `act()`, as `within_limit`."""
         return within_limit(str(self.root), act)
+
+    def holds_finished_run(self) -> bool:
+        """Return whether the mirror says that the run is finished; its files are not read."""
+        return self.answer((self.folder / FINISHED).exists)
 
     def make(self, files: Files) -> None:
         """Make the mirror's folder and the run's in it if they are missing, but no folder above."""

@@ -19,9 +19,9 @@ from typing import Any
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import read_json
 from brimful.mirror.files import Entry, Files, IntegrityError
+from brimful.mirror.place import FINISHED
 from brimful.mirror.sources import (
     CHECKPOINTS,
-    FINISHED,
     JOURNAL,
     Pinned,
     folder_of_step,

@@ -14,13 +14,12 @@ from typing import Any
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import Lease, read_json
+from brimful.mirror.place import FINISHED
 from brimful.mirror.status import STATUS
 from brimful.training.checkpoint import CheckpointStore
 
 CHECKPOINTS = "checkpoints"
 JOURNAL = "metrics.jsonl"
-FINISHED = "finished.json"
-"""In a mirror: the list of a finished run's files."""
 PINS = ".mirror"
 """Folder of a run that holds hard links to the files being copied, so that rotation cannot remove
 them.
