@@ -304,12 +304,15 @@ def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
 
 
 def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
-    tuning: Tuning, base_model: Path
+    tuning: Tuning, base_model: Path, examples_file: Path
 ) -> None:
+    with examples_file.open("a") as file:
+        file.write(json.dumps({"instruction": "Say red often.", "output": "red " * 200}) + "\n")
+
     facts = read_json(_train(tuning()) / "data.json")
 
     assert facts["base"]["source"] == str(base_model)
-    assert facts["splits"]["train"]["dropped"] >= 0
+    assert sum(split["dropped"] for split in facts["splits"].values()) == 1
     assert facts["prompts"] == "messages"
 
 

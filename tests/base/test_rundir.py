@@ -23,6 +23,7 @@ from brimful.base.rundir import (
     Lease,
     finite,
     is_torn,
+    num_records,
     read_journal,
     read_json,
     records_lost,
@@ -526,6 +527,21 @@ def test_a_journal_that_is_cut_back_counts_on_from_there(tmp_path: Path) -> None
         journal.append({"step": 2})
     assert records_lost(path) == 0
     assert [record["step"] for record in read_journal(path)] == [1, 2]
+
+
+@pytest.mark.parametrize("tail_bytes", [10, 150, 1 << 16])
+def test_records_are_counted_from_the_end_of_a_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail_bytes: int
+) -> None:
+    """Also where a record is longer than what is read first, or the last one is damaged."""
+    monkeypatch.setattr(rundir, "_TAIL_BYTES", tail_bytes)
+    path = tmp_path / "metrics.jsonl"
+    with Journal(path) as journal:
+        for step in range(5):
+            journal.append({"step": step, "text": "x" * 20})
+    assert num_records(path) == 5
+    path.write_bytes(path.read_bytes()[:-5] + b"9999\n")
+    assert num_records(path) == 5
 
 
 def test_a_journal_cut_inside_a_line_goes_on_with_a_whole_record(tmp_path: Path) -> None:

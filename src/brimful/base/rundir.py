@@ -334,7 +334,7 @@ class Journal:
 
     def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
         self.path = path
-        kept = b""
+        self._num_records = 0
         if path.exists():
             before = path.read_bytes()
             whole = before[: before.rfind(b"\n") + 1]
@@ -342,8 +342,7 @@ class Journal:
             kept = kept[: kept.rfind(b"\n") + 1]  # of a damaged file the cut may be inside a line
             if kept != before:
                 os.truncate(path, len(kept))
-        last = next(filter(None, map(_CHECKED.search, reversed(kept.splitlines()[-9:]))), None)
-        self._num_records = int(last[1]) if last else kept.count(b"\n")
+            self._num_records = num_records(path)
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
 
     @property
@@ -381,6 +380,8 @@ CHECK = "check"
 the file's name.
 """
 _CHECK_OF_SOMETHING = re.compile(rb'"\d+-[0-9a-f]{8}"\}\s*$')
+_TAIL_BYTES = 1 << 16
+"""End of a journal that holds its last records."""
 _CHECKED = re.compile(rb'"check": "(\d+)-([0-9a-f]{8})"\}\s*$')
 
 
@@ -420,6 +421,20 @@ def record_of(line: bytes, file_name: str) -> dict[str, Any] | None:
         return None  # the check itself is damaged
     record.pop(CHECK, None)
     return record
+
+
+def num_records(path: Path) -> int:
+    """Return how many records were written into a journal. Only its end is read: the last record
+    has a number. Of a journal whose last records have none the lines are counted.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        tail = file.read()
+    lines = tail[: tail.rfind(b"\n") + 1].splitlines(keepends=True)
+    for num_behind, line in enumerate(reversed(lines)):
+        if (number := _number_of_checked(line, path.name)) is not None:
+            return number + num_behind
+    return path.read_bytes().count(b"\n")
 
 
 def is_torn(path: Path) -> bool:

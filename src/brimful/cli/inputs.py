@@ -72,9 +72,9 @@ def _is_finished(recipe: "Recipe") -> bool:
             return True
     except RunFolderError:  # told with what to do about it where the run is admitted
         return False
-    return recipe.run.mirror is not None and Place.of(
-        recipe.run.mirror, folder
-    ).holds_finished_run()
+    return (
+        recipe.run.mirror is not None and Place.of(recipe.run.mirror, folder).holds_finished_run()
+    )
 
 
 def run_folder(run: str) -> Path:

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RecipeError, RunFolderError
-from brimful.base.rundir import checksum_of, read_json, records_lost, write_text_atomically
+from brimful.base.rundir import (
+    checksum_of,
+    num_records,
+    read_json,
+    records_lost,
+    write_text_atomically,
+)
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.recipe import Recipe, load_text
 from brimful.runs.files import (
@@ -138,7 +144,7 @@ def num_records_of(run_folder: Path, *, is_growing: bool = False) -> dict[str, i
             counted than that there are some.
     """
     paths = (run_folder / name for name in _JOURNALS)
-    counts = {path.name: path.read_bytes().count(b"\n") for path in paths if path.exists()}
+    counts = {path.name: num_records(path) for path in paths if path.exists()}
     if is_growing and MONITOR_FILE in counts:
         counts[MONITOR_FILE] = min(1, counts[MONITOR_FILE])
     return counts
