@@ -923,7 +923,11 @@ def test_training_says_nothing_on_standard_error(brimful: Brimful, recipe_file: 
     said = brimful("train", recipe_file)
 
     assert (said.code, said.err) == (0, "")
-    assert "next: brimful evaluate tiny | brimful generate tiny" in said.out
+    assert said.out.endswith(
+        "next: brimful evaluate tiny\n"
+        "      brimful generate tiny --prompt TEXT\n"
+        "      brimful report tiny\n"
+    )
 
 
 def test_a_run_tells_what_was_predicted_beside_what_was_measured_and_remembers_it(

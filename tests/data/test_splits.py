@@ -151,6 +151,10 @@ def test_few_documents_are_cut_by_position_and_many_are_not(
     assert "".join(text for _, text in documents) == "".join(texts)
     assert [split for split, _ in documents][-1] == "validation"
     assert documents.notes == snapshot
+    joined = data_recipe(data.path, document_start="^#")
+    documents = LabelledDocuments(open_source(joined), joined)
+    assert documents.num_few == 1
+    assert documents.notes == snapshot
     many = data_recipe(rows(tmp_path / "many.jsonl", [f"text {n}" for n in range(200)]))
     documents = LabelledDocuments(open_source(many), many)
     assert (documents.num_few, documents.notes) == (0, [])

@@ -12,6 +12,7 @@ from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
 from brimful.planning.target import target_of
 from brimful.recipe import Recipe
+from brimful.recipe.summary import summary_of
 from brimful.report.page.advice import advice
 from brimful.report.plan.answer import memory_of, time_and_cost
 from brimful.report.text import prediction_lines
@@ -21,8 +22,8 @@ from brimful.training.admission import Admission
 
 
 def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -> list[str]:
-    """Return the recipe, the machine, and what changed since the last session, a line each; of the
-    recipe's description the words that fit `width`.
+    """Return the run, the machine, and what changed since the last session, a line each; of what
+    is trained the words that fit `width`.
     """
     machine = [device.name]
     if device.threads:
@@ -31,8 +32,8 @@ def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -
         machine.append(f"{format_bytes(device.free_memory_bytes)} free")
     for dtype, rate in device.dense_flop_per_s.items():
         machine.append(f"{dtype} {rate / 1e9:,.0f} GFLOP/s")
-    title = f"{recipe.name}: {recipe.description}" if recipe.description else recipe.name
-    lines = [shortened_at_a_word(title, width), f"machine: {', '.join(machine)}"]
+    title = shortened_at_a_word(f"{recipe.run_name}: {summary_of(recipe)}", width)
+    lines = [title, f"machine: {', '.join(machine)}"]
     if admission.moved_aside:
         lines.append(f"the unfinished run was moved to {admission.moved_aside}")
     if admission.lost_model:

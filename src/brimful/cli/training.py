@@ -56,12 +56,12 @@ def train(
     if not finished.trained_now:
         catch_up(resolved, finished.folder, say)
         say(f"for another run of this recipe: run.name={name}-2")
-    use = ""
+    commands = [f"brimful evaluate {name}", f"brimful report {name}"]
     if resolved.kind.gives_labels:
-        use = f"brimful predict {name} FILE | "
+        commands.insert(1, f"brimful predict {name} FILE")
     elif resolved.kind.writes_text:
-        use = f"brimful generate {name} --prompt TEXT | "
-    say(f"next: brimful evaluate {name} | {use}brimful report {name}")
+        commands.insert(1, f"brimful generate {name} --prompt TEXT")
+    say("next: " + "\n      ".join(commands))
 
 
 def run(

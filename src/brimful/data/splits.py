@@ -78,16 +78,17 @@ class LabelledDocuments:
         """A sentence, where the documents are few, about how they are held out."""
         if not self.num_few:
             return []
-        described = f"{self.num_few} documents are too few to hold out whole ones"
+        start, advice = self._data.document_start, "data.document_start=REGEX cuts it"
+        described = f"{self.num_few} documents are too few to hold out whole ones, so they are"
         if self.num_few == 1:
-            described = "the text is one document"
+            described = "the text is one document, so it is"
+        if self.num_few == 1 and start is not None:
+            described = f"no line matches data.document_start ({start}): {described}"
+            advice = "data.document_start=null takes each file or row for one"
         shares = [
             f"{name} {share:.3g}" for name, share in split_shares(self._data).items() if share > 0
         ]
-        return [
-            f"{described}, so it is split by position ({', '.join(shares)}), in this order;"
-            " data.document_start=REGEX cuts it"
-        ]
+        return [f"{described} split by position ({', '.join(shares)}), in this order; {advice}"]
 
     def _brought(self, part: Part) -> Iterator[tuple[str, str]]:
         for split in SPLITS[1:]:

@@ -18,6 +18,7 @@ from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
+from brimful.report.quantities import plural
 from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 
@@ -95,7 +96,7 @@ class DocumentRunData(RunData[TokenSplit]):
 
     def describe(self) -> list[str]:
         lines = [
-            f"{name}: {split.num_documents:,} documents, {format_bytes(split.num_bytes)},"
+            f"{name}: {plural(split.num_documents, 'document')}, {format_bytes(split.num_bytes)},"
             f" {split.num_tokens:,} tokens"
             for name, split in self.splits.items()
         ]

@@ -28,6 +28,7 @@ from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
+from brimful.report.quantities import plural
 
 
 class ExampleRunData(RunData[ExampleSplit]):
@@ -174,7 +175,7 @@ class ExampleRunData(RunData[ExampleSplit]):
 
     def describe(self) -> list[str]:
         lines = [
-            f"{name}: {split.num_examples:,} examples of"
+            f"{name}: {plural(split.num_examples, 'example')} of"
             f" {split.num_tokens / split.num_examples:.0f} tokens on average, the longest"
             f" {split.lengths_E.max():,}; {split.num_target_tokens:,} of"
             f" {split.num_tokens:,} tokens are learned"
@@ -187,7 +188,7 @@ class ExampleRunData(RunData[ExampleSplit]):
         return [
             f"prompts: {prompts}, {layout}",
             *lines,
-            f"an optimizer step sees {self.recipe.effective_batch:,} examples, about"
+            f"an optimizer step sees {plural(self.recipe.effective_batch, 'example')}, about"
             f" {self.tokens_per_step:,} tokens; the plan counts them as full sequences,"
             f" {self.planned.effective_batch:,} of {self.recipe.sequence_length:,}",
         ]

@@ -49,6 +49,7 @@ from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
+from brimful.report.quantities import plural
 from brimful.training.precision import Precision
 
 
@@ -265,8 +266,9 @@ class LabelledRunData(RunData[EncodedLabels]):
     def describe(self) -> list[str]:
         return [
             *told_of(self.splits, self.labels, self.weights_C),
-            f"an optimizer step sees {self.recipe.effective_batch:,} texts; the plan counts them as"
-            f" full sequences, {self.planned.effective_batch:,} of {self.recipe.sequence_length:,}",
+            f"an optimizer step sees {plural(self.recipe.effective_batch, 'text')}; the plan counts"
+            f" them as full sequences, {self.planned.effective_batch:,} of"
+            f" {self.recipe.sequence_length:,}",
         ]
 
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:

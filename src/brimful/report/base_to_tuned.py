@@ -80,7 +80,7 @@ def _left_out(run: RunFolder) -> str:
     missing = missing_parts(plan.base, has_tasks=bool(run.recipe.evaluation.tasks))
     if not missing:
         return ""
-    return f"left out to save time: {', '.join(missing)}; evaluation.base=always adds it"
+    return f"left out to save time: {', '.join(missing)}; to have it all: evaluation.base=always"
 
 
 def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:

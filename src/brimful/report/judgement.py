@@ -109,14 +109,14 @@ def judgements_in_words(judgements: Sequence[Judgement]) -> str:
     counted = [each for each in judgements if each.counts]
     if not counted:
         return ""
-    is_one = len(counted) == 1
+    error = format_error(statistics.median(abs(each.error or 0.0) for each in counted)).lstrip("+")
+    if len(counted) == 1:
+        return f"1 prediction: error {error}, {counted[0].inside} its interval"
     close = sum(each.band is CLOSE for each in counted)
     inside = sum(bool(each.is_inside) for each in counted)
-    error = format_error(statistics.median(abs(each.error or 0.0) for each in counted))
     return (
-        f"{plural(len(counted), 'prediction')}: {close} within {CLOSE.limit * 100:.0f} %,"
-        f" {'' if is_one else 'median '}error {error.lstrip('+')},"
-        f" {inside} inside {'its interval' if is_one else 'their intervals'}"
+        f"{len(counted)} predictions: {close} within {CLOSE.limit * 100:.0f} %,"
+        f" median error {error}, {inside} inside their intervals"
     )
 
 

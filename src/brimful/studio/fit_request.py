@@ -15,6 +15,7 @@ from brimful.model import catalog
 from brimful.planning.specs import ModelFacts, facts_of_values, model_facts
 from brimful.planning.survey import Margin
 from brimful.recipe import OF_RECIPE, Recipe, load, shipped_names, with_changes
+from brimful.recipe.summary import summary_of
 from brimful.studio.hub import refuse_unless_known
 from brimful.studio.pasted import (
     LIMITS,
@@ -197,7 +198,12 @@ def _changed(
             f"sequence_length {changed.sequence_length} is above the {model.context} positions that"
             " the pasted config.json has; shorten it."
         )
-    return FitRecipe(changed, model, _title(changed), tuple(notes))
+    title = summary_of(changed)
+    if isinstance(changed.model, str):
+        title = title[0].upper() + title[1:]
+    else:
+        title = f"{changed.name}: {title}"
+    return FitRecipe(changed, model, title, tuple(notes))
 
 
 def _size_changes(request: FitRequest, recipe: Recipe, notes: list[str]) -> list[str]:
@@ -236,19 +242,3 @@ def _method_changes(method: Method, recipe: Recipe) -> list[str]:
     if approach.on_plain_text and recipe.kind.answers_prompts:
         changes += ["method=pretrain", "rft=null"]
     return changes
-
-
-def _title(recipe: Recipe) -> str:
-    """`LoRA of rank 16 on google/gemma-2-2b, 16 x 768 tokens a step`."""
-    batch = f"{recipe.effective_batch:,} x {recipe.sequence_length:,} tokens a step"
-    if not isinstance(recipe.model, str):
-        return f"{recipe.name}: a fresh {recipe.model.architecture} model, {batch}"
-    training = "Pretraining of"
-    if recipe.adapter is not None:
-        name = "QLoRA" if recipe.quantize == "nf4" else "LoRA"
-        training = f"{name} of rank {recipe.adapter.rank} on"
-    elif recipe.kind.gives_labels:
-        training = "Classifier on"
-    elif recipe.kind.answers_prompts:
-        training = "Full fine-tuning of"
-    return f"{training} {recipe.model}, {batch}"
