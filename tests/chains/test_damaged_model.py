@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from brimful.base.errors import RunFolderError
+from brimful.base.manifest import MANIFEST, note_hashes
 from brimful.chains.pipeline import train
 from brimful.generation.export import export
 from brimful.generation.load import load_run
@@ -36,7 +37,26 @@ def _add_adapters(model: Path) -> None:
     (model / "adapter_config.json").write_text("{}")
 
 
-@pytest.mark.parametrize("damage", [_flip_a_bit, _change_a_digit, _add_adapters, shutil.rmtree])
+def _lose_the_manifest(model: Path) -> None:
+    (model / MANIFEST).unlink()
+
+
+def _become_another_model(model: Path) -> None:
+    _change_a_digit(model)
+    note_hashes(model)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flip_a_bit,
+        _change_a_digit,
+        _add_adapters,
+        _lose_the_manifest,
+        _become_another_model,
+        shutil.rmtree,
+    ],
+)
 def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
     tiny: Callable[..., Recipe],
     tmp_path: Path,
@@ -58,7 +78,7 @@ def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
 
     repaired = train(recipe, printed)
     assert repaired.trained_now
-    assert "written again from its checkpoint" in printed.export_text()
+    assert "written again from its checkpoint" in " ".join(printed.export_text().split())
     assert {path.name for path in model.iterdir()} == names
     assert [(model / name).read_bytes() for name in ("model.safetensors", "config.json")] == before
     load_run(folder, CPU, torch.float32)

@@ -17,6 +17,7 @@ from brimful.chains import pipeline
 from brimful.generation.answers import GenerationRequest
 from brimful.generation.sampler import GREEDY
 from brimful.recipe import Recipe
+from brimful.runs.deciding import recipe_of_run
 from brimful.studio import models
 from brimful.studio.models import (
     ModelHolder,
@@ -28,6 +29,7 @@ from brimful.studio.models import (
     takes_messages,
     writes_text,
 )
+from brimful.training.admission import write_status
 
 HOW = GenerationRequest(GREEDY, tokens=6)
 
@@ -73,6 +75,7 @@ def test_a_run_that_was_trained_anew_answers_with_its_new_weights(tuned: Path) -
         {"format": "pt"},
     )
     note_hashes(weights.parent)
+    write_status(tuned, "finished", recipe_of_run(tuned))
 
     after = written(desk, tuned, "run")
 

@@ -12,6 +12,8 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import fsync_files, read_json, write_json_atomically
 
 MANIFEST = "MANIFEST.json"
+NOTED_AS = "manifests"
+"""Key in run.json of the SHA-256 of a MANIFEST.json beside it, by the name of its folder."""
 FORMAT_VERSION = 1
 
 _DECIDING = frozenset({".json", ".safetensors", ".bin", ".pt", ".jinja", ".model", ".txt", ".py"})
@@ -68,26 +70,39 @@ def problem_of_file(folder: Path, name: str, entry: Any, *, is_hashed: bool = Tr
 
 
 def require_sound(folder: Path) -> None:
-    """Verify a model's folder against its MANIFEST.json; one without it passes.
+    """Verify a model's folder against its MANIFEST.json, and that against the run.json beside it.
+    A folder without a manifest passes where no run.json knows of one.
 
     Sizes are compared every time. A file is hashed again when its size, times or inode are not
     those of the last time, which the cache folder remembers.
 
     Raises:
         RunFolderError: a file is missing, of another size or damaged; one that would be read too is
-            not in the manifest; or the manifest is damaged.
+            not in the manifest; or the manifest is missing, damaged or of another model.
     """
-    if not (folder / MANIFEST).is_file():
+    manifest, noted = folder / MANIFEST, _noted_hash(folder)
+    if not (manifest.is_file() or (noted and folder.is_dir())):
         return
     try:
-        listed = read_json(folder / MANIFEST)["files"]
-        problem = _problem(folder, listed)
+        problem = _problem(folder, read_json(manifest)["files"])
+        if noted and noted != sha256_of(manifest):
+            problem = problem or f"its {MANIFEST} is not the one that the run wrote"
     except RunFolderError as error:
         problem = str(error)
     except (OSError, KeyError, TypeError, AttributeError) as error:
         problem = f"{MANIFEST} does not list its files: {error!r}"
     if problem:
         raise RunFolderError(f"the model in {folder} is not as it was written: {problem}")
+
+
+def _noted_hash(folder: Path) -> str:
+    """Return the hash of a model's manifest in the run.json beside it; empty where none says it, as
+    in runs of earlier versions.
+    """
+    try:
+        return str(read_json(folder.parent / "run.json").get(NOTED_AS, {}).get(folder.name, ""))
+    except (RunFolderError, AttributeError):
+        return ""
 
 
 def _problem(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import RunFolderError
-from brimful.base.manifest import require_sound
+from brimful.base.manifest import MANIFEST, NOTED_AS, require_sound, sha256_of
 from brimful.base.rundir import (
     SCHEMA_VERSION,
     Lease,
@@ -89,7 +89,7 @@ def run_id_of(folder: Path) -> str | None:
 
 def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
     """Write run.json. The run keeps its number; a new one gets a random number. Of a finished run
-    it says how long the journals are.
+    it says how long the journals are, and which model it ended with.
     """
     run_id = run_id_of(folder) or uuid.uuid4().hex
     values = {
@@ -100,6 +100,9 @@ def write_status(folder: Path, status: Status, recipe: Recipe) -> None:
     }
     if status == "finished":
         values["records"] = num_records_of(folder)
+        manifest = folder / MODEL_FOLDER / MANIFEST
+        if manifest.is_file():
+            values[NOTED_AS] = {MODEL_FOLDER: sha256_of(manifest)}
     write_json_atomically(folder / STATUS_FILE, values, with_checksum=True)
 
 

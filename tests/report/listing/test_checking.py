@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
-from brimful.base.manifest import MANIFEST, note_hashes, sha256_of
+from brimful.base.manifest import MANIFEST, NOTED_AS, note_hashes, sha256_of
 from brimful.report.listing import checking
 from brimful.report.listing.checking import CheckResult, check_run
 from brimful.training import checkpoint
@@ -242,3 +242,12 @@ def test_a_wrong_digit_in_a_models_manifest_is_damage(tmp_path: Path) -> None:
     (result,) = check_run(tmp_path)
     assert result.is_sound is False
     assert "checksum" in result.description
+
+
+def test_a_model_whose_manifest_is_lost_is_damaged_where_the_run_knows_of_one(hashed: Path) -> None:
+    manifest = hashed / "model" / MANIFEST
+    (hashed / "run.json").write_text(json.dumps({NOTED_AS: {"model": sha256_of(manifest)}}))
+    assert verdicts(hashed)["model"] is True
+
+    manifest.unlink()
+    assert verdicts(hashed)["model"] is False

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import BrimfulError, CheckpointError
-from brimful.base.manifest import MANIFEST, problem_of_file
+from brimful.base.manifest import MANIFEST, problem_of_file, require_sound
 from brimful.base.rundir import finite, read_json
 from brimful.report.live.status import checkpoint_folders, json_or_none
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
@@ -110,8 +110,9 @@ def _exported(folder: Path) -> CheckResult:
             with safe_open(path, framework="numpy"):  # the size and the header agree
                 pass
         files = _noted(folder)
+        _require(folder, files)
+        require_sound(folder)
         if files:
-            _require(folder, files)
             return CheckResult(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
         return (
             _against_checkpoint(folder.parent)
