@@ -64,6 +64,24 @@ def test_planning_loads_numpy_and_no_framework() -> None:
     ) == {"numpy"}
 
 
+def test_looking_at_runs_loads_no_torch_not_even_in_a_notebook() -> None:
+    looking = (
+        "brimful.notebook",
+        "brimful.report.page.html",
+        "brimful.report.comparison.page",
+        "brimful.report.listing.listing",
+        "brimful.report.live.watch",
+        "brimful.runs.named",
+    )
+    loaded = _loaded_after("\n".join(f"import {module}" for module in looking))
+
+    assert loaded & {"torch", "transformers"} == set()
+
+
+def test_training_loads_what_draws_figures_only_for_the_report() -> None:
+    assert "matplotlib" not in _loaded_after("import brimful.chains.pipeline")
+
+
 def test_help_of_every_verb_and_questions_about_recipes_load_no_framework() -> None:
     verbs = [
         "",

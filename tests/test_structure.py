@@ -56,7 +56,6 @@ TESTED_ELSEWHERE = {
     "cli/inputs.py": "tests/cli/test_verbs.py runs the verbs that share it",
     "cli/models.py": "tests/cli/test_verbs.py runs the verbs",
     "cli/options.py": "tests/cli/test_verbs.py holds the help of every option",
-    "cli/output.py": "tests/cli/test_verbs.py reads what verbs print",
     "cli/planning.py": "tests/cli/test_verbs.py runs the verbs",
     "cli/training.py": "tests/cli/test_verbs.py runs the verbs",
     "cli/recipes.py": "tests/cli/test_verbs.py runs the verb",

@@ -19,7 +19,6 @@ from brimful.generation.load import (
     load_run,
     load_unquantised,
     load_untuned,
-    resolve_run,
 )
 from brimful.generation.sampler import GREEDY
 from brimful.model.published import without_adapters
@@ -164,36 +163,6 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
     more.save_pretrained(folder / "model")
     with refuses(RunFolderError, names=["301 tokens", "300"]):
         load_run(folder, CPU, torch.float32)
-
-
-def test_a_run_is_found_by_its_name_or_its_path(make_run: MakeRun) -> None:
-    folder = make_run("first")
-    assert resolve_run("first", folder.parent) == folder
-    assert resolve_run(str(folder), folder.parent / "elsewhere") == folder
-
-
-def test_a_mistyped_name_is_answered_with_the_nearest_run(
-    make_run: MakeRun, refuses: Callable[..., Any]
-) -> None:
-    make_run("quickstart")
-    runs = make_run("shakespeare").parent
-    with refuses(RunFolderError, names=["'quickstart'"]):
-        resolve_run("quikstart", runs)
-
-
-def test_a_missing_runs_folder_says_how_to_make_a_run(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
-    with refuses(RunFolderError):
-        resolve_run("quickstart", tmp_path / "runs")
-
-
-def test_a_folder_without_a_recipe_is_not_taken_for_a_run(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
-    (tmp_path / "runs" / "notes").mkdir(parents=True)
-    with refuses(RunFolderError):
-        resolve_run("notes", tmp_path / "runs")
 
 
 # --- tuned runs

@@ -12,10 +12,10 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline, plans, rounds, scoring, study
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
-from brimful.generation.load import resolve_run
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
+from brimful.runs.named import resolve_run
 
 
 def train(

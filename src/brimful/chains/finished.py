@@ -17,12 +17,13 @@ from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
 from brimful.generation.answers import GenerationRequest, ask, converse, show_before_and_after
 from brimful.generation.answers import write as write_text
-from brimful.generation.load import load_run, recipe_of, resolve_run, trained_folder
+from brimful.generation.load import load_run, recipe_of, trained_folder
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
 from brimful.kinds.run_data import TrainedRun, gather, run_data_class
 from brimful.report.live.progress import data_progress
+from brimful.runs.named import resolve_run
 from brimful.training.checkpoint import CheckpointStore, verify
 from brimful.verify.extract import python_verdict
 

@@ -33,7 +33,6 @@ from brimful.mirror.opening import catch_up, open_mirror
 from brimful.recipe import Recipe
 from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
-from brimful.report.page.html import write_report
 from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
 from brimful.training.admission import admit, claim, write_status
@@ -77,6 +76,8 @@ def run(
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
     evaluate_base(trained.folder, console)
+    from brimful.report.page.html import write_report  # noqa: PLC0415 - half a second, for figures
+
     with waiting(console, "writing the report"):
         report = write_report(trained.folder)
     _say_what_tuning_changed(trained.folder, say)

@@ -117,7 +117,7 @@ def load_classifier(
     the folder is run.
 
     Args:
-        run_folder: See `generation.load.resolve_run`.
+        run_folder: See `runs.named.resolve_run`.
         device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they
             are made for.
         tokens_per_pass: Positions of a pass to begin with; None: by the device.

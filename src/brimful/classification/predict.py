@@ -117,7 +117,7 @@ def predict(
     broken row; the rows before it are written.
 
     Args:
-        run_folder: See `generation.load.resolve_run`.
+        run_folder: See `runs.named.resolve_run`.
         request: The texts and the form of the output.
         tell: Called at once with notes: renamed columns, thresholds that were not reached, other
             versions of libraries.

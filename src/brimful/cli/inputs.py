@@ -84,6 +84,6 @@ def run_folder(run: str) -> Path:
         RunFolderError: there is none.
     """
     from brimful.base.env import runs_folder
-    from brimful.generation.load import resolve_run
+    from brimful.runs.named import resolve_run
 
     return resolve_run(run, runs_folder())

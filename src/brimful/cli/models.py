@@ -8,11 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName
-from brimful.cli.output import open_console, print_json, say
+from brimful.cli.output import loading, open_console, print_json, say
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 
@@ -51,7 +50,7 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
     without a prompt, talk to it.
     """
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.chains.finished import write
         from brimful.generation.answers import GenerationRequest
         from brimful.generation.sampler import SamplingSettings
@@ -118,7 +117,7 @@ def predict(
     """
     from contextlib import nullcontext
 
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.classification.predict import PredictionRequest
         from brimful.classification.predict import predict as predict_texts
         from brimful.report.live.progress import data_progress
@@ -168,7 +167,7 @@ def export(
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
     both merged into one.
     """
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.generation.export import export as export_model
 
     say("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
@@ -230,7 +229,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
     intervals. Named tasks alone where there are some.
     """
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.chains.scoring import evaluate as evaluate_run
         from brimful.chains.task_scores import EvaluationRequest
         from brimful.report.text import evaluation_lines
@@ -257,7 +256,7 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
     from dataclasses import asdict
 
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.chains.finished import diagnose as examine_run
         from brimful.report.text import finding_lines
 

@@ -11,7 +11,7 @@ import typer
 from brimful.base.console import waiting
 from brimful.cli.inputs import load_recipe
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
-from brimful.cli.output import open_console, print_json, say
+from brimful.cli.output import loading, open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
@@ -182,7 +182,7 @@ def calibrate(
     """Measure how fast this machine really is, in under a minute; plans for it then use what was
     measured.
     """
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.base.env import runs_folder
         from brimful.hardware import calibration, kept_rates
         from brimful.hardware.calibrate import calibrate as measure
@@ -208,7 +208,7 @@ def calibrate(
 
 def doctor(json_output: Json = False) -> None:
     """What this machine is and can do, and what to watch out for."""
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.base.env import runs_folder
         from brimful.hardware.doctor import examine, render
 

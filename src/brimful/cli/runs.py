@@ -12,7 +12,7 @@ from brimful.base.console import waiting
 from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import Json, RunName
-from brimful.cli.output import open_console, print_json
+from brimful.cli.output import loading, open_console, print_json
 
 
 def report(
@@ -63,7 +63,7 @@ def compare(
     """Runs side by side, repetitions with other seeds together: scores with intervals, cost, and
     which differences are real.
     """
-    with waiting(open_console(stderr=True)):
+    with loading():
         from brimful.report.comparison.compare import compare as compared
         from brimful.report.comparison.text import comparison_markdown, comparison_text
 

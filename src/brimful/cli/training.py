@@ -4,7 +4,6 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
 from brimful.cli.options import (
@@ -17,7 +16,7 @@ from brimful.cli.options import (
     Session,
     Yes,
 )
-from brimful.cli.output import open_console, say
+from brimful.cli.output import loading, open_console, say
 
 if TYPE_CHECKING:
     from brimful.recipe import Recipe
@@ -37,7 +36,7 @@ def train(
     command again continues what is unfinished.
     """
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
-    with waiting(open_console(stderr=True)):
+    with loading():
         look_at_data(resolved)
         from brimful.chains import pipeline
         from brimful.mirror.opening import catch_up
@@ -78,7 +77,7 @@ def run(
     variant, of rft for every round, and one table.
     """
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
-    with waiting(open_console(stderr=True)):
+    with loading():
         look_at_data(resolved)
         from brimful.chains import pipeline
     if resolved.makes_several_runs:
@@ -105,7 +104,7 @@ def sample(
     The same command again goes on where it stopped.
     """
     resolved = load_recipe(recipe, overrides)
-    with waiting(open_console(stderr=True)):
+    with loading():
         look_at_data(resolved)
         from brimful.chains import rounds
 

@@ -15,7 +15,6 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal
@@ -37,7 +36,7 @@ from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
 from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, recipe_of_run
-from brimful.runs.files import STATUS_FILE
+from brimful.runs.named import is_run
 
 RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
     "recipe.yaml",
@@ -119,33 +118,6 @@ class LoadedRun:
         return ids if ids and self.recipe.data.layout == "stream" else [self.end_of_text_id, *ids]
 
 
-def resolve_run(name_or_path: str | Path, runs_folder: Path) -> Path:
-    """The folder of a run given by its name in `runs_folder` or by its path.
-
-    Raises:
-        RunFolderError: no such run (names the nearest), or a folder that is not a run.
-    """
-    named, path = runs_folder / name_or_path, Path(name_or_path)
-    for folder in (named, path):
-        if _is_run(folder):
-            return folder
-    for folder in (named, path):
-        if folder.exists() and folder.resolve() != runs_folder.resolve():
-            raise RunFolderError(
-                f"{folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run in"
-                f" {runs_folder} or the path of one."
-            )
-    known = sorted(recipe.parent.name for recipe in runs_folder.glob(f"*/{RECIPE_FILE}"))
-    listing = (
-        f" Runs there: {', '.join(known)}."
-        if known
-        else " There are no runs there yet: `brimful train RECIPE` makes one."
-    )
-    raise RunFolderError(
-        f"no run {str(name_or_path)!r} in {runs_folder}{did_you_mean(path.name, known)}{listing}"
-    )
-
-
 def recipe_of(run_folder: Path) -> Recipe:
     """The recipe of a run.
 
@@ -153,17 +125,12 @@ def recipe_of(run_folder: Path) -> Recipe:
         RunFolderError: not a run; RecipeError: recipe.yaml was edited into something that is no
             recipe.
     """
-    if not _is_run(run_folder):
+    if not is_run(run_folder):
         raise RunFolderError(
             f"{run_folder} is not a run folder: it has no {RECIPE_FILE}. Give the name of a run, or"
             " the path of its folder."
         )
     return recipe_of_run(run_folder)
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder is a run, also one whose recipe or status is lost."""
-    return any((folder / name).is_file() for name in (RECIPE_FILE, STATUS_FILE))
 
 
 def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> LoadedRun:

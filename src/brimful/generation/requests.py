@@ -4,9 +4,10 @@ keeps.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from brimful.generation.sampler import SamplingSettings
+if TYPE_CHECKING:
+    from brimful.generation.sampler import SamplingSettings
 
 Finish = Literal["end_of_text", "stop", "length"]
 """Why a text ended: a stop token, a stop text, or the most tokens it may have."""
@@ -67,7 +68,7 @@ class Backend(Protocol):
     def stream(
         self,
         requests: Iterable[Request],
-        settings: SamplingSettings,
+        settings: "SamplingSettings",
         stop: StopRules,
         *,
         logprobs: bool = False,
