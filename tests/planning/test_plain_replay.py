@@ -1,13 +1,19 @@
-"""The quick replay tells what the allocator block by block tells, with and without a limit."""
+"""The quick replays, in C and in Python, tell what the allocator block by block tells, with and
+without a limit.
+"""
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from brimful.base.units import MIB
+from brimful.planning import plain_replay
 from brimful.planning.allocator import AllocatorSettings, replay_blocks
-from brimful.planning.plain_replay import replay_plain
+from brimful.planning.plain_replay import replay_plain, replay_quickly
 
+Replay = Callable[..., plain_replay.Fields]
 SIZES = (0, 1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 21 * MIB)
 
 
@@ -27,20 +33,57 @@ def _life(rng: random.Random) -> tuple[list[int], list[int]]:
     return events, sizes
 
 
+def _replays() -> list[Any]:
+    built = pytest.mark.skipif(plain_replay._replay is None, reason="the C replay was not built")
+    return [
+        pytest.param(replay_plain, id="Python"),
+        pytest.param(replay_quickly, id="C", marks=built),
+    ]
+
+
+@pytest.fixture(params=_replays())
+def quick(request: pytest.FixtureRequest) -> Replay:
+    replay: Replay = request.param
+    return replay
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_it_equals_the_allocator_block_by_block(seed: int) -> None:
+def test_it_equals_the_allocator_block_by_block(quick: Replay, seed: int) -> None:
     rng = random.Random(seed)
     events, sizes = _life(rng)
 
     for limit_bytes in (None, rng.randint(0, 200 * MIB), rng.randint(100 * MIB, 900 * MIB)):
         expected = replay_blocks(events, sizes, AllocatorSettings(limit_bytes=limit_bytes))
-        assert replay_plain(events, sizes, limit_bytes) == tuple(vars(expected).values())
+        assert quick(events, sizes, limit_bytes) == tuple(vars(expected).values())
 
 
 @pytest.mark.parametrize(
     ("events", "told"),
     [([1, 1], "born while it lives"), ([1, -1, -1], "dies while it does not live"), ([0], "dies")],
 )
-def test_a_life_that_cannot_be_is_refused(events: list[int], told: str) -> None:
+def test_a_life_that_cannot_be_is_refused(quick: Replay, events: list[int], told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        replay_plain(events, [5], None)
+        quick(events, [5], None)
+
+
+def test_a_storage_without_a_size_is_refused(quick: Replay) -> None:
+    with pytest.raises(IndexError):
+        quick([2], [5], None)
+
+
+def test_long_series_of_a_large_device_are_replayed_alike(quick: Replay) -> None:
+    """More blocks at once than lists have room for at first, and sizes beyond 32 bits."""
+    rng = random.Random(7)
+    sizes = [rng.choice([rng.randint(1, MIB), rng.randint(1, 3 * 1024 * MIB)]) for _ in range(2000)]
+    births = list(range(1, 2001))
+    events = births + [-each for each in rng.sample(births, 1500)]
+
+    for limit_bytes in (None, 10**12):
+        expected = replay_blocks(events, sizes, AllocatorSettings(limit_bytes=limit_bytes))
+        assert quick(events, sizes, limit_bytes) == tuple(vars(expected).values())
+
+
+def test_without_the_build_in_c_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_replay, "_replay", None)
+
+    assert replay_quickly([1, -1], [5], None) == replay_plain([1, -1], [5], None)

@@ -26,7 +26,7 @@ import numpy as np
 from brimful.base.errors import BrimfulError
 from brimful.base.units import MIB, format_bytes
 from brimful.planning.memory_pool import MemoryBlock, Pool
-from brimful.planning.plain_replay import Integers, replay_plain
+from brimful.planning.plain_replay import Integers, replay_quickly
 
 MIN_BLOCK_BYTES = 512
 """kMinBlockSize: every block is a multiple."""
@@ -423,7 +423,7 @@ def replay(events_E: Integers, sizes_S: Integers, settings: AllocatorSettings) -
         ValueError: a storage is born while it lives or dies while it does not.
     """
     if settings == AllocatorSettings(limit_bytes=settings.limit_bytes):
-        return Usage(*replay_plain(events_E, sizes_S, settings.limit_bytes))
+        return Usage(*replay_quickly(events_E, sizes_S, settings.limit_bytes))
     return replay_blocks(events_E, sizes_S, settings)
 
 

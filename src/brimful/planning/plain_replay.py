@@ -1,5 +1,6 @@
-"""The replay of `allocator` for its default settings, written for speed: one function, whole
-numbers, no classes. A test holds the two equal.
+"""The replay of `allocator` for its default settings, written for speed: in C where the package
+could be built with it, else in one function with whole numbers and no classes. Tests hold all
+equal.
 
 Sizes and addresses are in units of 512 bytes, the smallest block.
 """
@@ -12,6 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.units import MIB
+
+try:
+    from brimful.planning import _replay
+except ImportError:  # installed where no C compiler was
+    _replay = None  # type: ignore[assignment]
 
 UNIT_BYTES = 512
 SMALL = MIB // UNIT_BYTES
@@ -30,6 +36,25 @@ Fields = tuple[int, int, int, int, int, int | None, bool]
 _SIZE, _ADDRESS, _PREVIOUS, _NEXT, _FREE = range(5)
 
 
+def replay_quickly(events: Integers, sizes: Integers, limit_bytes: int | None) -> Fields:
+    """What `replay_plain` gives, from C if it was built."""
+    if _replay is None:
+        return replay_plain(events, sizes, limit_bytes)
+    units = -(-np.ascontiguousarray(sizes, np.int64) // UNIT_BYTES)
+    allocated, allocated_event, reserved_then, reserved, reserved_event, failed, gave_back = (
+        _replay.replay(np.ascontiguousarray(events, np.int64), units, _limit_units(limit_bytes))
+    )
+    return _told(
+        allocated,
+        allocated_event,
+        reserved_then,
+        reserved,
+        reserved_event,
+        None if failed < 0 else failed,
+        bool(gave_back),
+    )
+
+
 def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what makes it fast
     events: Integers, sizes: Integers, limit_bytes: int | None
 ) -> Fields:
@@ -41,7 +66,7 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
         limit_bytes: What can be reserved at most.
     """
     units: list[int] = (-(-np.asarray(sizes, np.int64) // UNIT_BYTES)).tolist()
-    limit = (1 << 62) if limit_bytes is None else limit_bytes // UNIT_BYTES
+    limit = _limit_units(limit_bytes)
     small: list[int] = []
     large: list[int] = []
     listed: dict[int, list[Any]] = {}
@@ -113,6 +138,10 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
         None,
         gave_back,
     )
+
+
+def _limit_units(limit_bytes: int | None) -> int:
+    return (1 << 62) if limit_bytes is None else limit_bytes // UNIT_BYTES
 
 
 def _segment_for(size: int) -> int:
