@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.planning.family_key import StepSize, TraceFamilyKey
-from brimful.planning.parametric import ParametricTrace, stretch
+from brimful.planning.parametric import ParametricTrace, stretch, stretch_values
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Int64Array, Trace
 from brimful.planning.work import (
@@ -162,7 +162,7 @@ class ShortFamily:
             longer_S[trace.layers_S == GLOBAL] = self.outside_S
             trace = stretch(self.trace, self.blocks, with_sizes(self.trace, longer_S))
             number_S = trace.sizes_S
-            product_S = stretch(with_sizes(self.trace, self.product_S), self.blocks).sizes_S
+            product_S = stretch_values(self.trace, self.product_S, self.blocks)
             work = repeated(work, self.example, self.blocks)
             terms = terms + self.growth * more_blocks
         return Family(

@@ -103,10 +103,10 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
     example = _Example(int(layers_S.max()) + 1, blocks)
     _refuse_unlike_blocks(short, example)
-    counts = [int((layers_S == layer).sum()) for layer in range(GLOBAL, example.size)]
-    sources = np.array([example.source(layer) for layer in range(blocks)])
-    sizes = np.array([counts[0], *(counts[source + 1] for source in sources)])
-    offsets = np.concatenate([[0], np.cumsum(sizes)])[:-1]  # of GLOBAL, block 0, block 1, ...
+    origin_S, layer_S = _origins(short, example)
+    offsets = np.searchsorted(
+        layer_S, np.arange(GLOBAL, blocks)
+    )  # of GLOBAL, block 0, block 1, ...
     pieces, piece_layers = [], []
     moved_starts: dict[int, int] = {}
     cursor = 0
@@ -121,7 +121,6 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         )
         event_layer_E = short.event_layers_E[start:end]
         piece_layers.append(np.where(event_layer_E == GLOBAL, GLOBAL, event_layer_E + shift))
-    origin_S, layer_S = _origins(short, sources, sizes, example.size)
     places_S, places = _renamed(short, origin_S, layer_S)
     return Trace(
         events_E=np.concatenate(pieces).astype(np.int32),
@@ -136,6 +135,18 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
         parameters=_grown(short.parameters, None if longer is None else longer.parameters, example),
         trainable=_grown(short.trainable, None if longer is None else longer.trainable, example),
     )
+
+
+def stretch_values(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:
+    """Return what `stretch` gives as sizes, for other values of the storages.
+
+    Raises:
+        Irregular: the values of the blocks do not repeat.
+    """
+    example = _Example(int(short.layers_S.max()) + 1, blocks)
+    _refuse_unlike_blocks(dataclasses.replace(short, sizes_S=values_S), example)
+    stretched_S: Int64Array = values_S[_origins(short, example)[0]]
+    return stretched_S
 
 
 def equal(one: Trace, other: Trace) -> bool:
@@ -279,39 +290,42 @@ def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _E
             )
 
 
-def _origins(
-    short: Trace, sources: Int64Array, sizes: Int64Array, example_size: int
-) -> tuple[Int64Array, Int64Array]:
-    """Return for each storage of the long trace the equal storage of the short one, and its
-    block.
+def _origins(short: Trace, example: _Example) -> tuple[Int64Array, Int64Array]:
+    """Return for each storage of the long trace the equal storage of the short one, and its block;
+    blocks rise.
     """
     members = {
-        layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example_size)
+        layer: np.flatnonzero(short.layers_S == layer) for layer in range(GLOBAL, example.size)
     }
-    origin_S = np.concatenate([members[GLOBAL], *(members[int(source)] for source in sources)])
-    return origin_S, np.repeat(np.arange(GLOBAL, len(sources)), sizes)
+    of_blocks = [
+        members[GLOBAL],
+        *(members[example.source(layer)] for layer in range(example.blocks)),
+    ]
+    sizes = [len(each) for each in of_blocks]
+    return np.concatenate(of_blocks), np.repeat(np.arange(GLOBAL, example.blocks), sizes)
 
 
 def _renamed(
     short: Trace, origin_S: Int64Array, layer_S: Int64Array
 ) -> tuple[Int32Array, tuple[str, ...]]:
     """Return the places with the numbers of their blocks in the long trace."""
-    table: dict[tuple[int, int], int] = {}
-    names: list[str] = []
-    places_S = np.empty(len(origin_S), np.int32)
     pattern = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
-    for index, (place, layer) in enumerate(
-        zip(short.places_S[origin_S].tolist(), layer_S.tolist(), strict=True)
+    parts = [pattern.split(place) for place in short.places]
+    one_layer = len(parts)
+    pair_S = (layer_S - GLOBAL) * one_layer + short.places_S[origin_S]
+    pairs, first, place_S = np.unique(pair_S, return_index=True, return_inverse=True)
+    in_order = np.argsort(first)
+    names = []
+    for above, place in zip(
+        *(each.tolist() for each in np.divmod(pairs[in_order], one_layer)), strict=True
     ):
-        key = (place, layer)
-        if key not in table:
-            table[key] = len(names)
-            name = short.places[place]
-            if layer != GLOBAL:
-                name = pattern.sub(f"{short.blocks}.{layer}", name)
-            names.append(name)
-        places_S[index] = table[key]
-    return places_S, tuple(names)
+        layer = above + GLOBAL
+        is_outside = layer == GLOBAL
+        names.append(
+            short.places[place] if is_outside else f"{short.blocks}.{layer}".join(parts[place])
+        )
+    number_of = np.argsort(in_order).astype(np.int32)
+    return number_of[place_S], tuple(names)
 
 
 def _grown(count: int, longer_count: int | None, example: _Example) -> int:

@@ -13,10 +13,18 @@ from transformers import PretrainedConfig
 from brimful.base.errors import PlanError
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
-from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
+from brimful.planning.parametric import (
+    EXAMPLES,
+    Irregular,
+    ParametricTrace,
+    affine,
+    equal,
+    stretch,
+    stretch_values,
+)
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
-from brimful.planning.trace import Int64Array, Trace
+from brimful.planning.trace import Trace
 from brimful.planning.work import IrregularWork, ParametricWork, Work, block_growth, repeated
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
 from brimful.rehearsal.training import record_training, without_garbage_collector
@@ -242,7 +250,8 @@ def _checked(
         return dataclasses.replace(line, lowest=lowest)
     grown = stretch(at_check, blocks, check)
     slope_S, chunk_slope_S = (
-        _stretched(line.trace, values_S, blocks) for values_S in (line.slope_S, line.chunk_slope_S)
+        stretch_values(line.trace, values_S, blocks)
+        for values_S in (line.slope_S, line.chunk_slope_S)
     )
     base_S = grown.sizes_S - slope_S * micro_batch - chunk_slope_S * chunk
     work = None
@@ -317,7 +326,3 @@ def _record(
         raise PlanError(
             f"the training step of a {config.model_type} model cannot be traced: {error}"
         ) from error
-
-
-def _stretched(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:
-    return stretch(dataclasses.replace(short, sizes_S=values_S), blocks).sizes_S
