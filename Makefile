@@ -15,7 +15,7 @@ plain: $(PLAIN)
 setup: $(DEV)
 
 # torch first, alone and pinned: anything else may pull a build for another machine. setuptools builds brimful.
-$(PLAIN): constraints.txt pyproject.toml
+$(PLAIN): constraints.txt pyproject.toml src/brimful/planning/_replay.c
 	@echo "Installing torch and what brimful needs into $(VENV), once: about 75 packages, a few minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' constraints.txt)" "$$(grep '^setuptools==' constraints.txt)"
