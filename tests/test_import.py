@@ -122,6 +122,22 @@ for arguments in {questions!r}:
     assert _loaded_after(code.strip()) == set()
 
 
+def test_a_run_that_is_not_there_is_told_before_a_framework_is_loaded() -> None:
+    verbs = ["generate", "predict", "export", "evaluate", "diagnose", "report", "compare"]
+    code = f"""
+import sys
+from brimful.cli import main
+for verb in {verbs!r}:
+    sys.argv = ["brimful", verb, "no-such-run"] + ["corpus.txt"] * (verb == "predict")
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 2, (verb, end.code)
+"""
+
+    assert _loaded_after(code.strip()) & {"torch", "transformers"} == set()
+
+
 def test_help_answers_within_a_third_of_a_second_of_work() -> None:
     """CPU time beyond an interpreter that does nothing; the best of three, because others use the
     machine, too.

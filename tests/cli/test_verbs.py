@@ -226,6 +226,13 @@ def test_a_wrong_command_line_is_told_with_the_usage(
     assert "Traceback" not in result.err + result.out
 
 
+def test_the_list_of_verbs_cuts_nothing(brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = brimful("--help")
+    assert "..." not in said.out
+    assert max(map(len, said.out.splitlines())) <= 80
+
+
 # --- what is refused once the data are read
 
 

@@ -117,7 +117,7 @@ def test_a_step_is_told_in_passes(plan: Plan, micro_batches: tuple[int, ...], pa
     divided = dataclasses.replace(plan, micro_batches=micro_batches)
 
     assert divided.passes() == passes
-    assert divided.division().endswith(f"tokens per optimizer step, in {passes}")
+    assert divided.division().endswith(f"tokens a step, in {passes}")
 
 
 def test_a_plan_without_predictions_still_explains_itself(plan: Plan) -> None:

@@ -63,7 +63,9 @@ def options(
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(catalogs.models_app, name="models")
 for verb in VERBS:
-    app.command()(verb)
+    # Else the list of verbs cuts what they say.
+    sentence = " ".join((verb.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+    app.command(short_help=f"{sentence}.")(verb)
 
 
 def main() -> None:

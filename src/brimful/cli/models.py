@@ -50,13 +50,14 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
     without a prompt, talk to it.
     """
+    folder = run_folder(run)
     with loading():
         from brimful.chains.finished import write
         from brimful.generation.answers import GenerationRequest
         from brimful.generation.sampler import SamplingSettings
 
     request = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
-    write(run_folder(run), prompt, request, open_console(), beside_base=beside_base, code=code)
+    write(folder, prompt, request, open_console(), beside_base=beside_base, code=code)
 
 
 def predict(
@@ -117,6 +118,7 @@ def predict(
     """
     from contextlib import nullcontext
 
+    folder = run_folder(run)
     with loading():
         from brimful.classification.predict import PredictionRequest
         from brimful.classification.predict import predict as predict_texts
@@ -133,7 +135,7 @@ def predict(
         source, tuple(reading), output, written_as, threshold, window, device
     )
     with data_progress(console) if shows_progress else nullcontext() as progress:
-        summary = predict_texts(run_folder(run), request, tell=_print_note, progress=progress)
+        summary = predict_texts(folder, request, tell=_print_note, progress=progress)
     if not summary.is_read_to_the_end:
         return
     lines = summary.lines()
@@ -167,10 +169,11 @@ def export(
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
     both merged into one.
     """
+    folder = run_folder(run)
     with loading():
         from brimful.generation.export import export as export_model
 
-    say("\n".join(export_model(run_folder(run), to, merge=merge, dtype=dtype).lines()))
+    say("\n".join(export_model(folder, to, merge=merge, dtype=dtype).lines()))
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
@@ -229,6 +232,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
     intervals. Named tasks alone where there are some.
     """
+    folder = run_folder(run)
     with loading():
         from brimful.chains.scoring import evaluate as evaluate_run
         from brimful.chains.task_scores import EvaluationRequest
@@ -244,7 +248,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     )
     console = open_console(stderr=json_output)
     scores = evaluate_run(
-        run_folder(run), console, split=split, stride=stride, request=request, untuned=untuned
+        folder, console, split=split, stride=stride, request=request, untuned=untuned
     )
     if json_output:
         print_json(scores)
@@ -256,11 +260,12 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
     """Is a run sound: tokenizer, checkpoints, parameters, loss against baselines, sample."""
     from dataclasses import asdict
 
+    folder = run_folder(run)
     with loading():
         from brimful.chains.finished import diagnose as examine_run
         from brimful.report.text import finding_lines
 
-    findings = examine_run(run_folder(run), open_console(stderr=json_output))
+    findings = examine_run(folder, open_console(stderr=json_output))
     if json_output:
         print_json([asdict(finding) for finding in findings])
     else:

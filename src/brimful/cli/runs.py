@@ -30,12 +30,13 @@ def report(
     """Write report.html of a run, finished or not, and show what was predicted beside what was
     measured.
     """
+    folder = run_folder(run)
     with waiting(open_console(stderr=True)):
         from brimful.report.page.html import write_report
         from brimful.report.text import prediction_lines
         from brimful.runs import read_run
 
-        path = write_report(run_folder(run))
+        path = write_report(folder)
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
     found = read_run(path.parent)
     for problem in filter(None, [*found.problems.values(), found.model_problem]):

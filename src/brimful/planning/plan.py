@@ -145,7 +145,7 @@ class Plan:
         tokens = self.effective_batch * self.sequence_length
         return (
             f"{format_count(self.parameters)} parameters, {self.effective_batch} x"
-            f" {self.sequence_length} = {tokens:,} tokens per optimizer step, in {self.passes()}"
+            f" {self.sequence_length} = {tokens:,} tokens a step, in {self.passes()}"
         )
 
     def explain(self, width: int = 120) -> str:

@@ -71,7 +71,7 @@ def test_a_length_or_price_that_is_not_known_is_said(small: Surveyed) -> None:
     billion = {"billion_tokens_s": Prediction(60.0, 60.0, 60.0, "by hand")}
 
     assert answer_lines([_changed(small, billion)], 80) == [
-        "Fits Tesla T4: 8.39 of 14.6 GiB, 1m 00s, no price known for a billion tokens"
+        "Fits Tesla T4: 8.39 of 14.6 GiB, 1m 00s for a billion tokens, no price known"
     ]
     assert answer_lines([_changed(small, {})], 80) == ["Fits Tesla T4: 8.39 of 14.6 GiB"]
 

@@ -73,15 +73,16 @@ def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> st
     is_billion = "billion_tokens_s" in predicted
     if not is_billion and "total_time_s" not in predicted:
         return ""
-    told = []
-    for whole, billion, unknown, form in AMOUNTS:
+    known, unknown = [], []
+    for whole, billion, none_known, form in AMOUNTS:
         entry = predicted.get(whole) or predicted.get(billion)
         if entry is None:
-            told.append(unknown)
+            unknown.append(none_known)
             continue
         between = format_between(form, entry.low, entry.high) if intervals else ""
-        told.append(form(entry.value) + f" ({between})" * bool(between))
-    return f", {', '.join(filter(None, told))}{' for a billion tokens' * is_billion}"
+        known.append(form(entry.value) + f" ({between})" * bool(between))
+    amounts = ", ".join(known) + " for a billion tokens" * is_billion
+    return "".join(f", {each}" for each in (amounts, *unknown) if each)
 
 
 def _of_one(entry: Surveyed) -> Iterator[str]:
