@@ -102,8 +102,8 @@ def leakage_notes(scanned: Scan, num_dropped: int, what: str = "document") -> li
         if split == "train":
             where = f"repeat another training {what}"
         notes.append(
-            f"{split}: {counts['normalised']} of {counts['documents']} {what}s {where}"
-            f" ({counts['exact']} of them exactly)"
+            f"{split}: {counts['normalised']:,} of {counts['documents']:,} {what}s {where}"
+            f" ({counts['exact']:,} of them exactly)"
         )
     if num_dropped:
         notes.append(f"{num_dropped} of these were dropped from validation and test")

@@ -88,7 +88,8 @@ class TimedPasses:
         what = "all blocks" if run == whole else f"{run} of {whole} blocks"
         day = time.strftime("%Y-%m-%d", time.localtime(self.made))
         size = f"{self.micro_batch} sequence{'s' * (self.micro_batch != 1)}"
-        text = f"{self.tries} real passes of {size} through {what}, timed on this machine {day}"
+        passes = f"{self.tries} real pass{'es' * (self.tries != 1)}"
+        text = f"{passes} of {size} through {what}, timed on this machine {day}"
         if self.was_disturbed:
             text += (
                 f" while other programs took {self.lost_share:.0%} of the processor time: a wide"
