@@ -26,7 +26,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, training_session
+from brimful.chains import pipeline, run_plan, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
 from brimful.planning.pinned import save_plan
@@ -569,6 +569,29 @@ def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_ch
     if change == "plan.micro_batch=4":
         joined = " ".join(told.split())
         assert "micro_batches 1 of up to 8 -> 2 of up to 4, loss_chunk 48 -> " in joined
+
+
+def test_a_continued_run_derives_no_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    monkeypatch.setattr(run_plan, "derive", lambda *_: 1 / 0)
+
+    folder, _ = _told(tiny("sample.tokens=4"))
+
+    assert read_json(folder / "run.json")["status"] == "finished"
+
+
+def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
+    real = pipeline.here
+    monkeypatch.setattr(
+        pipeline, "here", lambda recipe: replace(real(recipe), free_memory_bytes=1 << 20)
+    )
+    monkeypatch.setattr(run_plan, "derive", lambda *_: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        _train(tiny())
 
 
 @pytest.mark.parametrize("pins", [True, False])

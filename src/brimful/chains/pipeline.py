@@ -135,7 +135,7 @@ def _train(
         refuse_breaking_versions(folder, device, accept)
     source = source_of(recipe, console)
     with waiting(console, "planning") as show:
-        pinned = pinned_plan(recipe, device, plan_file, show)
+        pinned = pinned_plan(recipe, device, admission, plan_file, show)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         opening.say(greeting(recipe, device, admission, opening.width), "data")
         with data_progress(console, brief=True) as progress:

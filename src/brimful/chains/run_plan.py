@@ -14,7 +14,7 @@ from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
 from brimful.planning.budget import sessions
 from brimful.planning.cost import checkpoint_seconds, costed, respaced
-from brimful.planning.derive import derive
+from brimful.planning.derive import derive, planned_threads
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import usual_interval
@@ -40,15 +40,23 @@ _SESSION_LINES = 2
 
 
 def pinned_plan(
-    recipe: Recipe, device: Device, plan_file: Path | None, progress: Say = silent
+    recipe: Recipe,
+    device: Device,
+    admission: Admission,
+    plan_file: Path | None,
+    progress: Say = silent,
 ) -> Plan | None:
     """Return the plan of a file, if one is given; before any data are read. `progress` is told what
     is being done.
+
+    A run that goes on by its own plan needs no other: nothing is derived for it.
 
     Raises:
         PlanError: not even one sequence fits on the device; or the run surely takes years.
         RequestError: the file is no plan of this recipe for this device.
     """
+    if plan_file is None and kept_plan(recipe, device, admission) is not None:
+        return None
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces(progress) as traces:
@@ -96,6 +104,8 @@ def _settled(
         known = replace(known, evaluate_every=_kept_interval(stored, admission), base=base)
     if pinned is not None and data.planned is data.recipe:
         return respaced(data.recipe, pinned, known)
+    if pinned is None and (kept := kept_plan(data.recipe, device, admission)) is not None:
+        return costed(data.planned, kept, known) if admission.changed else kept
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
     facts = facts_of(
         device,
@@ -108,7 +118,7 @@ def _settled(
     )
     with kept_traces() as traces:
         derived = derive(recipe, device, traces, facts)
-    if pinned is not None or stored is None or _is_outdated(stored, derived, device, admission):
+    if pinned is not None or stored is None or _is_outdated(stored, recipe, device, admission):
         return costed(recipe, derived, known)
     if not admission.changed:
         return stored
@@ -131,12 +141,24 @@ def _kept_interval(stored: Plan, admission: Admission) -> int | None:
     return usual_interval(stored.total_steps)
 
 
-def _is_outdated(stored: Plan, derived: Plan, device: Device, admission: Admission) -> bool:
+def kept_plan(recipe: Recipe, device: Device, admission: Admission) -> Plan | None:
+    """Return the plan that a run goes on by; None if the run is new, if its recipe or device
+    changed in a way that asks for another plan, or if less memory is free than it needs.
+    """
+    stored = _stored_plan(admission.folder) if admission.continues else None
+    if stored is None or _is_outdated(stored, recipe, device, admission):
+        return None
+    peak, free_bytes = stored.predicted.get("peak_memory_bytes"), device.free_memory_bytes
+    needs_more = peak is not None and free_bytes is not None and peak.value > free_bytes
+    return None if needs_more else stored
+
+
+def _is_outdated(stored: Plan, recipe: Recipe, device: Device, admission: Admission) -> bool:
     """Return whether the recipe or the device changed in a way that asks for a new plan."""
     return (
         any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
         or stored.device["name"] != device.name
-        or stored.threads != derived.threads
+        or stored.threads != planned_threads(recipe, device)
     )
 
 

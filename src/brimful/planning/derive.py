@@ -107,6 +107,13 @@ def refuse_what_cannot_fit(derived: Derived) -> None:
         )
 
 
+def planned_threads(recipe: Recipe, device: Device) -> int | None:
+    """Return the number of threads that compute; None where a CPU does not."""
+    if device.kind != "cpu":
+        return None
+    return device.threads if recipe.plan.threads == "auto" else recipe.plan.threads
+
+
 def derive_with_memory(
     recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()
 ) -> Derived:
@@ -162,15 +169,13 @@ def _plan(
         for outside in ("CUDA context and libraries", "process"):
             terms.pop(outside, None)
     time_terms: dict[str, float] = {}
-    evaluation_share = threads = None
+    evaluation_share = None
     if taken.time is not None:
         seconds = predicted["step_time_s"].value
         time_terms = {
             name: each * seconds / taken.time.seconds for name, each in taken.time.terms.items()
         }
         evaluation_share = _evaluation_share(recipe, taken, taken.time)
-    if device.kind == "cpu":
-        threads = device.threads if recipe.plan.threads == "auto" else recipe.plan.threads
     correction, basis = facts.correction or Correction(), ""
     if level is not None:
         correction, basis = level.correction, basis_of_passes(device.threads)
@@ -199,7 +204,7 @@ def _plan(
         packing=str(choices["packing"].value),
         loss_chunk=int(choices["loss_chunk"].value),
         loader_workers=int(choices["loader_workers"].value),
-        threads=threads,
+        threads=planned_threads(recipe, device),
         parameters=prepared.model.parameters or footprint.parameters,
         sequence_length=recipe.sequence_length,
         total_steps=total_steps,
