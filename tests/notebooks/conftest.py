@@ -10,6 +10,7 @@ import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OFFLINE = Path(__file__).parent / "offline"
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text("")
     for name, value in {
         "BRIMFUL_TEST_CONTACTS": str(path),
-        "PYTHONPATH": str(OFFLINE),
+        "PYTHONPATH": f"{OFFLINE}:{SOURCE}",
         "HF_HUB_OFFLINE": "1",
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter"),
         "IPYTHONDIR": str(tmp_path / "ipython"),

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from brimful.base.console import console_printer, waiting
+from brimful.base.importing import importing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,18 +37,15 @@ def say(text: str, *, stderr: bool = False) -> None:
 def loading() -> Iterator[None]:
     """Tell a terminal that brimful is starting while the block imports what a verb needs.
 
-    Where the block imports torch, garbage is not looked for meanwhile, and what was imported is
-    left out of every later search: a fifth of the time, and a third of a second each time.
+    Where the block imports torch, what was imported is left out of every later search for garbage:
+    a third of a second each time.
     """
     with waiting(open_console(stderr=True)):
         if "torch" in sys.modules:
             yield
             return
-        gc.disable()
-        try:
+        with importing():
             yield
-        finally:
-            gc.enable()
         if "torch" in sys.modules:
             gc.freeze()
 

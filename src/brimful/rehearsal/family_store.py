@@ -12,6 +12,7 @@ import json
 import uuid
 from pathlib import Path
 
+from brimful.base.importing import importing
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -91,7 +92,8 @@ class StoredFamilies:
 
 
 def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
-    from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
+    with importing():
+        from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
     try:
         return trace_family(key, like)

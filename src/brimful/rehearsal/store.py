@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.base.importing import importing
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
@@ -218,7 +219,8 @@ class StoredTraces:
 
     def _trace_all(self, anywhere: StepSpec) -> ParametricTrace | Irregular:
         """Trace the step and store the result under `anywhere`."""
-        from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
+        with importing():
+            from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
 
         try:
             made = trace_all(self._spec)
@@ -242,7 +244,8 @@ class StoredTraces:
         stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
             return stored[0]
-        from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
+        with importing():
+            from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
 
         trace = trace_one(self._spec, micro_batch)
         self._files.write(self._spec, str(micro_batch), trace, {})
