@@ -81,7 +81,6 @@ TESTED_ELSEWHERE = {
     "planning/family_file.py": "tests/rehearsal/test_family_store.py writes and reads real families",
     "rehearsal/shipped.py": "tests/rehearsal/test_family_store.py finds families in archives",
     "rehearsal/kept_traces.py": "tests/chains/test_plans.py plans twice and traces once",
-    "chains/scoring.py": "tests/cli/test_verbs.py and tests/test_tuning.py score runs of both kinds",
     "chains/sampling.py": "tests/chains/test_rounds.py draws, kills and resumes",
     "chains/sampling_questions.py": "tests/chains/test_rounds.py draws, kills and resumes",
     "chains/sampling_session.py": "tests/chains/test_rounds.py draws, kills and resumes",

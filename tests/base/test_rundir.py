@@ -231,15 +231,33 @@ def test_an_old_lease_that_cannot_be_read_is_replaced(tmp_path: Path, content: s
         lease.check()
 
 
-def test_a_lease_that_is_being_written_this_moment_is_not_taken(
+def test_a_lease_whose_writer_was_killed_before_it_wrote_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / Lease.FILE_NAME
+    path.write_text("")
+    monkeypatch.setattr(time, "sleep", lambda _seconds: os.utime(path, (0, time.time() - 20)))
+
+    with Lease.acquire(tmp_path):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+def test_a_lease_that_is_being_written_all_the_time_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    (tmp_path / Lease.FILE_NAME).write_text("")
+    path, clock = tmp_path / Lease.FILE_NAME, [0.0]
+    path.write_text("")
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        path.touch()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
 
     with refuses(RunFolderError):
         Lease.acquire(tmp_path)
-    assert (tmp_path / Lease.FILE_NAME).read_text() == ""
+    assert path.read_text() == ""
 
 
 def test_who_holds_a_folder_can_be_asked_without_taking_it(

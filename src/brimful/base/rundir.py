@@ -30,7 +30,9 @@ SCHEMA_VERSION = 1
 CHECKSUM = "checksum"
 """Key under which a JSON file keeps its own name and the checksum of its other values."""
 BEING_WRITTEN_S = 10
-"""A lease without content that is younger is taken for one that is being written."""
+"""A lease without content that is younger is taken for one that is being written, and waited for:
+whoever wrote it may have been killed.
+"""
 LEASE_STALE_AFTER_S = 15 * 60
 """A lease of another machine without a heartbeat for this long is taken over; the holder renews it
 at every log line.
@@ -201,7 +203,8 @@ class Lease:
             "since": time.strftime("%Y-%m-%d %H:%M:%S"),
             "token": token,
         }
-        for _ in range(3):
+        give_up_s = time.monotonic() + BEING_WRITTEN_S + 1
+        while time.monotonic() < give_up_s:
             try:
                 descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
@@ -211,9 +214,9 @@ class Lease:
                 json.dump(holder, file)
             return cls(path, token)
         raise RunFolderError(
-            f"{run_folder} could not be locked: {path} is empty or changes all the time. Another"
-            " process is starting this run, or was killed while it did. Run the same command again"
-            f" in {BEING_WRITTEN_S} s."
+            f"{run_folder} could not be locked: {path} was empty or changed for"
+            f" {BEING_WRITTEN_S} s. Other processes start this run all the time. Stop them and run"
+            " the same command again."
         )
 
     @staticmethod

@@ -92,10 +92,9 @@ def evaluate_into(
     if not request.tasks:
         with watched_progress(console, run_folder, recipe) as progress:
             scores = run.data.score_finished(run, folder, names, stride, progress)
-        add_scores(folder, scores)
-    if "validation" in scores and not untuned and (layers := run.data.look_into_layers(run)):
-        add_scores(folder, layers)
-        scores |= layers
+        if "validation" in scores and not untuned:
+            scores |= run.data.look_into_layers(run)
+        add_scores(folder, scores)  # all at once: whoever is killed before does it all again
     if tasks:
         scores["tasks"] = score_tasks(folder, run, own, foreign, request, console)
     return scores
