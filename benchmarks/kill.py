@@ -1,12 +1,12 @@
 """Kill runs of every kind with SIGKILL, finish each by the same command, and compare all that
 counts with an undisturbed run, bit for bit.
 
-    python benchmarks/kill.py [--trials 1000] [--kinds documents lora]
+    python benchmarks/kill.py [--trials 1000] [--kinds documents lora] [--folder FOLDER]
 
 A kind is one command: a run of each kind and method, a base that is trained first, a study, rounds
 of rejection sampling, an evaluation, an export, LoRA on a published model. A trial begins with an
-empty folder and without tokenizers and tokens in the cache, is killed one to three times, and then
-finished. Half of the kills come at a random moment between the start and the end, so also while
+empty folder and without tokenizers and tokens in the cache, a quarter also without the traces of
+its step (tracing takes half of so short a run), is killed one to three times, and then finished. Half of the kills come at a random moment between the start and the end, so also while
 planning, tokenising, evaluating and writing the report; half just before a random file operation
 (opening for writing, fsync, rename, removal, new folder; not those of tensorboard's log, which are
 most).
@@ -16,6 +16,9 @@ was measured at steps and evaluations, the sections of reports on scores, sample
 what a clock or the machine's memory said, names of processes, and hidden temporary files. The
 undisturbed run is another process with another seed of Python's hashes, so an order of a set that
 got into a file would show. A run that ended before its first kill is no trial.
+
+With a folder, trials go on behind those whose results lie there; each result names the commit that
+it was made with.
 
 To be quick, one process imports everything and forks for each start. It has no threads when it
 forks; a forked process starts those of a run itself. What the page cache holds survives a kill:
@@ -48,6 +51,7 @@ from pathlib import Path
 from typing import Any
 
 import brimful
+from record import commit, write_record
 
 RECIPE = """
 name: run
@@ -135,9 +139,12 @@ OTHER_VERBS = {
     "export": ["export", "runs/run", "--merge"],
 }
 """Kinds in which a finished run is there before, and this command is killed."""
+TRACED_SHARE = 0.25
+"""Of the trials, which begin without the traces of the step."""
 PUBLISHED_EVERY = 100
 """Trials between two on the published model, which take as long as twenty others."""
 HAD_ENDED = "not: it had ended"
+RESULTS = "results.jsonl"
 
 CLOCK = re.compile(r"(^|_)(seconds?|s|time|time_unix|per_second|per_s|memory_bytes|mfu)$")
 EQUAL_TIME = "validation loss at equal time"
@@ -280,9 +287,13 @@ class Bench:
         self._root, self._folder = root, root / kind
         self._starter, self._whole_s = Starter(), math.inf
         self._words = ["run", "../recipe.yaml", *KINDS[kind]]
+        self._traces = root / f"{kind} traces"
 
     def undisturbed(self) -> Whole:
-        """Make a run that nobody kills."""
+        """Make a run that nobody kills, once the traces of its step are kept."""
+        folder = self._new_folder()
+        if self._starter.start(self._killed_words, folder).code == 0:
+            shutil.copytree(folder / "cache" / "traces", self._traces)
         folder = self._new_folder()
         ended = self._starter.start(self._killed_words, folder)
         if ended.code != 0:
@@ -294,6 +305,8 @@ class Bench:
         """Kill, finish and compare."""
         drawn = random.Random(f"{self.kind} {number}")
         folder, kills, left = self._new_folder(), [], 1.0
+        if drawn.random() < TRACED_SHARE:
+            shutil.rmtree(folder / "cache" / "traces")
         self._whole_s = min(self._whole_s, whole.seconds)
         for _ in range(drawn.randint(1, 3)):
             if drawn.random() < 0.5:
@@ -316,7 +329,7 @@ class Bench:
         if ended.code == 0:
             odd = differences(facts(folder), whole.facts)
         if odd:
-            shutil.copytree(folder, self._root / f"odd {self.kind} {number}", symlinks=True)
+            shutil.copytree(folder, self._root.parent / f"odd {self.kind} {number}", symlinks=True)
         return {"kills": kills, "odd": odd}
 
     @property
@@ -328,6 +341,8 @@ class Bench:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir()
         shutil.copytree(self._root / "cache", self._folder / "cache", symlinks=True)
+        if self._traces.exists():
+            shutil.copytree(self._traces, self._folder / "cache" / "traces", dirs_exist_ok=True)
         if self.kind in OTHER_VERBS:
             finished = self._root / f"{self.kind} finished"
             if not finished.exists():
@@ -480,20 +495,26 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float) -> None:
     import_all(dict.fromkeys(name for whole in wholes.values() for name in whole.modules))
     benches = {kind: Bench(root, kind) for kind in wholes}
     quick = [kind for kind in wholes if kind != PUBLISHED]
-    for number in range(trials):
+    done, made_with = len(_results(root)), commit()
+    for number in range(done, trials):
         if time.time() > until:
             return
         kind = quick[number % len(quick)]
         if PUBLISHED in wholes and number % PUBLISHED_EVERY == 20:
             kind = PUBLISHED
-        result = {"kind": kind, **benches[kind].trial(number, wholes[kind])}
+        result = {"kind": kind, "commit": made_with, **benches[kind].trial(number, wholes[kind])}
         print(f"{number} {kind}: {result['kills']}: {result['odd'] or 'equal'}", flush=True)
-        with open(root / "results.jsonl", "a") as file:
+        with open(root.parent / RESULTS, "a") as file:
             file.write(json.dumps(result) + "\n")
 
 
 def _file_of(root: Path, kind: str) -> Path:
     return root / f"{kind}.json"
+
+
+def _results(root: Path) -> list[dict[str, Any]]:
+    path = root.parent / RESULTS
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main() -> None:
@@ -502,6 +523,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=1e6, help="No new trial after these.")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--folder", type=Path, help="Holds the results, and trials that are odd.")
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -509,19 +531,18 @@ def main() -> None:
         work(Path(root), options.kinds, int(trials), float(until))
         return
     until = time.time() + 60 * options.minutes
-    with tempfile.TemporaryDirectory(prefix="kill-") as folder:
-        root = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="kill-") as temporary:
+        root = (options.folder or Path(temporary)).resolve() / "made"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir(parents=True)
         for trials in (0, options.trials):
-            words = [folder, str(trials), str(until), "--kinds", *options.kinds]
+            words = [str(root), str(trials), str(until), "--kinds", *options.kinds]
             command = [sys.executable, __file__, "--work", *words]
             subprocess.run(command, env=os.environ | NO_THREADS, check=True)
-        lines = (root / "results.jsonl").read_text().splitlines()
-    _write([json.loads(line) for line in lines])
+        _write(_results(root))
 
 
 def _write(trials: list[dict[str, Any]]) -> None:
-    from record import write_record
-
     drawn = len(trials)
     trials = [each for each in trials if set(each["kills"]) != {HAD_ENDED}]
     by_kind = {
@@ -542,6 +563,7 @@ def _write(trials: list[dict[str, Any]]) -> None:
         "kills": kills.total(),
         "left_out_as_the_run_ended_before_a_kill": drawn - len(trials),
         "by_kind": by_kind,
+        "by_commit": dict(Counter(each["commit"] for each in trials)),
         "odd": [trial for trial in trials if trial["odd"]],
         "killed_at": dict(kills.most_common()),
     }
