@@ -17,8 +17,8 @@ what a clock or the machine's memory said, names of processes, and hidden tempor
 undisturbed run is another process with another seed of Python's hashes, so an order of a set that
 got into a file would show. A run that ended before its first kill is no trial.
 
-With a folder, trials go on behind those whose results lie there; each result names the commit that
-it was made with.
+With a folder, trials whose results lie there are not made again, but those that were odd are: they
+are mended by then, or still odd. Each result names the commit that it was made with.
 
 To be quick, one process imports everything and forks for each start. It has no threads when it
 forks; a forked process starts those of a run itself. What the page cache holds survives a kill:
@@ -495,14 +495,17 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float) -> None:
     import_all(dict.fromkeys(name for whole in wholes.values() for name in whole.modules))
     benches = {kind: Bench(root, kind) for kind in wholes}
     quick = [kind for kind in wholes if kind != PUBLISHED]
-    done, made_with = len(_results(root)), commit()
-    for number in range(done, trials):
+    done, made_with = {each["number"] for each in _results(root) if not each["odd"]}, commit()
+    for number in range(trials):
+        if number in done:
+            continue
         if time.time() > until:
             return
         kind = quick[number % len(quick)]
         if PUBLISHED in wholes and number % PUBLISHED_EVERY == 20:
             kind = PUBLISHED
-        result = {"kind": kind, "commit": made_with, **benches[kind].trial(number, wholes[kind])}
+        tried = benches[kind].trial(number, wholes[kind])
+        result = {"number": number, "kind": kind, "commit": made_with, **tried}
         print(f"{number} {kind}: {result['kills']}: {result['odd'] or 'equal'}", flush=True)
         with open(root.parent / RESULTS, "a") as file:
             file.write(json.dumps(result) + "\n")
@@ -543,7 +546,9 @@ def main() -> None:
 
 
 def _write(trials: list[dict[str, Any]]) -> None:
-    drawn = len(trials)
+    last = {each["number"]: each for each in trials}
+    mended = [each for each in trials if each["odd"] and each is not last[each["number"]]]
+    trials, drawn = list(last.values()), len(last)
     trials = [each for each in trials if set(each["kills"]) != {HAD_ENDED}]
     by_kind = {
         kind: {
@@ -563,6 +568,7 @@ def _write(trials: list[dict[str, Any]]) -> None:
         "kills": kills.total(),
         "left_out_as_the_run_ended_before_a_kill": drawn - len(trials),
         "by_kind": by_kind,
+        "odd_and_mended_since": mended,
         "by_commit": dict(Counter(each["commit"] for each in trials)),
         "odd": [trial for trial in trials if trial["odd"]],
         "killed_at": dict(kills.most_common()),
