@@ -469,20 +469,15 @@ TRACED_MS = 600_000
 
 
 def test_pictures(
-    request: pytest.FixtureRequest,
-    runs: Path,
-    cache: str,
-    picture_run: Path | None,
-    picture_folder: Path,
-    open_page: Open,
+    cache: str, picture_run: Path | None, picture_folder: Path, open_page: Open
 ) -> None:
     """`pytest tests/browser --pictures --picture-run RUN`: each tab, of a model of 8B parameters
     and of a real run.
     """
-    if not request.config.getoption("pictures"):
+    if picture_run is None:
         pytest.skip("pictures are made when asked for: --pictures")
-    folder = runs if picture_run is None else picture_run.parent
-    with served(folder, cache) as address:
+    name = picture_run.name
+    with served(picture_run.parent, cache) as address:
         page = open_page(address).page
         choose(page, "Model or recipe", PICTURED)
         expect(page.locator("#fit-answer h2")).to_contain_text(PICTURED, timeout=TRACED_MS)
@@ -491,16 +486,16 @@ def test_pictures(
         )
         page.screenshot(path=picture_folder / "studio-fit.png")
         page.get_by_role("tab", name="Runs").click()
-        name = "fresh" if picture_run is None else picture_run.name
         pick(page, "Run", name)
         expect(page.locator("#runs-view h2")).to_contain_text(name)
         expect(page.get_by_role("listbox")).to_have_count(0)
         page.screenshot(path=picture_folder / "studio-runs.png")
         page.get_by_role("tab", name="Try it").click()
-        pick(page, "Run to try", "tuned" if (folder / "tuned").is_dir() else name)
-        page.get_by_label("Prompt").fill("Say green 3 times, number 7.")
+        pick(page, "Run to try", name)
+        page.get_by_label("Prompt").fill("def read_lines(path):")
         page.get_by_role("button", name="Write").click()
         expect(page.locator(".written")).not_to_have_count(0, timeout=ANSWER_MS)
         expect(page.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
+        page.set_viewport_size({"width": 1280, "height": 620})
         page.screenshot(path=picture_folder / "studio-try.png")
         page.close()

@@ -918,7 +918,8 @@ def test_run_is_the_whole_chain(brimful: Brimful, recipe_file: Path, tmp_path: P
 
     assert said.code == 0, said.err
     folder = tmp_path / "runs" / "tiny"
-    assert said.out.endswith(f"report: {folder / 'report.html'}\n")
+    ending = f"report: {folder / 'report.html'}\nnext: brimful generate tiny --prompt TEXT\n"
+    assert said.out.endswith(ending)
     for name in ("model", "samples.jsonl", "scores.json", "report.html"):
         assert (folder / name).exists()
     again = brimful("run", recipe_file)

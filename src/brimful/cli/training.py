@@ -55,12 +55,20 @@ def train(
     if not finished.trained_now:
         catch_up(resolved, finished.folder, say)
         say(f"for another run of this recipe: run.name={name}-2")
-    commands = [f"brimful evaluate {name}", f"brimful report {name}"]
-    if resolved.kind.gives_labels:
-        commands.insert(1, f"brimful predict {name} FILE")
-    elif resolved.kind.writes_text:
-        commands.insert(1, f"brimful generate {name} --prompt TEXT")
-    say("next: " + "\n      ".join(commands))
+    _say_next([f"brimful evaluate {name}", *_uses(resolved, name), f"brimful report {name}"])
+
+
+def _uses(recipe: "Recipe", run: str) -> list[str]:
+    """Return the command that uses the model of a run; none where it only fills masks."""
+    if recipe.kind.gives_labels:
+        return [f"brimful predict {run} FILE"]
+    beside = " --beside-base" * recipe.kind.answers_prompts
+    return [f"brimful generate {run} --prompt TEXT{beside}"] * recipe.kind.writes_text
+
+
+def _say_next(commands: list[str]) -> None:
+    if commands:
+        say("next: " + "\n      ".join(commands))
 
 
 def run(
@@ -92,6 +100,7 @@ def run(
         explain=explain,
     )
     print(f"report: {path}")
+    _say_next(_uses(resolved, path.parent.name))
 
 
 def sample(
