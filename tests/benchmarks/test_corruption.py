@@ -14,14 +14,12 @@ from corruption import (
     DAMAGES,
     REWRITES,
     Baseline,
-    Reply,
-    Run,
     attempt,
     damage,
     files_of,
     kept,
-    prepare,
 )
+from damaged_runs import Reply, Run, prepare
 
 NUM_TRIALS = 24
 """Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
@@ -48,7 +46,10 @@ def _require_no_silence(runs: list[Run]) -> None:
     trials = []
     for run in runs:
         baseline = Baseline.of(run)
-        trials += [attempt(run, baseline, f"{run.name} {seed}") for seed in range(NUM_TRIALS)]
+        trials += [
+            attempt(run, baseline, random.Random(f"{run.name} {seed}"))
+            for seed in range(NUM_TRIALS)
+        ]
         with kept(run):  # and the judge is not blind
             (run.folder / "metrics.jsonl").write_text('{"kind": "step", "step": 1, "loss": 1.0}\n')
             (run.folder / "run.json").unlink()

@@ -300,7 +300,7 @@ def test_odd_records_and_a_run_folder_that_cannot_be_written_do_not_reach_the_tr
     mirror.start(run.run_id)
     monkeypatch.setattr(
         "brimful.mirror.status.write_json_atomically",
-        lambda path, value: Path("/proc/x").mkdir(),
+        lambda path, value, **_: Path("/proc/x").mkdir(),
     )
     mirror({})
     mirror({"kind": "checkpoint"})

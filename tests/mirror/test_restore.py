@@ -1,6 +1,5 @@
 """What a new machine gets back from a mirror, and what is refused."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,8 +112,8 @@ def test_where_no_point_was_ever_called_durable_the_run_starts_again(run: Run) -
     _mirrored_up_to(run, 2)
     shutil.rmtree(run.folder)
     _damage(run, 2)
-    values = json.loads((run.mirrored / STATUS).read_text())
-    (run.mirrored / STATUS).write_text(json.dumps({**values, "durable_step": None}))
+    values = read_json(run.mirrored / STATUS)
+    write_json_atomically(run.mirrored / STATUS, {**values, "durable_step": None})
 
     assert "step 2: " in _bring_back(run)[0]
     assert not run.folder.exists()

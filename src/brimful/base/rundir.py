@@ -352,6 +352,11 @@ class Journal:
     def num_bytes(self) -> int:
         return self._file.tell()
 
+    @property
+    def num_records(self) -> int:
+        """The number of the last record."""
+        return self._num_records
+
     def append(self, record: dict[str, Any]) -> None:
         line = _checked_line(record, self._num_records + 1, self.path.name)
         try:

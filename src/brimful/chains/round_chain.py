@@ -12,14 +12,14 @@ from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
+from brimful.base.rundir import write_text_atomically
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
 from brimful.chains.sampling import draw
 from brimful.chains.sampling_questions import SamplingQuestions, gather_questions, rft_of
 from brimful.chains.score_files import is_scored
-from brimful.chains.study_folder import claim
+from brimful.chains.study_folder import claim, note
 from brimful.chains.study_members import Member, train_and_score
 from brimful.data.formats import Example
 from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
@@ -29,7 +29,7 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.mirror.folder import mirrored_folder
 from brimful.model.catalog import needs_folder
 from brimful.recipe import OF_RECIPE, DataRecipe, Recipe
-from brimful.runs.deciding import read_deciding
+from brimful.runs.deciding import read_deciding, read_object
 from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE
 from brimful.training.admission import status_of
@@ -78,10 +78,10 @@ class RoundChain:
         students = [folder / f"{SFT}{_suffix(recipe, seed)}" for seed in rft_of(recipe).seeds]
         if not all(is_scored(student, recipe) for student in students):
             refuse_unreadable_tasks(recipe)
-        claim(folder, recipe)
+        say = console_printer(console)
+        claim(folder, recipe, say)
         write_text_atomically(folder / DEMONSTRATIONS_FILE, demonstration_lines(demonstrations))
         if left_out:
-            say = console_printer(console)
             say(f"{left_out} demonstrations are left out, because the evaluation asks them")
         source = pipeline.source_of(recipe, console) or recipe.model
         sourced = recipe.model_copy(update={"model": source})
@@ -152,10 +152,9 @@ class RoundChain:
             RunFolderError: it is finished and was tuned on other examples, so that its scores would
                 stand beside counts that are not its own.
         """
-        path, name = self.folder / STUDY_FILE, member.folder.name
+        name = member.folder.name
         files = list(map(Path, member.recipe.data.paths))
-        record = read_json(path)
-        noted = record.get("tuned_on", {})
+        noted = read_object(self.folder / STUDY_FILE).get("tuned_on", {})
         now = xxhash.xxh3_128_hexdigest(b"".join(file.read_bytes() for file in files))
         if noted.get(name, now) != now and status_of(member.folder) == "finished":
             sources = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
@@ -164,7 +163,7 @@ class RoundChain:
                 " recipe or its data changed since. Put them back, choose another name with"
                 f" run.name=NAME, or move {member.folder} away to tune it anew."
             )
-        write_json_atomically(path, {**record, "tuned_on": {**noted, name: now}})
+        note(self.folder, {"tuned_on": {**noted, name: now}})
 
     def _tune(self, member: Member) -> None:
         self.console.rule(member.folder.name)

@@ -96,6 +96,7 @@ def draw(
             raise Interrupted(message, signal.SIGINT) from None
         made = (folder / name for name in (SAMPLES_FILE, TRAINING_FILE))
         facts["files"] = entries_of(file for file in made if file.exists())
+        facts["records"] = session.journal.num_records
         write_json_atomically(path, facts, with_checksum=True)
     return facts
 

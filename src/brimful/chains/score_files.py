@@ -8,11 +8,18 @@ from typing import Any
 from brimful.base.dotted import format_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
-from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
+from brimful.base.rundir import (
+    finite,
+    read_json,
+    write_json_atomically,
+    write_text_atomically,
+)
 from brimful.evaluation.nats import FOLDER
+from brimful.evaluation.nats import path_of as nats_path
 from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import MODEL_FOLDER
+from brimful.runs.parsing import mapping
 
 SCORES_FILE = "scores.json"
 
@@ -73,8 +80,13 @@ def is_scored(folder: Path, recipe: Recipe) -> bool:
 
 
 def has_scores(folder: Path) -> bool:
-    """Return whether a folder holds a sound scores.json."""
-    return not _problem_of(folder / SCORES_FILE)
+    """Return whether a folder holds a sound scores.json, and what every loss in it is made of."""
+    path = folder / SCORES_FILE
+    if _problem_of(path):
+        return False
+    scores = read_json(path)
+    splits = (name for name in scores if finite(mapping(scores[name]).get("loss")) is not None)
+    return not any(_problem_of(nats_path(folder, split)) for split in splits)
 
 
 def missing_tasks(folder: Path, recipe: Recipe) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def run_study(
     if unfinished:
         refuse_unreadable_tasks(recipe)
     folder = pipeline.folder_of(recipe)
-    claim(folder, recipe)
+    claim(folder, recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
     planned = members(recipe.model_copy(update={"model": model}))
     done, left_out = _train_all(recipe, planned, console, fresh=fresh, accept=accept)

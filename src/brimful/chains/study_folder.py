@@ -5,28 +5,32 @@ from typing import Any
 
 from rich.console import Console
 
-from brimful.base.console import console_printer
+from brimful.base.console import Say, console_printer
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically, write_text_atomically
+from brimful.base.rundir import write_json_atomically, write_text_atomically
 from brimful.mirror.folder import make_mirror
 from brimful.recipe import Recipe
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.study import write_study_report
 from brimful.report.comparison.text import comparison_markdown, comparison_text
+from brimful.runs.deciding import read_object, write_recipe
 from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
 
 TABLE_FILE = "study.md"
 
 
-def claim(folder: Path, recipe: Recipe) -> None:
+def claim(folder: Path, recipe: Recipe, say: Say) -> None:
     """Make the study's folder, or continue in it where it is this study's.
+
+    A damaged study.json is moved aside, and said to be: the study writes it anew.
 
     Raises:
         RunFolderError: it holds something else, or a study of another recipe.
     """
     path = folder / STUDY_FILE
     try:
-        if folder.exists() and any(folder.iterdir()) and not path.exists():
+        is_study = path.exists() or (folder / STUDY_RECIPE).exists()
+        if folder.exists() and any(folder.iterdir()) and not is_study:
             raise RunFolderError(
                 f"{folder} is not empty and holds no study. Choose another name with run.name=NAME."
             )
@@ -37,15 +41,32 @@ def claim(folder: Path, recipe: Recipe) -> None:
         ) from error
     if recipe.run.mirror is not None:
         make_mirror(recipe.run.mirror, folder)
-    stored = read_json(path).get("recipe") if path.exists() else None
+    stored = _read_or_move_aside(path, say).get("recipe")
     if stored not in {None, recipe.name}:
         raise RunFolderError(
             f"{folder} holds the study {stored}, not {recipe.name}. Choose another name with"
             " run.name=NAME."
         )
     if stored is None:
-        write_json_atomically(path, {"recipe": recipe.name})
-    write_text_atomically(folder / STUDY_RECIPE, recipe.to_yaml())
+        note(folder, {"recipe": recipe.name})
+    write_recipe(folder, recipe.to_yaml(), STUDY_RECIPE)
+
+
+def _read_or_move_aside(path: Path, say: Say) -> dict[str, Any]:
+    """Return what a study's JSON file holds; nothing where it is missing or damaged."""
+    try:
+        return read_object(path) if path.exists() else {}
+    except RunFolderError as error:
+        aside = path.replace(path.with_name(f"damaged-{path.name}"))
+        say(f"{error}\nIt is damaged, is now called {aside.name}, and is written again")
+        return {}
+
+
+def note(folder: Path, facts: dict[str, Any]) -> None:
+    """Add facts to study.json."""
+    path = folder / STUDY_FILE
+    before = read_object(path) if path.exists() else {}
+    write_json_atomically(path, before | facts, with_checksum=True)
 
 
 def publish(
@@ -67,10 +88,7 @@ def publish(
         folder / TABLE_FILE,
         f"# {recipe.name}\n\n{recipe.description}\n\n{comparison_markdown(comparison)}{remarks}",
     )
-    write_json_atomically(
-        folder / STUDY_FILE,
-        {**read_json(folder / STUDY_FILE), **facts, "comparison": comparison.to_json()},
-    )
+    note(folder, {**facts, "comparison": comparison.to_json()})
     page = write_study_report(folder, comparison)
     say = console_printer(console)
     say(comparison_text(comparison, console.width))

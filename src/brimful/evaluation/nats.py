@@ -67,17 +67,14 @@ def read_nats(run_folder: Path, split: str) -> Nats | None:
     path = path_of(run_folder, split)
     if not path.exists():
         return None
-    value: Any = read_json(path)
     try:
+        value: Any = read_json(path)
         found = Nats(np.asarray(value["nats"], np.float64), np.asarray(value["tokens"], np.int64))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunFolderError(
-            f"{path} does not hold nats and tokens; `brimful evaluate {run_folder.name}` writes it"
-            " again."
-        ) from error
+    except (RunFolderError, KeyError, TypeError, ValueError) as error:
+        raise RunFolderError(f"{path} is damaged: it does not hold nats and tokens") from error
     if found.nats_N.shape != found.tokens_N.shape or found.nats_N.ndim != 1:
         raise RunFolderError(
-            f"{path} holds {len(found.nats_N)} nats for {len(found.tokens_N)} windows; `brimful"
-            f" evaluate {run_folder.name}` writes it again."
+            f"{path} is damaged: it holds {len(found.nats_N)} nats for"
+            f" {len(found.tokens_N)} windows"
         )
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
-from brimful.base.rundir import SCHEMA_VERSION
+from brimful.base.rundir import SCHEMA_VERSION, add_checksum
 from brimful.mirror.files import Entry, Files, IntegrityError
 from brimful.mirror.finished import MODEL, NEEDED, FinishedRun
 from brimful.mirror.place import FINISHED, Place
@@ -140,7 +140,9 @@ class Copier:
         owner = {"schema_version": SCHEMA_VERSION, "run_id": self.run_id, "writer": writer}
         was_in_hook, self._is_in_progress_hook = self._is_in_progress_hook, True
         try:
-            self._files.write_json(self._place.folder / STATUS, owner | values)
+            self._files.write_json(
+                self._place.folder / STATUS, add_checksum(owner | values, STATUS)
+            )
         finally:
             self._is_in_progress_hook = was_in_hook
             self._note_alive()

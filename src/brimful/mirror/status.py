@@ -121,7 +121,9 @@ class StatusBoard:
             self.status = after
             if after != before or not (self._run_folder / STATUS).exists():
                 with suppress(RunFolderError, OSError):
-                    write_json_atomically(self._run_folder / STATUS, after.to_json())
+                    write_json_atomically(
+                        self._run_folder / STATUS, after.to_json(), with_checksum=True
+                    )
             return before
 
     def note_local(self, step: int | None) -> None:

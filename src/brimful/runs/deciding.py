@@ -39,13 +39,14 @@ not in them.
 _SEAL = "# checksum of all that follows: "
 
 
-def write_recipe(folder: Path, text: str) -> None:
-    """Write recipe.yaml. Its first line, a comment, is the checksum of the rest."""
-    write_text_atomically(folder / RECIPE_FILE, f"{_SEAL}{checksum_of(text)}\n{text}")
+def write_recipe(folder: Path, text: str, name: str = RECIPE_FILE) -> None:
+    """Write a run's or a study's recipe. Its first line, a comment, is the checksum of the rest."""
+    write_text_atomically(folder / name, f"{_SEAL}{checksum_of(text)}\n{text}")
 
 
 def read_recipe_text(path: Path) -> str:
-    """Return the text of a run's recipe.yaml, without its checksum. Earlier versions wrote none.
+    """Return the text of a run's or a study's recipe, without its checksum. Earlier versions wrote
+    none.
 
     Raises:
         RunFolderError: it cannot be read, or differs from its checksum.

@@ -16,6 +16,7 @@ from brimful.recipe.kinds import KINDS, Kind
 from brimful.runs.deciding import lost_records, problem_of, read_object, read_recipe_text
 from brimful.runs.facts import DataFacts, EnvironmentFacts, MirrorFacts, RecipeFacts, SampledText
 from brimful.runs.files import (
+    CHECKPOINTS_FOLDER,
     DATA_FILE,
     ENVIRONMENT_FILE,
     EVALUATIONS_FOLDER,
@@ -224,6 +225,7 @@ def read_run(run_folder: Path) -> RunFolder:
         name: _read_file(run_folder / name, reader, problems) for name, reader in _READERS.items()
     }
     problems |= lost_records(run_folder) | _status_problem(run_folder)
+    problems |= _mirror_problem(run_folder)
     if SCORES_FILE in problems and any((run_folder / EVALUATIONS_FOLDER).glob("*-nats.json")):
         problems[SCORES_FILE] += f" `brimful evaluate {run_folder.name}` writes it again."
     recipe_file = run_folder / RECIPE_FILE
@@ -236,6 +238,14 @@ def _status_problem(run_folder: Path) -> dict[str, str]:
     path = run_folder / STATUS_FILE
     problem = problem_of(path) if path.exists() else ""
     return {STATUS_FILE: f"how the run stands is not known: {problem}"} if problem else {}
+
+
+def _mirror_problem(run_folder: Path) -> dict[str, str]:
+    """Return what is wrong with mirror.json, by its name; a copy in a mirror needs one."""
+    path = run_folder / MIRROR_FILE
+    is_copy = any((run_folder / CHECKPOINTS_FOLDER).glob("step-*/POINT.json"))
+    problem = problem_of(path) if path.exists() or is_copy else ""
+    return {MIRROR_FILE: f"how far its mirror is, is not known: {problem}"} if problem else {}
 
 
 def empty_run(run_folder: Path) -> RunFolder:

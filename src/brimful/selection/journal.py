@@ -11,6 +11,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import (
     Journal,
     read_journal,
+    records_lost,
     write_journal_atomically,
     write_text_atomically,
 )
@@ -57,7 +58,10 @@ class SampleJournal:
         self.held: list[JudgedSample] = []
         self.backend = ""
         self._known: set[tuple[str, int]] = set()
-        self._journal = Journal(folder / JOURNAL_FILE)
+        path = folder / JOURNAL_FILE
+        if records_lost(path):  # they are drawn again, with the same seeds
+            write_journal_atomically(path, list(read_journal(path)))
+        self._journal = Journal(path)
         try:
             self._read(folder, dict(decides))
         except BaseException:
@@ -72,6 +76,11 @@ class SampleJournal:
             return False
         self._journal.append(sample.to_json())
         return True
+
+    @property
+    def num_records(self) -> int:
+        """Records in the file: samples, and how they are drawn."""
+        return self._journal.num_records
 
     def note_backend(self, backend: str) -> None:
         """Write down what writes the samples from here on."""

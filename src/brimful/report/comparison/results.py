@@ -20,6 +20,7 @@ from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
 from brimful.report.labels import SHARES, WATCHED
 from brimful.runs import RunFolder, read_run
+from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE
 from brimful.runs.measurements import (
     counted_parameters,
     losses_by_training_time,
@@ -58,6 +59,8 @@ COSTS = (
 )
 CONDITIONS = ("version", "temperature", "top_k", "top_p", "max_new_tokens")
 """Of a task: what must be the same for scores to be compared."""
+_NEEDED = (RECIPE_FILE, DATA_FILE, JOURNAL_FILE, PLAN_FILE)
+"""Files of a trained run that its figures and their variant come from."""
 NOT_OF_THE_VARIANT = ("seed", "name", "description", "run", "study")
 """Keys of a recipe by which repetitions of one variant differ."""
 
@@ -167,11 +170,21 @@ def read_compared_run(run_folder: Path) -> ComparedRun:
         examples=examples,
         prompts={name: summary.prompt for name, summary in run.tasks.summaries.items()},
         device=str(run.plan.device.get("name", "")) if run.plan else "",
-        notes=likelihood.notes,
+        notes=(*likelihood.notes, *_damage(run)),
         is_untuned=run.recipe.untuned,
         kind=run.kind,
         curve=losses_by_training_time(run) if is_fresh else (),
     )
+
+
+def _damage(run: RunFolder) -> list[str]:
+    """Return what is damaged in the files that figures come from, or missing in a trained run."""
+    problems = [
+        problem
+        for name, problem in run.problems.items()
+        if (run.folder / name).exists() or (name in _NEEDED and not run.recipe.untuned)
+    ]
+    return [f"{run.name}: {problem}" for problem in (*problems, run.model_problem) if problem]
 
 
 @dataclass(frozen=True)
@@ -218,9 +231,9 @@ def _of_loss(run: RunFolder) -> _Likelihood:
     if score is None or score.loss is None:
         return _Likelihood({}, {}, (f"{run.name} has no validation loss: {command} makes one",))
     figures = {name: Figure(score.loss, unit, score.loss_interval, score.windows)}
-    nats = read_nats(run.folder, "validation")
+    nats, problem = _nats_of(run, "validation")
     if nats is None:
-        note = f"{run.name} has a validation loss but not that of each window: {command} makes them"
+        note = f"{run.name} has a validation loss but not that of each window{problem}"
         return _Likelihood(figures, {}, (note,))
     conditions: dict[str, object] = {
         key: run.data.fingerprints.get(key) for key in ("data", "tokenizer")
@@ -304,13 +317,23 @@ def _of_labels(run: RunFolder) -> _Likelihood:
         if metric.value is not None:
             unit = "share" if key in SHARES else "area"
             figures[f"{split} {name}"] = Figure(metric.value, unit, metric.interval, n)
-    nats = read_nats(run.folder, split)
+    nats, problem = _nats_of(run, split)
     if nats is None:
-        note = f"{run.name} has scores but not the loss of each text: {command} makes them"
+        note = f"{run.name} has scores but not the loss of each text{problem}"
         return _Likelihood(figures, {}, (note,))
     version = f"data {run.data.fingerprints.get('data')}, labels {', '.join(score.labels)}"
     ids = map(str, range(len(nats.nats_N)))
     return _Likelihood(figures, {f"{split} {LABEL_LOSS}": _examples(nats, ids, version)})
+
+
+def _nats_of(run: RunFolder, split: str) -> tuple[Nats | None, str]:
+    """Return the nats of a split; or None, and as the end of a sentence why, and what helps."""
+    problem = ""
+    try:
+        nats = read_nats(run.folder, split)
+    except RunFolderError as error:
+        nats, problem = None, f" ({error})"
+    return nats, f"{problem}: {_scoring_command(run)} makes them"
 
 
 def title(task: str, metric: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json
+from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import STUDY_FILE, STUDY_RECIPE
 from brimful.runs.parsing import Json, parse, parse_value
@@ -110,7 +111,7 @@ def _mapping(path: Path, read: Callable[[Path], Any]) -> Json:
 
 
 def _read_yaml(path: Path) -> Any:
-    return parse_yaml(path.read_text(encoding="utf-8"))
+    return parse_yaml(read_recipe_text(path))
 
 
 def rounds_of(study: Json) -> tuple[RoundSamples, ...]:

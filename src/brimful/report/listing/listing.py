@@ -12,7 +12,7 @@ from typing import Any, Literal
 from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Lease, finite, read_journal, writer_of
+from brimful.base.rundir import Lease, finite, read_journal, records_lost, writer_of
 from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
@@ -25,6 +25,7 @@ from brimful.report.live.status import (
     recovery_points,
     status_of,
 )
+from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
@@ -274,8 +275,8 @@ def _study_problems(*, is_readable: bool, goes_on: bool) -> tuple[str, ...]:
 def read_recipe(path: Path) -> RecipeFacts:
     """Return what a recipe says, which need not be valid; empty where it cannot be read."""
     try:
-        values = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        values = parse_yaml(read_recipe_text(path))
+    except (RunFolderError, ValueError):
         values = {}
     return parse(RecipeFacts, mapping(values))
 
@@ -294,8 +295,14 @@ def _samples(folder: Path, name: str) -> Listed:
     """Return one drawing of a chain: how many samples there are and, at its end, how many are
     kept.
     """
-    facts, writer = json_or_none(folder / "sampling.json") or {}, writer_of(folder)
-    num_drawn = sum(map(is_sample, read_journal(folder / "drawn.jsonl")))
+    journal, facts_file = (folder / each for each in SAMPLE_FILES)
+    facts, writer = json_or_none(facts_file) or {}, writer_of(folder)
+    num_drawn = sum(map(is_sample, read_journal(journal)))
+    problems = []
+    if lost := records_lost(journal, int(finite(facts.get("records")) or 0)):
+        problems.append(f"{journal.name}: {lost:,} record{'s' * (lost != 1)} damaged or missing")
+    if not facts and (facts_file.exists() or (folder / "train.jsonl").exists()):
+        problems.append(f"{facts_file.name} is missing or cannot be read: draw again")
     state = "finished" if facts else "interrupted"
     if writer is not None and writer[1]:
         state = "running"
@@ -312,6 +319,7 @@ def _samples(folder: Path, name: str) -> Listed:
         description=description,
         size_bytes=size,
         last_active=last_active,
+        problems=tuple(problems),
     )
 
 

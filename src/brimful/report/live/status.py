@@ -325,7 +325,7 @@ def _recipe_problems(folder: Path) -> list[str]:
 
 def _other_problems(run: RunFolder) -> list[str]:
     """Return what is missing or damaged and does not keep the run from being used."""
-    needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE)
+    needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE, MIRROR_FILE)
     problems = [run.problems[name] for name in needed if name in run.problems]
     if is_torn(run.folder / JOURNAL_FILE):
         problems.append(

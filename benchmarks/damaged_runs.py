@@ -1,0 +1,481 @@
+"""Small runs of every kind, studies, mirrors and drawings of samples to be damaged, and what reads
+them: every verb that answers from a folder, in this process.
+"""
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brimful.base.errors import BrimfulError
+from brimful.base.rundir import read_json
+from brimful.cli import main as brimful
+from brimful.report.page import headline
+from brimful.report.page.predicted import predictions
+from brimful.report.page.time_page import time_view
+from brimful.report.text import prediction_lines
+from brimful.runs import read_run
+from brimful.runs.side_by_side import read_side_by_side
+from brimful.training import loop
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "fixtures"))
+import make_old_runs
+
+STUDY = (
+    make_old_runs.RECIPES["documents"].replace("name: documents", "name: study")
+    + """\
+study:
+  variants:
+    plain: []
+    slower: [optimizer.learning_rate=5e-3]
+"""
+)
+ROUNDS = f"""\
+name: rounds
+method: sft
+model: base
+sequence_length: 64
+batch: {{sequences: 4}}
+training: {{steps: 40}}
+data: {{path: data/examples.jsonl, validation: 0.2, long_documents: drop, duplicates: drop}}
+optimizer: {{learning_rate: 2.0e-2, warmup: 2}}
+evaluation: {{every: 20, max_examples: 4}}
+sample: {{prompt: "Say red twice.", tokens: 8, temperature: 0.0}}
+{make_old_runs.PLAN}
+rft:
+  questions: {{path: data/questions.jsonl}}
+  verifier: regex
+  distinct_by: text
+  samples_per_prompt: 4
+  keep_per_prompt: 2
+  max_new_tokens: 24
+  rounds: 1
+"""
+QUESTIONS = "".join(
+    json.dumps({"question": f"Say {color} {times} times.", "answer": "[a-z ]+", "kind": color})
+    + "\n"
+    for color in ("red", "green", "blue")
+    for times in (1, 3)
+)
+_AGES = re.compile(r"[^,\n]* ago|did not change for [\w ]*")
+A_DAY_S = 24 * 3600.0
+OF_THE_FILES = ("last_active", "size_bytes", "checkpoint_bytes", "freeable_bytes")
+"""What `brimful runs` says of the files as they are now: no answer about the run."""
+
+SHOWN = (
+    "recipe",
+    "plan",
+    "environment",
+    "data",
+    "scores",
+    "records",
+    "samples",
+    "monitored",
+    "tasks",
+    "mirror",
+)
+"""What the page of a run is drawn from."""
+
+Answers = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a verb gave: its exit code (None after a traceback), its answers by name, and all that
+    it printed.
+    """
+
+    exit_code: int | None
+    answers: Answers
+    printed: str
+
+
+class _Killed(BaseException):
+    """Ends a training as a kill would: nothing is written any more."""
+
+
+@contextlib.contextmanager
+def killed_in_update(number: int) -> Iterator[None]:
+    """End a training inside in its update of this number."""
+    update, num_updates = loop.guarded_update, itertools.count(1)
+
+    def guarded_update(*arguments: Any, **named: Any) -> Any:
+        if next(num_updates) == number:
+            raise _Killed
+        return update(*arguments, **named)
+
+    loop.guarded_update = guarded_update
+    try:
+        with contextlib.suppress(_Killed):
+            yield
+    finally:
+        loop.guarded_update = update
+
+
+def ask(*arguments: str) -> Reply:
+    """Run a verb in this process."""
+    printed, told = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, ["brimful", *arguments]
+    code: int | None = 0
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(told):
+            brimful()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0
+    except Exception:
+        code = None
+        told.write(traceback.format_exc())
+    finally:
+        sys.argv = before
+    text = printed.getvalue()
+    answers = leaves(json.loads(text)) if "--json" in arguments and code in (0, 1) else {"": text}
+    return Reply(code, answers, f"{text}\n{told.getvalue()}")
+
+
+def ask_report(run_folder: Path) -> Reply:
+    """Return what a report and the studio say of a run, and all that is drawn there, undrawn."""
+    try:
+        run = read_run(run_folder)
+        problems = "\n".join([*run.problems.values(), *run.tasks.problems, run.model_problem])
+        lines = prediction_lines(run_folder)
+    except BrimfulError as error:
+        return Reply(error.exit_code, {}, str(error))
+    except Exception:
+        return Reply(None, {}, traceback.format_exc())
+    answers = {line.partition("  ")[0]: line for line in lines}
+    answers |= {name: repr(getattr(run, name)) for name in SHOWN}
+    answers["side by side"] = repr(read_side_by_side(run_folder))
+    page = (headline.status, headline.sentence, headline.verdict, predictions, time_view)
+    answers |= {part.__name__: repr(part(run)) for part in page}
+    return Reply(0, answers, "\n".join([*lines, problems]))
+
+
+def leaves(value: Any, name: str = "") -> Answers:
+    """Return the plain values in a JSON value, by their path."""
+    if not isinstance(value, dict | list):
+        return {name: value}
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    return {
+        key: leaf for part, each in pairs for key, leaf in leaves(each, f"{name}/{part}").items()
+    }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to be damaged, and what is asked of it. Subclasses are other folders.
+
+    Attributes:
+        root: Holds recipes and data, and a folder of its own for each run.
+        name: KIND-finished or KIND-unfinished.
+    """
+
+    root: Path
+    name: str
+
+    @property
+    def home(self) -> Path:
+        """What is put back after every trial."""
+        return self.root / self.name
+
+    @property
+    def folder(self) -> Path:
+        """What is damaged."""
+        return self.home / self.name
+
+    @property
+    def shown(self) -> str:
+        """The folder as verbs are told it."""
+        return self.folder.relative_to(self.root).as_posix()
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def is_finished(self) -> bool:
+        return not self.name.endswith("unfinished")
+
+    def make(self) -> None:
+        """Train it, and evaluate it if it is a finished one."""
+        if not self.is_finished:
+            with killed_in_update(5):
+                self.train()
+            return
+        _require_done(self.train())
+        _require_done(ask("evaluate", self.shown))
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        """Run the recipe's command, which finishes an unfinished run and repairs a finished one;
+        or train it anew under another name.
+        """
+        own = (f"run.name={name or self.name}", f"run.folder={self.name}", *options)
+        every = () if self.is_finished else ("checkpoint.every=2",)
+        reply = ask("train", f"recipes/{self.kind}.yaml", *own, *every)
+        return Reply(reply.exit_code, self.weights(name), reply.printed)
+
+    def weights(self, name: str = "") -> Answers:
+        """Return the hashes of the exported weights, of this run or of one beside it."""
+        return hashes(self.home / (name or self.name), "model/*.safetensors")
+
+    def look(self) -> dict[str, Reply]:
+        """Ask the verbs that only read, and those that use a finished model."""
+        replies = {
+            "runs": self.listed(),
+            "watch": self.watched(),
+            "report": ask_report(self.folder),
+        }
+        if self.is_finished:
+            replies["evaluate"] = ask("evaluate", self.shown, "--json")
+            replies["use"] = self._use()
+        return replies
+
+    def listed(self) -> Reply:
+        """Ask for the list of runs, of which the answers about this one and its members count."""
+        top = self.home / self.kind if isinstance(self, Several) else self.folder
+        reply = ask("runs", top.parent.relative_to(self.root).as_posix(), "--json")
+        fields = [
+            (*path.removeprefix("/").split("/", 1), value) for path, value in reply.answers.items()
+        ]
+        names = {number: value for number, field, value in fields if field == "name"}
+        own = {
+            f"{names[number]} {field}": _AGES.sub("", str(value))
+            for number, field, value in fields
+            if f"{names[number]}/".startswith(f"{top.name}/") and field not in OF_THE_FILES
+        }
+        return Reply(reply.exit_code, own, reply.printed)
+
+    def watched(self) -> Reply:
+        """Ask for the view of how it stands, without its ages."""
+        reply = ask("watch", self.shown, "--once")
+        view = _AGES.sub("", reply.answers[""])
+        return Reply(reply.exit_code, {"": view}, reply.printed)
+
+    def _use(self) -> Reply:
+        if self.kind == "labels":
+            labelled = self.root / "labelled.csv"
+            labelled.unlink(missing_ok=True)
+            reply = ask("predict", self.shown, "new.csv", "--output", str(labelled))
+            text = labelled.read_text(encoding="utf-8") if labelled.exists() else ""
+            return Reply(reply.exit_code, {"": text}, reply.printed)
+        settings = ("--prompt", "red <mask>", "--tokens", "3", "--temperature=0")
+        return ask("generate", self.shown, *settings)
+
+    def answers(self) -> dict[str, Reply]:
+        """Ask everything; an unfinished run is trained to its end, too."""
+        return self.look() | ({} if self.is_finished else {"train": self.train()})
+
+    def promised(self) -> dict[str, Reply]:
+        """Return what else must be as in the undamaged run after a message's advice is followed."""
+        return {"train": Reply(0, self.weights(), "")} if self.is_finished else {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        """Do what a message advises; return the replies that must be those of the undamaged run."""
+        if re.search(r"the command that trained it|the same [`\w ]*command", advice):
+            trained = self.train()
+            return self.users() if self.is_finished else {"train": trained}
+        if "brimful evaluate" in advice:
+            return self.users()
+        if named := re.search(r"run\.name=([\w.-]+)", advice):
+            return {"train": self.train(named[1])}
+        return {"train": self.train("", "--fresh")} if "--fresh" in advice else {}
+
+    def users(self) -> dict[str, Reply]:
+        """Ask the verbs that use a finished model."""
+        return {verb: each for verb, each in self.look().items() if verb in ("evaluate", "use")}
+
+
+class MirroredRun(Run):
+    """A run of which only its mirror is left, from which the same command goes on."""
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "mirror" / self.name
+
+    @property
+    def kind(self) -> str:
+        return "documents"
+
+    def make(self) -> None:
+        self.home.mkdir()
+        super().make() if not self.is_finished else _require_done(self.train())
+        shutil.rmtree(self.home / self.name)
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        return super().train(name, f"run.mirror={self.name}/mirror", *options)
+
+    def answers(self) -> dict[str, Reply]:
+        """Ask what stands in the mirror, continue from it, and ask the run that came of it."""
+        replies = {"runs": self.listed(), "watch": self.watched(), "train": self.train()}
+        report = ask_report(self.home / self.name)
+        untimed = {name: report.answers.get(name) for name in ("recipe", "data", "samples")}
+        return replies | {"report": Reply(report.exit_code, untimed, report.printed)}
+
+    def promised(self) -> dict[str, Reply]:
+        return {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        """Do what a message advises; with a folder that is to be moved away, that first."""
+        if moved := re.search(r"move (\S+) away", advice):
+            shutil.rmtree(self.root / moved[1])
+        fresh = () if moved or "--fresh" not in advice else ("--fresh",)
+        return {"train": self.train("", *fresh)}
+
+
+class Several(Run):
+    """A study or a chain of rounds, with everything in its folder."""
+
+    @property
+    def folder(self) -> Path:
+        return self.home / self.kind
+
+    def make(self) -> None:
+        _require_done(self.train())
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        own = (f"run.name={name or self.kind}", f"run.folder={self.name}", *options)
+        reply = ask("train", f"recipes/{self.kind}.yaml", *own)
+        folder = self.home / (name or self.kind)
+        made = hashes(folder, "*/model/*.safetensors") | hashes(folder, "samples-*/[st]*.jsonl")
+        return Reply(reply.exit_code, made | self._scores(folder), reply.printed)
+
+    def _scores(self, folder: Path) -> Answers:
+        """Return what study.json says, without what was measured of time and memory."""
+        try:
+            facts = leaves(read_json(folder / "study.json"))
+        except BrimfulError:
+            return {}
+        spent = re.compile(r"seconds|tokens_per_s|_time|memory|samples_before|notes|fingerprint")
+        return {name: value for name, value in facts.items() if not spent.search(name)}
+
+    def look(self) -> dict[str, Reply]:
+        return {"runs": self.listed(), "watch": self.watched(), "compare": self._compared()}
+
+    def watched(self) -> Reply:
+        """Ask for the view, which is of the member that was written last: no answer of its own."""
+        reply = super().watched()
+        return Reply(reply.exit_code, {}, reply.printed)
+
+    def _compared(self) -> Reply:
+        """Ask for its runs side by side."""
+        members = sorted(path.parent for path in self.folder.glob("*/model"))[:2]
+        shown = (path.relative_to(self.root).as_posix() for path in members)
+        return ask("compare", *shown, "--json")
+
+    def answers(self) -> dict[str, Reply]:
+        return self.look() | {"train": self.train()}
+
+    def promised(self) -> dict[str, Reply]:
+        return {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        named = re.search(r"run\.name=([\w.-]+)", advice)
+        if moved := re.search(r"move (\S+) away", advice):
+            shutil.rmtree(self.root / moved[1])
+        if removed := re.search(r"(\S+) does not say .* Remove it", advice):
+            (self.root / removed[1]).unlink()
+        trained = self.train(named[1] if named and not moved else "")
+        return {"train": trained} if named else {"train": trained, "compare": self._compared()}
+
+
+class Drawing(Several):
+    """The samples that a chain of rounds drew; an unfinished one holds the journal of half of them,
+    of which a list says how long it is, whatever it is.
+    """
+
+    @property
+    def kind(self) -> str:
+        return "rounds"
+
+    @property
+    def folder(self) -> Path:
+        return self.home / self.kind / "samples-1"
+
+    def make(self) -> None:
+        super().make()
+        if not self.is_finished:
+            journal = self.folder / "drawn.jsonl"
+            lines = journal.read_bytes().splitlines(keepends=True)
+            for path in self.folder.iterdir():
+                path.unlink()
+            journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+
+    def train(self, name: str = "", *options: str) -> Reply:
+        """Draw what is missing."""
+        own = (f"run.name={name or self.kind}", f"run.folder={self.name}", *options)
+        reply = ask("sample", f"recipes/{self.kind}.yaml", *own)
+        folder = self.home / (name or self.kind)
+        return Reply(reply.exit_code, hashes(folder, "samples-*/[st]*.jsonl"), reply.printed)
+
+    def look(self) -> dict[str, Reply]:
+        return {"runs": self.listed()} if self.is_finished else {}
+
+    def follow(self, advice: str) -> Mapping[str, Reply]:
+        return {"train": super().follow(advice)["train"]}
+
+
+SUBJECTS: dict[str, type[Run]] = {
+    **dict.fromkeys(make_old_runs.RECIPES, Run),
+    "mirror": MirroredRun,
+    "study": Several,
+    "rounds": Several,
+    "drawing": Drawing,
+}
+"""What is damaged, by the first word of its name."""
+ONLY_FINISHED = ("study", "rounds")
+"""Their members are runs, which are damaged unfinished by themselves."""
+
+
+def hashes(folder: Path, pattern: str) -> Answers:
+    """Return the SHA-256 of files of a folder by their path in it."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob(pattern))
+    }
+
+
+def _require_done(reply: Reply) -> None:
+    if reply.exit_code:
+        raise SystemExit(reply.printed)
+
+
+def prepare(root: Path, only: str = "") -> list[Run]:
+    """Go to a folder, make everything that is damaged in it if it is new, each alone in a folder of
+    its own, and return it.
+    """
+    is_new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
+    os.chdir(root)
+    os.environ["BRIMFUL_CACHE"] = str(root / "cache")
+    if is_new:
+        make_old_runs.write_data(root / "data")
+        make_old_runs.write_base(root / "base")
+        make_old_runs.write_encoder(root / "encoder")
+        (root / "data" / "questions.jsonl").write_text(QUESTIONS, encoding="utf-8")
+        (root / "recipes").mkdir()
+        for kind, recipe in {**make_old_runs.RECIPES, "study": STUDY, "rounds": ROUNDS}.items():
+            (root / "recipes" / f"{kind}.yaml").write_text(recipe, encoding="utf-8")
+        (root / "new.csv").write_text("text\nwin cash now\nred cat sees dog\n", encoding="utf-8")
+    every = [
+        subject(root, f"{word}-{state}")
+        for word, subject in SUBJECTS.items()
+        for state in ("finished", "unfinished")
+        if state == "finished" or word not in ONLY_FINISHED
+    ]
+    runs = [run for run in every if only in run.name]
+    for run in runs:
+        if not run.home.exists():
+            run.make()
+            for path in run.home.rglob("*"):  # nobody writes it any more, by its age
+                os.utime(path, (time.time() - A_DAY_S,) * 2)
+    return runs
