@@ -247,14 +247,14 @@ def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(
 
 
 def test_losses_over_other_data_are_not_compared(scored_run: Callable[..., Path]) -> None:
-    other = {"fingerprints": {"data": "d2", "tokenizer": "t1"}}
+    other = {"fingerprints": {"data": "0123456789abcdef", "tokenizer": "t1"}}
 
     comparison = compare([scored_run("a"), scored_run("b", rank=8, data=other)])
 
     assert (
         _pair(comparison, LOSS).obstacle
-        == "a has data d1, tokenizer t1, context 256, stride 256, b data d2, tokenizer t1, context"
-        " 256, stride 256"
+        == "a has data d1, tokenizer t1, context 256, stride 256, b data 01234567, tokenizer t1,"
+        " context 256, stride 256"
     )
 
 

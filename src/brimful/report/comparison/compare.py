@@ -6,6 +6,7 @@ are corrected together for their number (Holm), and where both variants have sev
 difference must also stand out from their spread. An untuned model has no seed to vary.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -47,6 +48,7 @@ LEAST_IN_COMMON = 0.9
 """Share of the examples of a task that must be the same. Some may be missing: prompts that are too
 long, programs that could not be judged.
 """
+_LONG_FINGERPRINT = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{8,}\b")
 LOWER_IS_BETTER = (
     *LOSSES,
     EQUAL_TIME,
@@ -287,7 +289,8 @@ def _obstacle(metric: str, runs: Sequence[ComparedRun]) -> str:
     for run in runs[1:]:
         other = run.examples[metric]
         if other.version != examples.version:
-            return f"{first} has {examples.version}, {run.name} {other.version}"
+            differing = f"{first} has {examples.version}, {run.name} {other.version}"
+            return _LONG_FINGERPRINT.sub(r"\1", differing)
         ids, other_ids = set(examples.ids), set(other.ids)
         common = len(ids & other_ids)
         if common < least_in_common * len(ids | other_ids):
