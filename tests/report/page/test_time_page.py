@@ -75,3 +75,18 @@ def test_both_bars_have_one_scale(new_run: MakeRun) -> None:
     assert max(widths) == 100
     assert widths[0] / widths[1] == pytest.approx(seconds[0] / seconds[1], abs=0.01)
     assert widths[0] != widths[1]
+
+
+def test_the_predicted_bar_holds_all_of_the_time_in_all(new_run: MakeRun) -> None:
+    """Of a tuning run with the losses of its base."""
+    parts = {
+        "training_time_s": 263.0,
+        "evaluation_time_s": 24.0,
+        "base_time_s": 24.0,
+        "checkpoint_time_s": 1.5,
+        "start_time_s": 1.5,
+    }
+    view = time_view(read_run(new_run(plan={"predicted": parts})))
+    assert view is not None
+    assert {part.name: part.size for part in view.rows[0].parts}["Scoring the base"] == 24.0
+    assert sum(part.size for part in view.rows[0].parts) == pytest.approx(314.0)

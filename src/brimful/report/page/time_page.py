@@ -16,6 +16,7 @@ from brimful.runs import RunFolder
 PLANNED = {
     "training_time_s": ("Compute", "compute_s"),
     "evaluation_time_s": ("Evaluation", "evaluation_s"),
+    "base_time_s": ("Scoring the base", "base_s"),
     "checkpoint_time_s": ("Checkpoints", "checkpoint_s"),
     "start_time_s": ("Compiling and starting", "compile_s"),
 }
