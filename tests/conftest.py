@@ -51,6 +51,14 @@ VARIABLE_PARTS = (
 """What a message may hold that differs from run to run or from machine to machine."""
 
 
+gc.disable()
+"""Until all tests are collected: half of that time went into looking for garbage."""
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
 @pytest.fixture
 def stable_text(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """`stable_text(message)` is the message with temporary folders, times, versions, process and
