@@ -13,6 +13,7 @@ import random
 import re
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -147,13 +148,48 @@ def new_cache(kept_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
     return make
 
 
+@pytest.fixture(scope="session")
+def folders_of_name() -> Counter[str]:
+    """How many folders of tests have a name already."""
+    return Counter()
+
+
+@pytest.fixture
+def tmp_path(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    folders_of_name: Counter[str],
+) -> Path:
+    """An empty folder for this test. pytest's own fixture also searches all folders for the next
+    number and renews a link to the newest one: milliseconds, as long as a small test takes.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{name}{folders_of_name[name]}"
+    folders_of_name[name] += 1
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(scope="session")
+def unused_caches() -> list[str]:
+    """Folders for BRIMFUL_CACHE that a test was given and left as they were."""
+    return []
+
+
 @pytest.fixture(autouse=True)
 def _quiet_machine(
-    tmp_path: Path, new_cache: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path: Path,
+    new_cache: Callable[[], str],
+    unused_caches: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
     torch.set_num_threads(1)
-    monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
+    cache = unused_caches.pop() if unused_caches else new_cache()
+    monkeypatch.setenv("BRIMFUL_CACHE", cache)
     monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path / "runs"))
+    yield
+    if os.path.isdir(cache) and os.listdir(cache) == ["traces"]:
+        unused_caches.append(cache)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -118,15 +118,22 @@ def _parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codebase, "parse", functools.cache(codebase.parse))
         yield
+    _nodes.cache_clear()
 
 
 def _tree(path: Path) -> ast.Module:
     return codebase.parse(path)
 
 
+@functools.cache
+def _nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """The tree and all below it."""
+    return tuple(ast.walk(tree))
+
+
 def _imports(tree: ast.AST) -> Iterator[str]:
     """Modules (or names in modules) that are imported anywhere in a file, also inside functions."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -140,7 +147,7 @@ def _stage(module: str) -> str:
 
 
 def _functions(tree: ast.AST) -> Iterator[Function]:
-    yield from (node for node in ast.walk(tree) if isinstance(node, Function))
+    yield from (node for node in _nodes(tree) if isinstance(node, Function))
 
 
 def _wrong_imports(module: str, imports: Iterator[str]) -> list[str]:
@@ -208,7 +215,7 @@ def test_there_is_exactly_one_backward_pass() -> None:
     calls = [
         f"{_name(path)}:{node.lineno}"
         for path in MODULES
-        for node in ast.walk(_tree(path))
+        for node in _nodes(_tree(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
@@ -222,7 +229,7 @@ def test_environment_variables_are_read_in_one_module() -> None:
     readers = {
         _name(path)
         for path in MODULES
-        for node in ast.walk(_tree(path))
+        for node in _nodes(_tree(path))
         if (
             isinstance(node, ast.Attribute)
             and node.attr in {"environ", "environb", "getenv", "putenv", "unsetenv"}
@@ -244,7 +251,7 @@ FORBIDDEN_CALLS = {("torch", "load"), ("torch", "save"), ("np", "load"), ("numpy
 def _unsafe(tree: ast.AST) -> Iterator[str]:
     """What could run code out of a file: pickles, eval and exec."""
     yield from (name for name in _imports(tree) if name.split(".")[0] in FORBIDDEN_IMPORTS)
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
@@ -290,7 +297,7 @@ def test_files_and_functions_stay_small() -> None:
     nodes, statements, branches = {}, {}, {}
     for path in MODULES:
         tree = _tree(path)
-        nodes[_name(path)] = sum(1 for _ in ast.walk(tree))
+        nodes[_name(path)] = len(_nodes(tree))
         for function in _functions(tree):
             # Methods of several classes in a file share a name: the largest of them counts.
             name = f"{_name(path)}.{function.name}"
