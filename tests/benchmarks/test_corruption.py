@@ -92,11 +92,14 @@ def test_a_damage_hits_one_file_and_every_file_in_its_turn(tmp_path: Path) -> No
         (Reply(0, {"loss": 2}, ""), "silent"),
         (Reply(0, {}, ""), "silent"),
         (Reply(0, {"loss": 2}, "1 record damaged"), "told"),
+        (Reply(0, {"loss": 2}, "nothing lost in 2 ms"), "silent"),
+        (Reply(1, {"loss": 1}, ""), "silent"),
         (Reply(2, {}, "brimful: it is damaged"), "refused"),
         (Reply(None, {}, "Traceback"), "traceback"),
     ],
 )
 def test_an_outcome_is_judged_by_answers_and_by_what_is_told(reply: Reply, outcome: str) -> None:
-    baseline = Baseline({"evaluate": Reply(0, {"loss": 1}, "")})
+    undamaged = Reply(0, {"loss": 1}, "nothing lost in 1 ms")
+    baseline = Baseline({"evaluate": undamaged})
 
     assert baseline.judge("evaluate", reply) == outcome

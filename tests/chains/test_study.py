@@ -73,6 +73,28 @@ def test_an_interrupted_study_goes_on_with_the_unfinished_variant(
     assert trained == ["lora-2", "full", "full"]
 
 
+def test_a_damaged_study_is_mended_by_the_same_command(small: Tuning) -> None:
+    recipe, told = small(), StringIO()
+    folder = _run(recipe).parent
+    facts = read_json(folder / "study.json")
+    losses = folder / "full" / "evaluations" / "validation-nats.json"
+    before = losses.read_bytes()
+    (folder / "study.json").write_text("{")
+    losses.write_bytes(before[:-9])
+
+    _run(recipe, told)
+
+    assert "damaged-study.json" in told.getvalue()
+    assert (folder / "damaged-study.json").read_text() == "{"
+    assert losses.read_bytes() == before
+    after = read_json(folder / "study.json")
+    assert after["comparison"]["pairs"] == facts["comparison"]["pairs"]
+    (folder / "study.json").unlink()
+    losses.unlink()
+    _run(recipe)
+    assert read_json(folder / "study.json")["comparison"]["pairs"] == facts["comparison"]["pairs"]
+
+
 @pytest.mark.parametrize("killed_in", [1, 2], ids=["a variant", "the untuned model"])
 def test_an_evaluation_that_was_killed_is_taken_up_by_the_same_command(
     tuning: Tuning, monkeypatch: pytest.MonkeyPatch, killed_in: int

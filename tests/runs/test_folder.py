@@ -176,3 +176,17 @@ def test_a_mirror_is_read_when_it_is_asked_for(new_run: MakeRun) -> None:
     mirror = read_run(folder).mirror
     assert mirror is not None
     assert (mirror.path, mirror.durable_step, mirror.finished) == ("/copy", 20, True)
+
+
+def test_a_damaged_or_lost_mirror_json_of_a_copy_is_told(new_run: MakeRun) -> None:
+    folder = new_run("copy")
+    assert "mirror.json" not in read_run(folder).problems
+
+    point = folder / "checkpoints" / "step-00000002"
+    point.mkdir(parents=True)
+    (point / "POINT.json").write_text("{}")
+    assert "is not known" in read_run(folder).problems["mirror.json"]
+    (folder / "mirror.json").write_text('{"state": "ok", "checksum": "mirror.json 0"}')
+    assert "damaged" in read_run(folder).problems["mirror.json"]
+    (folder / "mirror.json").write_text('{"state": "ok"}')
+    assert "mirror.json" not in read_run(folder).problems

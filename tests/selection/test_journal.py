@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_journal
+from brimful.base.rundir import read_journal, records_lost
 from brimful.data.formats import Message, examples_of
 from brimful.data.readers import read_rows
 from brimful.recipe import DataRecipe
@@ -102,6 +102,21 @@ def test_cut_off_after_any_byte_the_journal_holds_its_whole_samples_and_goes_on(
             journal.append(sample(9))
         with SampleJournal(tmp_path, DECIDES) as journal:
             assert journal.held[-1] == sample(9)
+
+
+def test_a_damaged_sample_is_dropped_for_good_and_drawn_again(tmp_path: Path, sample: Any) -> None:
+    with SampleJournal(tmp_path, DECIDES) as journal:
+        for number in range(3):
+            journal.append(sample(number))
+    path = tmp_path / JOURNAL_FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"\0" * 9 + b"\n", *lines[3:]]))
+    assert records_lost(path) == 1
+
+    with SampleJournal(tmp_path, DECIDES) as journal:
+        assert journal.held == [sample(0), sample(2)]
+        assert journal.append(sample(1))
+    assert records_lost(path, num_written=4) == 0
 
 
 def test_samples_drawn_with_something_else_are_not_mixed_in(tmp_path: Path, sample: Any) -> None:

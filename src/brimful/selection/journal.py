@@ -59,8 +59,9 @@ class SampleJournal:
         self.backend = ""
         self._known: set[tuple[str, int]] = set()
         path = folder / JOURNAL_FILE
-        if records_lost(path):  # they are drawn again, with the same seeds
-            write_journal_atomically(path, list(read_journal(path)))
+        records = list(read_journal(path))
+        if records and "decides" in records[0] and records_lost(path):
+            write_journal_atomically(path, records)  # the lost ones are drawn again, alike
         self._journal = Journal(path)
         try:
             self._read(folder, dict(decides))

@@ -140,6 +140,30 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
     )
 
 
+@pytest.mark.parametrize("name", ["recipe.yaml", "metrics.jsonl", "plan.json", "run.json"])
+def test_a_damaged_file_of_a_run_is_told(scored_run: Callable[..., Path], name: str) -> None:
+    run = scored_run("lora-16")
+    (run / name).write_text("{\n")
+
+    assert name in " ".join(read_compared_run(run).notes)
+
+
+def test_damaged_losses_of_windows_are_told_with_the_command_that_makes_them(
+    scored_run: Callable[..., Path],
+) -> None:
+    run = scored_run("lora-16")
+    nats = run / "evaluations" / "validation-nats.json"
+    nats.write_text(nats.read_text()[:-9])
+
+    found = read_compared_run(run)
+
+    assert LOSS in found.figures
+    assert LOSS not in found.examples
+    (note,) = found.notes
+    assert "is damaged" in note
+    assert note.endswith(": `brimful evaluate lora-16` makes them")
+
+
 @pytest.mark.parametrize("content", ["[1]", "{"])
 def test_a_damaged_summary_is_an_error(scored_run: Callable[..., Path], content: str) -> None:
     run = scored_run("lora-16")

@@ -136,6 +136,27 @@ def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
     )
 
 
+def test_a_drawing_tells_lost_samples_and_lost_facts(runs: Path) -> None:
+    drawing = study(runs / "chain") / "samples-1"
+    drawing.mkdir()
+    (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "q1"}\n')
+    facts = drawing / "sampling.json"
+    facts.write_text('{"records": 4}')
+
+    def told() -> str:
+        return " ".join(by_name(find_runs(runs))["chain/samples-1"].problems)
+
+    assert told() == "drawn.jsonl: 2 records damaged or missing"
+    facts.write_text('{"records": 2}')
+    assert told() == ""
+    facts.write_text("{")
+    assert told() == "sampling.json is missing or cannot be read: draw again"
+    facts.unlink()
+    assert told() == ""
+    (drawing / "train.jsonl").write_text("{}\n")
+    assert told() == "sampling.json is missing or cannot be read: draw again"
+
+
 @pytest.mark.parametrize(
     ("recipe", "count"),
     [
