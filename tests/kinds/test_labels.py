@@ -13,11 +13,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import finished, pipeline, scoring
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.classification.classifier import load_classifier
+from brimful.classification.record import load_record
 from brimful.generation.export import export
 from brimful.generation.load import load_run
 from brimful.kinds.labels import LabelledRunData
@@ -297,3 +298,19 @@ def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recip
 
     with pytest.raises(RequestError, match="only method mlm reads texts without labels"):
         LabelledRunData.base_recipe(load("shakespeare-char"), recipe)
+
+
+@pytest.mark.parametrize("name", ["classifier.json", "classifier.safetensors"])
+def test_a_damaged_record_of_a_classifier_is_written_again_by_the_same_command(
+    classified: Callable[..., Recipe], name: str
+) -> None:
+    recipe = classified("training.steps=2", "evaluation.every=2")
+    folder = pipeline.train(recipe, _console()).folder
+    before = (folder / name).read_bytes()
+    (folder / name).write_bytes(before[:40] + b"\0" * 9 + before[49:])
+    with pytest.raises(RunFolderError, match="Run the same"):
+        load_record(folder)
+
+    assert pipeline.train(recipe, _console()).trained_now
+    assert (folder / name).read_bytes() == before
+    assert not pipeline.train(recipe, _console()).trained_now

@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Literal
 
 from brimful.base.errors import RunFolderError
-from brimful.base.manifest import MANIFEST, NOTED_AS, require_sound, sha256_of
+from brimful.base.manifest import MANIFEST, NOTED_AS, problem_of_file, require_sound, sha256_of
 from brimful.base.rundir import (
     SCHEMA_VERSION,
     Lease,
-    read_json,
     write_json_atomically,
 )
 from brimful.recipe import Recipe, differences
-from brimful.runs.deciding import num_records_of, read_deciding, recipe_of_run, write_recipe
+from brimful.runs.deciding import (
+    num_records_of,
+    read_deciding,
+    read_object,
+    recipe_of_run,
+    write_recipe,
+)
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
     CLASSIFIER_FILE,
@@ -155,7 +160,7 @@ def _lost_model(folder: Path, recipe: Recipe) -> str:
     try:
         require_sound(folder / MODEL_FOLDER)
         if recipe.kind.gives_labels:
-            read_json(folder / CLASSIFIER_FILE)
+            _require_classifier(folder)
     except RunFolderError as error:
         reason = str(error)
     else:
@@ -169,6 +174,13 @@ def _lost_model(folder: Path, recipe: Recipe) -> str:
             f" run.name={folder.name}-2"
         )
     return reason
+
+
+def _require_classifier(folder: Path) -> None:
+    """Raise RunFolderError if classifier.json, or the file beside it that it names, is damaged."""
+    noted = read_object(folder / CLASSIFIER_FILE).get("validation", {})
+    if problem := problem_of_file(folder, str(noted.get("file")), noted):
+        raise RunFolderError(f"{problem} in {folder}")
 
 
 def claim(admission: Admission) -> Lease:
