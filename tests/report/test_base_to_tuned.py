@@ -108,6 +108,15 @@ def test_tasks_are_those_that_both_models_had(
     assert base_lines(read_run(folder)) == snapshot
 
 
+def test_scores_are_told_whole_however_long_their_names_are(labelled_run: MakeRun) -> None:
+    folder = labelled_run()
+    name = read_run(folder).scores.labels["test"].floor.name
+    short = next(line for line in base_lines(read_run(folder)) if name in line)
+    path, long = folder / "scores.json", f"{name} with features of single tokens and of pairs"
+    path.write_text(path.read_text(encoding="utf-8").replace(name, long), encoding="utf-8")
+    assert short.replace(name, long) in base_lines(read_run(folder))
+
+
 def test_a_classifier_stands_beside_simple_models(
     labelled_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:

@@ -1,5 +1,6 @@
 """The one way to say a line to the user, and to say what is being done."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -35,6 +36,11 @@ def console_printer(console: "Console") -> Say:
         console.print(text, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
     return say
+
+
+def width_of(console: "Console") -> float:
+    """Return the columns of a terminal; where a console is none, lines may have any length."""
+    return console.width if console.is_terminal else math.inf
 
 
 def silent(text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from brimful.base.console import Say, console_printer, waiting
+from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
@@ -72,7 +72,8 @@ def run(
         recipe, console, fresh=fresh, accept=accept, plan_file=plan_file, explain=explain
     )
     if trained.trained_now:
-        say("\n".join(evaluation_lines(evaluate(trained.folder, console))))
+        scores = evaluate(trained.folder, console)
+        say("\n".join(evaluation_lines(scores, width_of(console))))
     else:
         evaluate_rest(trained.folder, trained.folder, recipe, console)
     evaluate_base(trained.folder, console)

@@ -92,7 +92,7 @@ class PredictionSummary:
             shown = sorted(given.items(), key=lambda each: -each[1])[:_FREQUENT]
         counts = ", ".join(f"{name} {count:,}" for name, count in shown)
         lines = [
-            f"{self.texts:,} texts in {self.seconds:.1f} s"
+            f"{self.texts:,} text{'s' * (self.texts != 1)} in {self.seconds:.1f} s"
             f" ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}"
         ]
         lines += self.thresholds

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from brimful.base.console import width_of
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName
@@ -253,7 +254,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if json_output:
         print_json(scores)
     else:
-        say("\n".join(evaluation_lines(scores)))
+        say("\n".join(evaluation_lines(scores, width_of(console))))
 
 
 def diagnose(run: RunName, json_output: Json = False) -> None:

@@ -163,7 +163,7 @@ def base_lines(run: RunFolder) -> list[str]:
         return []
     has_intervals = any(each.before.interval or each.after.interval for each in found.scores)
     told = ", 95 % intervals in brackets" if has_intervals else ""
-    lines = [_cut(f"before tuning ({found.base}) -> after{told}:")]
+    lines = [f"before tuning ({found.base}) -> after{told}:"]
     if found.is_classifier:
         on = found.scores[0].about
         lines = [f"simple models -> this classifier, on {on}{told}:"]
@@ -174,7 +174,7 @@ def base_lines(run: RunFolder) -> list[str]:
         lines.append(_cut(f"  before: {pair.base}"))
         lines.append(_cut(f"   after: {pair.tuned}"))
     if found.left_out and len(lines) < MOST_LINES:
-        lines.append(_cut(f"  {found.left_out}"))
+        lines.append(f"  {found.left_out}")
     return lines
 
 
@@ -185,9 +185,9 @@ def _score_line(score: ChangedScore, *, with_name: bool) -> str:
         for cell in (score.before, score.after)
     ]
     if with_name:
-        return _cut(f"  {score.name}, {score.before_name}: {' -> '.join(ends)}")
+        return f"  {score.name}, {score.before_name}: {' -> '.join(ends)}"
     about = f" ({score.about})" if score.about else ""
-    return _cut(f"  {score.name}: {' -> '.join(ends)} {score.unit}".rstrip() + about)
+    return f"  {score.name}: {' -> '.join(ends)} {score.unit}".rstrip() + about
 
 
 def _cut(line: str) -> str:

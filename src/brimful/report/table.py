@@ -4,6 +4,7 @@ the macros of `templates/parts.html.j2`.
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -110,11 +111,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def terminal_lines(table: Table | None) -> list[str]:
-    """A table as lines for a terminal, notes after their cells; none for None."""
+def terminal_lines(table: Table | None, width: float = math.inf) -> list[str]:
+    """A table as `block_lines`, notes after their cells; none for None."""
     if table is None:
         return []
-    return aligned([table.columns, *([_with_note(cell) for cell in row] for row in table.rows)])
+    noted = tuple(tuple(map(_with_note, row)) for row in table.rows)
+    return block_lines(Table(table.columns, noted), width)
 
 
 def _with_note(cell: object) -> str:
@@ -122,7 +124,7 @@ def _with_note(cell: object) -> str:
     return f"{text}, {cell.note}" if isinstance(cell, Cell) and text and cell.note else text
 
 
-def block_lines(table: Table, width: int) -> list[str]:
+def block_lines(table: Table, width: float) -> list[str]:
     """A table as lines of at most `width` characters. Columns that do not fit stand in further
     blocks, each of which begins with the first column.
     """

@@ -1,5 +1,6 @@
 """Results as lines for a terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,12 @@ GUESSES_HEADING = f"rough guesses, not counted (interval {GUESS_WIDTH:g}x wide o
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
-def evaluation_lines(results: Mapping[str, Any]) -> list[str]:
+def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> list[str]:
     """Return the results of an evaluation, as scores.json holds them: a few lines per split and per
-    task; more for the split that a classifier is judged by.
+    task; more for the split that a classifier is judged by. Tables fit `width` columns.
     """
     scores = read_scores(results)
-    lines = label_lines(scores)
+    lines = label_lines(scores, width)
     for split, score in scores.likelihood.items():
         lines += _masked_lines(split, score) if score.is_masked else _score_lines(split, score)
     lines += layer_lines(scores.layers)

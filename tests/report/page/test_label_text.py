@@ -52,6 +52,14 @@ def test_metrics_stand_in_columns_and_columns_without_anything_are_left_out(
     assert "  Difference  " in whole[1]
 
 
+def test_what_does_not_fit_a_terminal_stands_in_a_table_below(label_score: LabelScore) -> None:
+    lines = evaluation_lines({"test": label_score("ham", "spam", positive="spam")}, 80)
+    tables = lines[1 : next(n for n, line in enumerate(lines) if "A text is given" in line)]
+    assert max(map(len, tables)) <= 80
+    assert sum(line.startswith("  Metric ") for line in tables) > 1
+    assert any("Difference" in line for line in tables)
+
+
 def test_many_labels_are_cut_to_the_worst_and_to_confused_pairs(label_score: LabelScore) -> None:
     names = tuple(f"intent {number}" for number in range(24))
     lines = evaluation_lines({"test": label_score(*names, floor=False, sharpness=4.0)})

@@ -130,8 +130,7 @@ def remarks(comparison: RunComparison, place: str = "in brackets") -> list[str]:
     if several := [variant.name for variant in comparison.variants if len(variant.runs) > 1]:
         reading += f"; over seeds for {listed(several)}"
     if comparison.tested:
-        reading += (
-            "; differences are called real after correction for all"
-            f" {len(comparison.tested)} of them (Holm, {SIGNIFICANT:g})"
-        )
+        number = len(comparison.tested)
+        corrected = f" after correction for all {number} of them (Holm)" * (number > 1)
+        reading += f"; differences are called real{corrected} where p < {SIGNIFICANT:g}"
     return [*notes, reading]
