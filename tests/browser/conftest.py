@@ -10,11 +10,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from brimful.base.env import runs_folder
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PATIENCE_MS = 120_000
+"""How long a page may take to show what is expected: other programs use the machine, too."""
+expect.set_options(timeout=PATIENCE_MS)
 SIZES = {"desktop": (1280, 900), "phone": (360, 740)}
 """Of windows, in CSS pixels."""
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
@@ -95,6 +98,7 @@ def open_page(browser: Browser) -> Iterator[Open]:
             color_scheme="dark" if dark else "light",
             **options,
         )
+        context.set_default_timeout(PATIENCE_MS)
         found = Opened(context.new_page())
         found.page.on(
             "console",

@@ -134,7 +134,7 @@ def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=60)
+            rest, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert "Traceback" not in rest
 
@@ -149,7 +149,7 @@ def studio(runs: Path, cache: str) -> Iterator[str]:
 def read(address: str) -> tuple[int, str]:
     """Status and text of an answer."""
     try:
-        with urlopen(address, timeout=30) as answer:  # noqa: S310 - http, of this machine
+        with urlopen(address, timeout=300) as answer:  # noqa: S310 - http, of this machine
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, ""
@@ -359,7 +359,7 @@ def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page
     )
     journal.write_text('{"kind": "start", "step": 0, "total_steps": 8}\n' + lines)
     expect(view.get_by_role("img", name=re.compile("Loss by optimizer step"))).to_be_visible(
-        timeout=15_000
+        timeout=ANSWER_MS
     )
 
     pick(page, "Run", "fresh")

@@ -300,7 +300,7 @@ def test_answers_to_standard_input_come_line_by_line_with_a_window_of_one(
             os.write(ask, f"{text}\n".encode())
             assert json.loads(answers.readline())["text"] == text
         os.close(ask)
-        at_work.join(timeout=30)
+        at_work.join(timeout=300)
         assert not at_work.is_alive()
 
 

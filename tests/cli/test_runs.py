@@ -150,7 +150,7 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     )
     watcher.start()
     pipeline.train(tiny(), QUIET)
-    watcher.join(timeout=30)
+    watcher.join(timeout=300)
     assert not watcher.is_alive()
     lines = file.getvalue().splitlines()
     assert lines[0].startswith("there is no run in ")

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +64,7 @@ def begun(planners: Planners, session: str) -> Any:
         job = planners._jobs.get(session)
         if job is not None and job.planner is not None:
             return job.planner.process
+        time.sleep(0.01)  # the processor is needed to start it
 
 
 def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
