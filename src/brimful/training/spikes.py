@@ -13,7 +13,8 @@ normal distribution 6 would be one in a thousand million, but norms have longer 
 """
 LEAST_DEVIATION = 0.05
 """Of a logarithm: a loss that hardly moves has to rise by half to be a spike."""
-_MAD_TO_DEVIATION = 1.4826
+MAD_TO_DEVIATION = 1.4826
+"""From the median absolute deviation to the standard deviation of a normal distribution."""
 _LEAST_VALUE = 1e-8
 
 
@@ -68,7 +69,7 @@ class SpikeWatch:
         now_2 = torch.stack([loss, norm]).clamp(min=_LEAST_VALUE).log()
         median_2 = self.recent_2W.median(dim=1).values
         spread_2 = (self.recent_2W - median_2[:, None]).abs().median(dim=1).values
-        limit_2 = median_2 + (DEVIATIONS * _MAD_TO_DEVIATION * spread_2).clamp(
+        limit_2 = median_2 + (DEVIATIONS * MAD_TO_DEVIATION * spread_2).clamp(
             min=DEVIATIONS * LEAST_DEVIATION
         )
         is_spike = (now_2 > limit_2).any() & (self.taken >= WINDOW) & ~bad
