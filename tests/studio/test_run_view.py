@@ -60,6 +60,7 @@ def test_a_run_shows_predictions_times_curves_and_samples(tmp_path: Path) -> Non
     assert "(rough guess)" in shown
     assert "Where the time went" in shown
     assert 'role="img" aria-label="Loss' in shown
+    assert shown.count('<div class="phone"><svg') == shown.count('<div class="desk"><svg') > 0
     assert "the &lt;b&gt;</mark>&#123;&#123;cat&#125;&#125;" in shown
 
 

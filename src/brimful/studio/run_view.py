@@ -12,6 +12,7 @@ from brimful.report.comparison.plots import overlays
 from brimful.report.comparison.text import remarks, sentences
 from brimful.report.comparison.units import comparison_table
 from brimful.report.drawing import Drawing
+from brimful.report.kinds import report_kind
 from brimful.report.listing.listing import Listed
 from brimful.report.page import headline
 from brimful.report.page.html import render_report
@@ -45,6 +46,7 @@ def run_view(run_folder: Path) -> str:
         time=time_view(run),
         curves=_drawn(curves(run)),
         samples=run.samples[-MAX_SAMPLES:],
+        prompt_end=report_kind(run).prompt_end,
     )
 
 
@@ -85,5 +87,14 @@ def list_view(listed: Sequence[Listed], folder: Path) -> str:
 
 
 def _drawn(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
+    return [{"key": each.key, "title": each.title, "svg": _svg(each)} for each in drawings]
+
+
+def _svg(drawing: Drawing) -> Markup:
+    """Return a drawing, twice where it has another shape for a phone."""
     # The SVG is drawn by this program; texts in it are escaped.
-    return [{"key": each.key, "title": each.title, "svg": Markup(each.wide)} for each in drawings]  # noqa: S704
+    wide = Markup(drawing.wide)  # noqa: S704
+    if not drawing.phone_size:
+        return wide
+    narrow = Markup(drawing.narrow)  # noqa: S704
+    return Markup('<div class="desk">{}</div><div class="phone">{}</div>').format(wide, narrow)
