@@ -219,6 +219,8 @@ def test_in_a_copy_the_points_of_both_places_are_told(run: Path) -> None:
     (run / "run.json").write_text('{"schema_version": 1, "status": "running"}')
     (run / "mirror.json").write_text(json.dumps(MIRROR | {"path": str(run), "state": "ok"}))
     os.utime(run / "mirror.json", (NOW + 20,) * 2)
+    for name in ("environment.json", "data.json"):
+        (run / name).write_text("{}")
     lines = plain(look(run))
     assert lines[5] == "in the mirror step 20, 2m 11s ago  on its own machine step 40"
     assert lines[6] == "running, as its mirror tells; newest record 1 s ago"
@@ -226,6 +228,8 @@ def test_in_a_copy_the_points_of_both_places_are_told(run: Path) -> None:
         "; no record for 1m 35s; a step takes 500 ms: that machine may be gone, or the mirror is"
         " not reached"
     )
+    (run / "data.json").write_text("{")
+    assert "; data.json (the data and the tokenizer) cannot be read" in state_line(look(run))
 
 
 def test_a_silent_run_says_how_long_and_what_its_process_does(run: Path) -> None:

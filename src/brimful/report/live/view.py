@@ -3,6 +3,7 @@ recovery points, and the age of the newest record.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -183,7 +184,9 @@ def state_line(watched: Watched) -> str:
     status, newest_s = watched.status(), watched.newest_s
     if status.status != "running":
         return with_problems(status)
-    running = status.description if watched.writer is not None else "running, as its mirror tells"
+    running = status.description
+    if watched.writer is None:  # what is known is in its mirror, which may be damaged
+        running = with_problems(replace(status, description="running, as its mirror tells"))
     if newest_s is None:
         preparing = "no record yet: it reads data, plans and loads the model"
         return f"{running}; {preparing}{_process(watched)}"
