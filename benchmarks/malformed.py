@@ -6,9 +6,12 @@ python benchmarks/malformed.py             # 1,000 of them; writes records/malfo
 """
 
 import argparse
+import atexit
 import contextlib
 import copy
+import functools
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -122,10 +125,36 @@ ROWS = st.one_of(
 )
 
 
+ODD_TEXT = st.text(max_size=60) | st.sampled_from(["", " ", "<|endoftext|>", "# ", "\0", "\n" * 40])
+STORIES = [
+    f"# story {number}\n" + f"red green {number} blue cat tree " * 12 for number in range(40)
+]
+
+
+def _turns(asked: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+
+
+TEXTS = ([{"text": story} for story in STORIES], st.fixed_dictionaries({"text": ODD_TEXT}))
+PAIRS = (
+    [{"prompt": f"Say {number}.", "completion": f"red {number}"} for number in range(40)],
+    st.fixed_dictionaries({"prompt": ODD_TEXT, "completion": ODD_TEXT}),
+)
+TALKS = (
+    [{"messages": _turns(f"Say {number}.", f"red {number}")} for number in range(40)],
+    st.builds(lambda *words: {"messages": _turns(*words)}, ODD_TEXT, ODD_TEXT),
+)
+"""Sound rows, and odd ones of the same columns: files that are read to their end."""
+
+
 @st.composite
-def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A name and content: rows of odd values, tables, or any bytes."""
-    kind = draw(st.sampled_from(["rows", "table", "bytes"]))
+def data_files(
+    draw: st.DrawFn, *shapes: tuple[list[Any], SearchStrategy[Any]]
+) -> tuple[str, bytes]:
+    """A name and content: rows of odd values, odd texts among sound rows of some shapes, tables, or
+    any bytes.
+    """
+    kind = draw(st.sampled_from(["rows", "among", "table", "bytes"]))
     if kind == "bytes":
         name = draw(
             st.sampled_from(["a.txt", "a.jsonl", "a.json", "a.csv", "a.parquet", "a.txt.gz"])
@@ -133,6 +162,11 @@ def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
         return name, draw(st.binary(max_size=200))
     if kind == "table":
         return draw(st.sampled_from(["a.csv", "a.tsv"])), draw(SYNTAX).encode()
+    if kind == "among":
+        sound, rows = draw(st.sampled_from(shapes))
+        odd, start = draw(st.lists(rows, max_size=6)), draw(st.integers(0, len(sound)))
+        lines = [json.dumps(row) for row in [*sound[:start], *odd, *sound[start:]]]
+        return "a.jsonl", "\n".join(lines).encode()
     lines = [json.dumps(row) for row in draw(ROWS)]
     whole = draw(st.booleans())
     text = "[" + ",".join(lines) + "]" if whole else "\n".join(lines)
@@ -177,11 +211,24 @@ def _overrides(folder: Path, changes: list[str]) -> list[str]:
 
 def _documents(folder: Path, file: tuple[str, bytes]) -> list[str]:
     (folder / file[0]).write_bytes(file[1])
-    return ["train", _tiny(folder), f"data.path={folder / file[0]}"]
+    return ["train", _tiny(folder), f"data.path={folder / file[0]}", "training.steps=1"]
 
 
 def _examples(folder: Path, file: tuple[str, bytes]) -> list[str]:
-    return [*_documents(folder, file), *_tuning(folder / "absent")]
+    return [*_documents(folder, file), *_tuning(_base()), "data.long_documents=truncate"]
+
+
+@functools.cache
+def _base() -> Path:
+    """A model that one step on sound documents made, which examples tune."""
+    folder = Path(tempfile.mkdtemp(prefix="malformed-"))
+    atexit.register(shutil.rmtree, folder)
+    (folder / "corpus.txt").write_text("\n".join(STORIES), encoding="utf-8")
+    words = ["train", _tiny(folder), "training.steps=1", "run.name=base", f"run.folder={folder}"]
+    told = _outcome([*words, f"data.path={folder / 'corpus.txt'}"], "sound documents")
+    if told != "accepted":
+        raise RuntimeError(told)
+    return folder / "base" / "model"
 
 
 def _config(folder: Path, text: str) -> list[str]:
@@ -202,8 +249,8 @@ def _tuning(model: Path) -> list[str]:
 KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Path, Any], list[str]]]] = {
     "recipe": (recipes(), _recipe),
     "overrides": (overrides(), _overrides),
-    "documents": (data_files(), _documents),
-    "examples": (data_files(), _examples),
+    "documents": (data_files(TEXTS), _documents),
+    "examples": (data_files(PAIRS, TALKS), _examples),
     "config": (configs(), _config),
 }
 """By name: what is drawn, and the command that is given it."""

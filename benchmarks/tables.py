@@ -468,7 +468,13 @@ def _corrupted() -> list[tuple[str, str, str]]:
         f" {outcomes['refused']:,} refused without a way out, {outcomes['traceback']:,} tracebacks,"
         f" {outcomes['silent']:,} silent"
     )
-    return [("One file of a run folder damaged at random, finished and unfinished", told, source)]
+    return [
+        (
+            "One file of a run, mirror, study, chain of rounds or drawing damaged at random",
+            told,
+            source,
+        )
+    ]
 
 
 def _killed_sampling() -> list[tuple[str, str, str]]:

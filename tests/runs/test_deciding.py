@@ -11,6 +11,7 @@ from brimful.runs.deciding import (
     lost_records,
     num_records_of,
     problem_of,
+    read_deciding,
     read_recipe_text,
     write_recipe,
 )
@@ -80,3 +81,10 @@ def test_of_a_growing_monitor_only_its_presence_is_noted(tmp_path: Path) -> None
             journal.append({"kind": "sample"})
     assert num_records_of(tmp_path, is_growing=True) == {"monitor.jsonl": 1}
     assert num_records_of(tmp_path) == {"monitor.jsonl": 4}
+
+
+def test_a_record_of_a_journal_in_place_of_the_status_is_damage(tmp_path: Path) -> None:
+    write_json_atomically(tmp_path / "run.json", {"prompt": "Say red.", "text": "red"})
+
+    with pytest.raises(RunFolderError, match="holds something else"):
+        read_deciding(tmp_path, "run.json")

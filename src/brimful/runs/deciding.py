@@ -118,9 +118,11 @@ def read_object(path: Path) -> dict[str, Any]:
         RunFolderError: it is missing, damaged, or another file in its place.
     """
     values = read_json(path)
-    if not isinstance(values, dict) or _OF_MODELS.intersection(values):
+    belongs = isinstance(values, dict) and not _OF_MODELS.intersection(values)
+    if not belongs or (path.name == STATUS_FILE and "status" not in values):
         raise RunFolderError(f"{path} holds something else than was written there.")
-    return values
+    found: dict[str, Any] = values
+    return found
 
 
 def _with_remedy(read: Callable[[Path], Any], path: Path) -> Any:
