@@ -39,7 +39,7 @@ def console_printer(console: "Console") -> Say:
 
 
 def width_of(console: "Console") -> float:
-    """Return the columns of a terminal; where a console is none, lines may have any length."""
+    """Return how many columns a console's terminal has; infinity where it is no terminal."""
     return console.width if console.is_terminal else math.inf
 
 

@@ -354,7 +354,7 @@ class Journal:
 
     @property
     def num_records(self) -> int:
-        """The number of the last record."""
+        """How many records have been written so far."""
         return self._num_records
 
     def append(self, record: dict[str, Any]) -> None:
@@ -432,8 +432,8 @@ def record_of(line: bytes, file_name: str) -> dict[str, Any] | None:
 
 
 def num_records(path: Path) -> int:
-    """Return how many records were written into a journal. Only its end is read: the last record
-    has a number. Of a journal whose last records have none the lines are counted.
+    """Return how many records were written into a journal. Every record holds its number, so only
+    the end of the file is read. Records of earlier versions hold none; then all lines are counted.
     """
     with open(path, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))

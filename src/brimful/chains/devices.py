@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from brimful.base.errors import DeviceError
-from brimful.base.importing import importing
+from brimful.base.garbage import collector_off
 from brimful.chains.rates_here import step_timer, with_matrix_rates
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
@@ -45,7 +45,7 @@ def here(recipe: Recipe) -> Device:
 
 def this_machine(plan: PlanChoices) -> Device:
     """The same by what the recipe fixes of its plan."""
-    with importing():
+    with collector_off():
         from brimful.hardware.probe import probe  # noqa: PLC0415 - brings torch
 
     device = probe(plan.device)

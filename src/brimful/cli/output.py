@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from brimful.base.console import console_printer, waiting
-from brimful.base.importing import importing
+from brimful.base.garbage import collector_off
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ def loading() -> Iterator[None]:
         if "torch" in sys.modules:
             yield
             return
-        with importing():
+        with collector_off():
             yield
         if "torch" in sys.modules:
             gc.freeze()

@@ -52,7 +52,7 @@ class Shuffle:
         return pieces
 
     def numbers(self, first_sample: int, count: int) -> Int64Array:
-        """Return which example or window each of these samples is; they may span epochs."""
+        """Return the number of each sample's example or window; samples may span epochs."""
         return np.concatenate([order_W for order_W, _ in self.draw(first_sample, count)])
 
     def _draw_epoch(self, epoch: int) -> tuple[Int64Array, int]:

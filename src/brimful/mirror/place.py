@@ -15,7 +15,7 @@ from brimful.base.errors import RunFolderError
 from brimful.mirror.files import Files, IntegrityError, as_clause
 
 FINISHED = "finished.json"
-"""In the folder of a mirrored run: the list of the finished run's files."""
+"""The file in a mirrored run's folder that lists the files of the finished run."""
 START_LIMIT_S = 60.0
 """A mirror that does not answer for so long when a run starts cannot be used."""
 T = TypeVar("T")

@@ -12,7 +12,7 @@ import json
 import uuid
 from pathlib import Path
 
-from brimful.base.importing import importing
+from brimful.base.garbage import collector_off
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -92,7 +92,7 @@ class StoredFamilies:
 
 
 def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
-    with importing():
+    with collector_off():
         from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
     try:

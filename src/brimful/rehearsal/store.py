@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brimful.base.importing import importing
+from brimful.base.garbage import collector_off
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
@@ -219,7 +219,7 @@ class StoredTraces:
 
     def _trace_all(self, anywhere: StepSpec) -> ParametricTrace | Irregular:
         """Trace the step and store the result under `anywhere`."""
-        with importing():
+        with collector_off():
             from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
 
         try:
@@ -244,7 +244,7 @@ class StoredTraces:
         stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
             return stored[0]
-        with importing():
+        with collector_off():
             from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
 
         trace = trace_one(self._spec, micro_batch)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
+from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer
 from brimful.model.blocks import named_blocks_of
@@ -115,15 +116,10 @@ def without_garbage_collector() -> Iterator[None]:
     What an earlier recording left in cycles is collected first. It is young: a full collection
     would search all libraries, too, for a third of a second.
     """
-    was_enabled = gc.isenabled()
-    if was_enabled:
+    if gc.isenabled():
         gc.collect(1)
-    gc.disable()
-    try:
+    with collector_off():
         yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def materialised(model: nn.Module) -> nn.Module:

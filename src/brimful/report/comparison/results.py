@@ -60,7 +60,7 @@ COSTS = (
 CONDITIONS = ("version", "temperature", "top_k", "top_p", "max_new_tokens")
 """Of a task: what must be the same for scores to be compared."""
 _NEEDED = (RECIPE_FILE, DATA_FILE, JOURNAL_FILE, PLAN_FILE)
-"""Files of a trained run that its figures and their variant come from."""
+"""Files of a trained run that a comparison reads; one that is missing is told."""
 NOT_OF_THE_VARIANT = ("seed", "name", "description", "run", "study")
 """Keys of a recipe by which repetitions of one variant differ."""
 
