@@ -10,7 +10,7 @@ import pytest
 from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.planning.remedies import Remedy, least_bytes, remedies
+from brimful.planning.remedies import Remedy, cheapest_remedy, least_bytes, remedies
 from brimful.planning.survey import Memory, Prepared, prepare
 from brimful.recipe import Recipe
 
@@ -154,6 +154,26 @@ def test_where_no_single_change_helps_the_first_that_do_together_are_offered(
     recomputes = changed.recipe.plan.recompute is True
     needed_bytes = _one_bytes(changed, cheap_tracer, recomputes=recomputes)
     assert needed_bytes == first.footprint.allocated.value
+
+
+@pytest.mark.parametrize("overrides", [(), ("adapter=null",)], ids=["adapters", "full"])
+def test_the_cheapest_remedy_is_the_one_of_all_that_costs_least(
+    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+) -> None:
+    helped = []
+    for gib in (40, 20, 12, 8, 4, 2, 1):
+        prepared = _sized(*overrides, gib=gib, adapted=adapted)
+        found = remedies(prepared, cheap_tracer, recomputes=False)
+        fitting = [remedy for remedy in found if remedy.largest]
+        expected = min(fitting, key=lambda remedy: remedy.price).set if fitting else None
+        remedy = cheapest_remedy(prepared, cheap_tracer, recomputes=False)
+        if expected is None or " " not in expected:
+            assert (remedy and remedy.set) == expected
+        else:
+            assert remedy is not None
+            assert remedy.largest
+        helped.append(expected)
+    assert len(set(helped)) > 2
 
 
 def test_changes_whose_weights_alone_do_not_fit_are_not_tried(

@@ -10,7 +10,7 @@ from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.cost import costed
 from brimful.planning.derive import Derived, Facts, derive_with_memory
-from brimful.planning.remedies import least_bytes, remedies
+from brimful.planning.remedies import cheapest_remedy, least_bytes, remedies
 from brimful.planning.specs import ModelFacts
 from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
@@ -30,18 +30,39 @@ def survey_each(
     traces: Tracer,
     model: ModelFacts,
     progress: Say = silent,
+    *,
+    remedied: bool = False,
 ) -> list[Surveyed | Unplanned]:
-    """Derive a plan for every device; a device that cannot be planned for has the reason."""
+    """Derive a plan for every device, or the reason why there is none.
+
+    Args:
+        recipe: What to train.
+        devices: Catalog rows, or this machine.
+        traces: Of declared steps.
+        model: The recipe's model, looked up.
+        progress: Is told what is being done.
+        remedied: Where it does not surely fit, look for the cheapest change that makes it fit.
+    """
     surveyed: list[Surveyed | Unplanned] = []
     for number, device in enumerate(devices, 1):
         progress(f"device {number} of {len(devices)}: {device.name}")
         try:
-            surveyed.append(
-                Surveyed(derive_with_memory(recipe, device, traces, facts_of(device, model=model)))
+            entry = Surveyed(
+                derive_with_memory(recipe, device, traces, facts_of(device, model=model))
             )
+            surveyed.append(_with_remedy(entry, traces) if remedied else entry)
         except (PlanError, DeviceError) as error:
             surveyed.append(Unplanned(device, str(error)))
     return surveyed
+
+
+def _with_remedy(entry: Surveyed, traces: Tracer) -> Surveyed:
+    """Return the entry with the cheapest change that makes it fit, where it does not surely."""
+    if entry.verdict == "fits":
+        return entry
+    derived = entry.derived
+    remedy = cheapest_remedy(derived.prepared, traces, recomputes=derived.plan.recompute)
+    return replace(entry, remedies=() if remedy is None else (remedy,))
 
 
 def survey_closely(

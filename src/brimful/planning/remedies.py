@@ -106,6 +106,21 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
 
 
+def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> Remedy | None:
+    """Return the change that costs time and result least of those that make a recipe fit: a single
+    one, else the first that do so together. None where there is none.
+    """
+    changes = list(_changes(prepared, recomputes))
+    parameters = prepared.memory(tracer, recompute=recomputes).at(1).parameters
+    for price, change in enumerate(itertools.chain(changes, _together(changes))):
+        if least_bytes(prepared.changed(change.recipe), parameters) > prepared.target.usable_bytes:
+            continue
+        remedy = change.remedy(prepared, tracer, recomputes, price)
+        if remedy.largest:
+            return remedy
+    return None
+
+
 def _together(changes: list[_Change]) -> Iterator[_Change]:
     """Return changes at once, the ones that cost least first: any two, and adapters on a base in 4
     bits, which needs them.

@@ -1,11 +1,13 @@
 """Memory of a recipe on a device for every micro-batch."""
 
 import bisect
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from brimful.base.units import GIB
 from brimful.hardware.device import Device
 from brimful.planning.choices import (
     attention_choice,
@@ -20,16 +22,21 @@ from brimful.planning.memory import (
     Footprint,
     Replayed,
     Replays,
+    ReservedPeaks,
     Traces,
+    cuda_high,
     cuda_high_at_least,
     cuda_verdict,
     footprint,
+    peaks_alone,
     possible_bytes,
+    roomy_bytes,
     standing_bytes,
     sure_bytes,
     surely_fits_host,
 )
 from brimful.planning.plan import Choice, Verdict
+from brimful.planning.ragged import PACKED_FRACTIONS, PADDED_FRACTIONS, reserved_over
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of
@@ -48,7 +55,9 @@ class Memory:
     Args:
         traces: Of the step; replayed ones are shared with other devices.
         target: The device.
-        lengths_vary: Batches have several lengths.
+        fractions: Lengths of successive passes of the run over the longest; none where all are of
+            one length.
+        quantized: The base is in 4 bits.
         longest_pass_at: The longest pass of a micro-batch; None: rows are full, and every step has
             several passes if the traced one has.
     """
@@ -58,13 +67,23 @@ class Memory:
         traces: Traces | Replays,
         target: Target,
         *,
-        lengths_vary: bool = False,
+        fractions: Sequence[float] = (),
+        quantized: bool = False,
         longest_pass_at: LongestPassAt | None = None,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
-        self._target, self._lengths_vary = target, lengths_vary
+        self._target, self._fractions, self._quantized = target, fractions, quantized
         self._longest_pass_at = longest_pass_at
         self._made: dict[int, Footprint] = {}
+        self._works: Replays = self._replays
+
+    def with_work_of(self, eager: "Memory") -> "Memory":
+        """Return the same with the operators of the step without compiling: those of compiled
+        blocks are not recorded.
+        """
+        other = copy.copy(self)
+        other._works = eager._works
+        return other
 
     def at(self, micro_batch: int) -> Footprint:
         """Return the footprint of a micro-batch."""
@@ -73,7 +92,8 @@ class Memory:
                 self.replayed(micro_batch),
                 self._target,
                 micro_batch,
-                lengths_vary=self._lengths_vary,
+                self._peaks(micro_batch) if self._target.kind == "cuda" else None,
+                lengths_vary=len(self._fractions) > 0,
             )
         return self._made[micro_batch]
 
@@ -85,9 +105,24 @@ class Memory:
         longest = self._longest_pass_at(micro_batch)
         return self._replays.at(longest.rows, workspace_bytes, in_one_pass=longest.passes == 1)
 
+    def _peaks(self, micro_batch: int) -> ReservedPeaks:
+        """Return what the allocator of a GPU reserves over the run."""
+        longest = LongestPass(micro_batch, 2)
+        if self._longest_pass_at is not None:
+            longest = self._longest_pass_at(micro_batch)
+        rows = longest.some or tuple(longest.rows * each for each in self._fractions)
+        if len(set(rows)) < 2:
+            return peaks_alone(self.replayed(micro_batch), quantized=self._quantized)
+        return reserved_over(
+            self._replays,
+            rows,
+            self._target.workspace_bytes,
+            in_one_pass=longest.passes == 1,
+        )
+
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""
-        return self._replays.work_at(micro_batch)
+        return self._works.work_at(micro_batch)
 
     def largest(self, highest: int, margin: Margin = "balanced") -> int:
         """Return the largest micro-batch up to `highest` that fits by this margin; 0 for none.
@@ -96,24 +131,35 @@ class Memory:
         because little is lost between them.
 
         conservative: the upper end of the prediction fits, without the allocator freeing its cache;
-        balanced: the run surely gets through; tight: it may get through.
+        balanced: the run surely gets through and leaves `Target.room_bytes` free; where not even
+        one sequence does that, one that surely gets through; tight: it may get through.
         """
         if self._target.kind != "cuda":
             accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
             if self.verdict(highest) in accepted:
                 return highest
             return _last(highest, lambda size: self.verdict(size) in accepted)
-        limit_of = possible_bytes if margin == "tight" else sure_bytes
-        limit_bytes = limit_of(self._target)
+        if margin == "balanced":
+            roomy = self._largest_within(highest, roomy_bytes(self._target))
+            return roomy or self._largest_within(1, sure_bytes(self._target))
+        if margin == "tight":
+            return self._largest_within(highest, possible_bytes(self._target))
+        usable_bytes = self._target.usable_bytes
+        return self._largest_within(highest, sure_bytes(self._target), below_bytes=usable_bytes)
+
+    def _largest_within(
+        self, highest: int, limit_bytes: int, below_bytes: int | None = None
+    ) -> int:
+        """Return the largest micro-batch that the allocator serves with so much memory, and whose
+        prediction's upper end is not above `below_bytes`.
+        """
 
         def may_hold(size: int) -> bool:
             return self.replayed(size).allocated_bytes <= limit_bytes
 
         def holds(size: int) -> bool:
             fits = self.replayed(size).fits_in(limit_bytes)
-            return fits and (
-                margin != "conservative" or self.high_below(size, self._target.usable_bytes)
-            )
+            return fits and (below_bytes is None or self.high_below(size, below_bytes))
 
         return _last_below(highest if may_hold(highest) else _last(highest, may_hold), holds)
 
@@ -127,11 +173,10 @@ class Memory:
         where the tensors alone exceed it.
         """
         if self._target.kind == "cuda":
-            least = cuda_high_at_least(
-                self.replayed(micro_batch), self._target, lengths_vary=self._lengths_vary
-            )
+            least = cuda_high_at_least(self.replayed(micro_batch), self._target)
             if least > limit_bytes:
                 return False
+            return cuda_high(self._peaks(micro_batch), self._target) <= limit_bytes
         return self.at(micro_batch).driver.high <= limit_bytes
 
     def verdict(self, micro_batch: int) -> Verdict:
@@ -191,9 +236,18 @@ class Prepared:
         return Memory(
             traces,
             self.target,
-            lengths_vary=self.recipe.kind.lengths_vary(self.recipe.data.layout),
+            fractions=self._fractions,
+            quantized=self.recipe.quantize != "none",
             longest_pass_at=self.known_longest_pass_at or self._full_at,
         )
+
+    @property
+    def _fractions(self) -> Sequence[float]:
+        """Lengths of passes over the longest, where the data are not read yet."""
+        if not self.recipe.kind.lengths_vary(self.recipe.data.layout):
+            return ()
+        is_packed = self.choices["packing"].value == "packed"
+        return PACKED_FRACTIONS if is_packed else PADDED_FRACTIONS
 
     def _full_at(self, micro_batch: int) -> LongestPass:
         """Return what full rows make of an optimizer step."""
@@ -249,7 +303,8 @@ def prepare(
     longest_pass_at = (
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))
     )
-    target = target_of(device, process_bytes)
+    leave_bytes = round(recipe.plan.leave_gib * GIB)
+    target = target_of(device, process_bytes, leave_bytes)
     return Prepared(recipe, device, target, facts, choices, longest_pass_at)
 
 

@@ -17,7 +17,8 @@ class Surveyed:
     Attributes:
         derived: The plan and its memory.
         table: Footprints of other micro-batches, the plan's among them.
-        remedies: What would take less, where it does not surely fit.
+        remedies: What would take less, where it does not surely fit; of one device among several
+            only the cheapest change that makes it fit.
         smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is; only
             where this one does not.
     """

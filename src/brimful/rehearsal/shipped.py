@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import zipfile
 from collections.abc import Mapping
@@ -106,6 +107,13 @@ class ShippedFamilies:
                 if content is not None:
                     return content
         return None
+
+
+def shipped_models(folder: Path = FOLDER) -> tuple[str, ...]:
+    """Return the published models whose families come with brimful, in alphabetical order."""
+    model_types = sorted({path.name.partition(".")[0] for path in folder.glob("*.zip")})
+    archives = itertools.chain.from_iterable(_archives(folder, each) for each in model_types)
+    return tuple(sorted((about.model for _, about in archives), key=str.casefold))
 
 
 def write_archive(path: Path, about: About, families: Mapping[str, bytes]) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 from markupsafe import escape
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -132,7 +133,7 @@ class Drawing:
         letters that no font here has.
         """
         with _settings(self.key, "path"):
-            figure = _figure(self.size)
+            figure = _figure(self.size, layout="constrained")
             self.draw(figure)
             figure.set_layout_engine(
                 "constrained", w_pad=FILE_PAD / POINTS_PER_INCH, h_pad=FILE_PAD / POINTS_PER_INCH
@@ -168,8 +169,10 @@ def render_figure(
     """
     buffer = io.StringIO()
     with _settings(key, "none"):
-        figure = _figure(size)
+        figure = _figure(size, layout=None)
         draw(figure)
+        # A figure that has a layout engine is drawn twice by savefig.
+        ConstrainedLayoutEngine().execute(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     return _as_element(buffer.getvalue(), key, description)
 
@@ -251,10 +254,8 @@ def _has_all_letters(figure: Figure) -> bool:
     return {ord(letter) for text in texts for letter in text if not letter.isspace()} <= _letters()
 
 
-def _figure(size: tuple[int, int]) -> Figure:
-    return Figure(
-        figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout="constrained"
-    )
+def _figure(size: tuple[int, int], layout: Literal["constrained"] | None) -> Figure:
+    return Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout=layout)
 
 
 def _as_element(document: str, key: str, description: str) -> str:

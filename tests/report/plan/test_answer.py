@@ -11,7 +11,7 @@ from brimful.planning.plan import Prediction
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
-from brimful.report.plan.answer import answer_lines, headroom_of, is_tight, memory_of
+from brimful.report.plan.answer import answer_lines, headroom_of, memory_of
 from brimful.report.plan.plans import render
 
 RECIPE = {
@@ -78,12 +78,13 @@ def test_a_length_or_price_that_is_not_known_is_said(small: Surveyed) -> None:
 
 def test_what_leaves_no_memory_is_said_to_fit_tightly_and_never_with_0_b(small: Surveyed) -> None:
     full = _changed(small, small.derived.plan.predicted, used_gib=14.5625)
-    footprint = full.derived.footprint
+    footprint = dataclasses.replace(full.derived.footprint, is_roomy=False)
+    full = dataclasses.replace(full, derived=dataclasses.replace(full.derived, footprint=footprint))
 
-    assert is_tight(footprint)
+    assert footprint.is_tight
     assert headroom_of(footprint) == "none"
     assert answer_lines([full], 80) == ["Fits Tesla T4 tightly: 14.6 of 14.6 GiB, 2h 00m, $1.00"]
-    assert not is_tight(small.derived.footprint)
+    assert not small.derived.footprint.is_tight
     assert headroom_of(small.derived.footprint) == "6.17 GiB"
 
 

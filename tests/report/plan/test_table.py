@@ -10,6 +10,7 @@ from brimful.chains.plans import survey
 from brimful.hardware import catalog
 from brimful.planning.budget import Budget, Sessions, answer
 from brimful.planning.plan import Prediction
+from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.answer import answer_lines
@@ -66,6 +67,12 @@ def made(new_cache: Callable[[], str]) -> Made:
         )
 
     return make
+
+
+def _helped(entry: Surveyed, change: str) -> Surveyed:
+    """Return the entry with a change that makes it fit."""
+    remedy = Remedy(change, "", change, entry.derived.footprint, 1)
+    return dataclasses.replace(entry, remedies=(remedy,))
 
 
 def _lines(surveyed: Entries, width: int = 120, **limits: object) -> list[str]:
@@ -232,3 +239,19 @@ def test_recomputation_is_marked_and_explained(made: Made) -> None:
     assert batch_cell(plan) == "4 x 2 + 2 r"
     assert "r: activations are recomputed" in table_notes([recomputing])[0]
     assert "recomputed" not in table_notes([entry])[0]
+
+
+def test_the_cheapest_change_is_named_once_with_the_devices_that_it_helps(made: Made) -> None:
+    helped = [
+        _helped(made(name, 1, verdict="does not fit"), set_)
+        for name, set_ in (
+            ("Tesla T4", "quantize=nf4"),
+            ("NVIDIA L4", "plan.recompute=true"),
+            ("NVIDIA A10G", "quantize=nf4"),
+        )
+    ]
+
+    notes = table_notes([*helped, made("NVIDIA H200", 1)])
+
+    assert "quantize=nf4 makes it fit Tesla T4, NVIDIA A10G" in notes
+    assert "plan.recompute=true makes it fit NVIDIA L4" in notes

@@ -6,6 +6,7 @@ template `templates/run/KEY.html.j2` that shows the view.
 """
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ from brimful.report.tasks import answer_sets, task_views
 from brimful.runs import RunFolder, read_run
 
 FILE_NAME = "report.html"
+NOT_ON_A_PAGE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than tab and line feed."""
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,4 @@ PARTS = (
 
 def _clean(text: str) -> str:
     """Replace characters that no page can hold."""
-    kept = "".join(
-        character
-        if character in "\n\t" or character.isprintable() or ord(character) > 0x9F
-        else "\ufffd"
-        for character in text
-    )
-    return kept.encode("utf-8", "replace").decode("utf-8")
+    return NOT_ON_A_PAGE.sub("\ufffd", text).encode("utf-8", "replace").decode("utf-8")

@@ -18,7 +18,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "does not fit": "Does not fit",
 }
 LEAST_HEADROOM = 0.01
-"""Share of the usable memory; what fits with less left fits tightly."""
+"""Share of the usable memory; less is said to be none."""
 AMOUNTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("total_time_s", "billion_tokens_s", "", format_duration),
     ("cost_usd", "billion_tokens_usd", "no price known", format_money),
@@ -41,16 +41,8 @@ def verdict_of(entry: Surveyed) -> str:
     """`Does not fit Tesla T4: 30.5 of 14.6 GiB`."""
     footprint = entry.derived.footprint
     verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
-    verdict += " tightly" * is_tight(footprint)
+    verdict += " tightly" * footprint.is_tight
     return f"{verdict}: {memory_of(footprint.driver.value, footprint.usable_bytes)}"
-
-
-def is_tight(footprint: Footprint) -> bool:
-    """Return whether a run that fits leaves next to no memory: the allocator has to give back what
-    it only caches.
-    """
-    least_bytes = LEAST_HEADROOM * footprint.usable_bytes
-    return footprint.verdict == "fits" and footprint.headroom_bytes < least_bytes
 
 
 def headroom_of(footprint: Footprint) -> str:

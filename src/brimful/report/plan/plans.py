@@ -18,7 +18,7 @@ from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
-from brimful.report.plan.answer import answer_lines, headroom_of, is_tight
+from brimful.report.plan.answer import answer_lines, headroom_of
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
 from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
 from brimful.report.table import aligned
@@ -222,8 +222,12 @@ def _terms(footprint: Footprint) -> Table:
 
 def _verdict(footprint: Footprint, width: int) -> Text:
     line = f"{footprint.verdict}: {format_bytes(footprint.usable_bytes)} to use"
-    if is_tight(footprint):
-        line += ", all of it taken: the allocator will give back memory that it only caches"
+    if footprint.is_tight:
+        line += (
+            f", head-room {headroom_of(footprint)}, less than the"
+            f" {format_bytes(footprint.room_bytes)} that a plan leaves where it can: the allocator"
+            " will give back memory that it only caches"
+        )
     else:
         line += f", head-room {headroom_of(footprint)}"
     if footprint.trainable != footprint.parameters:
@@ -235,7 +239,7 @@ def _verdict(footprint: Footprint, width: int) -> Text:
 def _micro_batches(table: Sequence[Footprint], chosen: int) -> Table:
     shown = _table("micro-batch", "allocated", "reserved", "in all", "head-room", "")
     for footprint in table:
-        mark = " tightly" * is_tight(footprint)
+        mark = " tightly" * footprint.is_tight
         mark += " ← plan" * (footprint.micro_batch == chosen)
         shown.add_row(
             str(footprint.micro_batch),

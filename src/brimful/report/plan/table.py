@@ -143,8 +143,18 @@ def table_notes(surveyed: Entries) -> list[str]:
     notes = []
     if any(_predicted(entry) for entry in planned):
         notes.append(_column_note(planned))
+    notes += _remedy_notes(planned)
     notes += [f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned]
     return [note for note in notes if note]
+
+
+def _remedy_notes(planned: Sequence[Surveyed]) -> list[str]:
+    """Return `quantize=nf4 makes it fit Tesla T4, NVIDIA L4`: one note for each change."""
+    helped: dict[str, list[str]] = {}
+    for entry in planned:
+        for remedy in entry.remedies:
+            helped.setdefault(remedy.set or remedy.name, []).append(entry.device.name)
+    return [f"{change} makes it fit {', '.join(names)}" for change, names in helped.items()]
 
 
 def _column_note(planned: Sequence[Surveyed]) -> str:

@@ -1,0 +1,162 @@
+"""The tables of an atlas as plain values: what each question takes on each device.
+
+A device's cell is a list in the order of `CELL`, or one number: the place in `reasons` of why
+nothing can be said.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from brimful.atlas.scope import Question
+from brimful.base.errors import PlanError, RequestError
+from brimful.base.units import MIB
+from brimful.planning.plan import Prediction
+from brimful.studio.fit import DeviceFit, assess
+from brimful.studio.fit_request import FitRequest
+
+CELL = (
+    "verdict",
+    "peak_mib",
+    "peak_low_mib",
+    "peak_high_mib",
+    "micro_batch",
+    "accumulation",
+    "how",
+    "step_s",
+    "step_low_s",
+    "step_high_s",
+)
+"""What a cell holds. `verdict` is a place in VERDICTS, `how` one in `ways`; where it does
+not fit, the seconds are left out.
+"""
+VERDICTS = ("fits", "uncertain", "does not fit")
+HOW = ("precision", "attention", "recompute", "compile")
+"""Choices of a plan that a way names, in this order."""
+
+
+@dataclass
+class Tables:
+    """The tables of one model and method: a table for each length, batch and number of tokens.
+
+    Attributes:
+        title: What is trained, but for length and batch.
+        recipe: Of the first question, as YAML; others differ in `sequence_length`, `sequences` and
+            `tokens`.
+        tables: By `LENGTH/BATCH/TOKENS`: a cell for each device, in the order of the atlas; or the
+            name of a table that is equal.
+        ways: Precision, attention, recomputation and compiling, as cells name them by number.
+        reasons: Why nothing can be said of a device, as cells name them by number.
+        left_out: `LENGTH/BATCH/TOKENS` -> why there is no table.
+    """
+
+    model: str
+    method: str
+    title: str = ""
+    recipe: str = ""
+    parameters: int = 0
+    trainable: int = 0
+    tables: dict[str, list[Any] | str] = field(default_factory=dict)
+    ways: list[list[Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def add(self, question: Question, devices: Sequence[str]) -> None:
+        """Answer a question for these devices, or note why it cannot be planned for at all."""
+        key = key_of(question)
+        try:
+            fit = assess(
+                FitRequest(
+                    question.model,
+                    method=question.method,
+                    sequence_length=question.length,
+                    effective_batch=question.batch,
+                    tokens=question.tokens,
+                    devices=tuple(devices),
+                )
+            )
+        except (PlanError, RequestError) as error:
+            self.left_out[key] = str(error)
+            return
+        self.title = self.title or fit.title.rpartition(", ")[0]
+        self.recipe = self.recipe or fit.recipe_yaml
+        self.parameters = self.parameters or fit.parameters
+        self.trainable = self.trainable or fit.trainable
+        table = [self.cell(device) for device in fit.devices]
+        self.tables[key] = next(
+            (name for name, each in self.tables.items() if each == table), table
+        )
+
+    def cell(self, device: DeviceFit) -> list[Any] | int:
+        """Return the cell of a device; ways and reasons that are new are added."""
+        peak = device.peak_bytes
+        if device.verdict == "unknown" or peak is None:
+            return _place(self.reasons, device.reason)
+        made = {choice.name: choice.value for choice in device.choices}
+        cell: list[Any] = [
+            VERDICTS.index(device.verdict),
+            *_rounded(peak, 1 / MIB),
+            device.micro_batch,
+            device.accumulation,
+            _place(self.ways, [made.get(name) for name in HOW]),
+        ]
+        if device.step_time_s is not None:
+            cell += _rounded(device.step_time_s)
+        return cell
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "model": self.model,
+            "method": self.method,
+            "title": self.title,
+            "recipe": self.recipe,
+            "parameters": self.parameters,
+            "trainable": self.trainable,
+            "ways": self.ways,
+            "reasons": self.reasons,
+            "left_out": self.left_out,
+            "tables": self.tables,
+        }
+
+
+def key_of(question: Question) -> str:
+    """Return the name of a question's table."""
+    return f"{question.length}/{question.batch}/{question.tokens}"
+
+
+def tables_of(
+    questions: Sequence[Question],
+    devices: Sequence[str],
+    answered: Callable[[Question], None],
+) -> Tables:
+    """Answer questions about one model and method.
+
+    Args:
+        questions: At least one.
+        devices: Exact names from the catalog.
+        answered: Is told each question when it is answered.
+    """
+    tables = Tables(questions[0].model, questions[0].method)
+    for question in questions:
+        tables.add(question, devices)
+        answered(question)
+    return tables
+
+
+def _place(known: list[Any], value: object) -> int:
+    """Return where a value stands in a list; it is added at the end if it is new."""
+    if value not in known:
+        known.append(value)
+    return known.index(value)
+
+
+def _rounded(prediction: Prediction, scale: float = 1.0) -> list[float]:
+    ends = (prediction.value, prediction.low, prediction.high)
+    return [_to_digits(end * scale) for end in ends]
+
+
+def _to_digits(value: float) -> float:
+    """Return a number rounded to six significant digits; whole ones as int, to save space."""
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded == int(rounded) else rounded

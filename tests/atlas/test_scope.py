@@ -1,0 +1,63 @@
+"""What an atlas answers, and what it refuses."""
+
+import pytest
+
+from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, TOKENS, scope_of
+from brimful.base.errors import DeviceError, RequestError
+from brimful.hardware import catalog
+from brimful.rehearsal.shipped import shipped_models
+
+LLAMA, ENCODER = "meta-llama/Llama-3.1-8B", "google-bert/bert-base-uncased"
+
+
+def test_without_wishes_all_that_needs_no_tracing_is_answered_for_every_device() -> None:
+    scope = scope_of()
+
+    assert scope.models == shipped_models()
+    assert LLAMA in scope.models
+    assert (scope.methods, scope.lengths) == (METHODS, LENGTHS)
+    assert (scope.batches, scope.tokens) == (BATCHES, TOKENS)
+    assert scope.devices == tuple(catalog.names())
+
+
+def test_names_are_those_people_use() -> None:
+    scope = scope_of(models=["llama-3.1-8b"], methods=["LoRA"], devices=["T4", "4090", "Tesla T4"])
+
+    assert scope.models == (LLAMA,)
+    assert scope.methods == ("lora",)
+    assert scope.devices == ("Tesla T4", "NVIDIA GeForce RTX 4090")
+
+
+def test_questions_stay_within_the_context_and_go_from_short_to_long() -> None:
+    scope = scope_of(
+        models=["openai-community/gpt2"], lengths=[2048, 1024, 512], batches=[64, 8], tokens=[100]
+    )
+
+    questions = list(scope.questions("openai-community/gpt2", "lora"))
+
+    assert [(each.length, each.batch) for each in questions] == [
+        (512, 8),
+        (512, 64),
+        (1024, 8),
+        (1024, 64),
+    ]
+    assert scope.size == len(questions) * len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "error", "says"),
+    [
+        ({"models": ["meta-llama/Llama-3.1-8C"]}, RequestError, "did you mean"),
+        ({"methods": ["dora"]}, RequestError, "lora, qlora, full"),
+        ({"lengths": [1]}, RequestError, "at least 2"),
+        ({"tokens": [0]}, RequestError, "at least 1"),
+        ({"batches": [0]}, RequestError, "at least 1"),
+        ({"devices": ["H9000"]}, DeviceError, "H9000"),
+        ({"models": [ENCODER], "lengths": [4096]}, RequestError, "shorter"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(
+    wishes: dict[str, list[object]], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        scope_of(**wishes)  # type: ignore[arg-type]

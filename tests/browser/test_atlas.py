@@ -1,0 +1,244 @@
+"""The atlas in a real browser, opened from the disk: search, choose, compare, link, phone,
+keyboard. Its numbers are those of `brimful plan`.
+"""
+
+import csv
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from brimful.atlas.pages import write_atlas
+from brimful.atlas.scope import Scope
+from brimful.base.units import format_bytes, format_duration, format_money
+from brimful.chains.plans import survey
+from brimful.planning.surveyed import Surveyed
+from brimful.recipe import load
+
+Open = Callable[..., Any]
+LARGEST_PICTURE_BYTES = 300_000
+SCOPE = Scope(
+    models=("HuggingFaceTB/SmolLM2-135M", "meta-llama/Llama-3.1-8B"),
+    methods=("lora", "full"),
+    lengths=(512, 2048),
+    batches=(8, 16),
+    tokens=(1_000_000, 10_000_000),
+    devices=("Tesla T4", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA L4"),
+)
+LLAMA = "#model=meta-llama/Llama-3.1-8B"
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a small atlas."""
+    written = write_atlas(tmp_path_factory.mktemp("atlas") / "site", SCOPE, lambda text: None)
+    return written.page.resolve().as_uri()
+
+
+def _rows(page: Page) -> list[str]:
+    expect(page.locator("#devices tbody tr").first).to_be_visible()
+    return [str(name) for name in page.locator("#devices tbody th").all_inner_texts()]
+
+
+def test_the_page_shows_each_device_and_asks_nobody(atlas: str, open_page: Open) -> None:
+    opened = open_page(atlas)
+
+    assert _rows(opened.page) == list(SCOPE.devices)
+    expect(opened.page.locator("#title")).to_contain_text("SmolLM2-135M")
+    expect(opened.page.locator("#answer")).to_contain_text("Fits 4 of 4 devices")
+
+
+def test_a_model_is_found_by_words_of_its_name(atlas: str, open_page: Open) -> None:
+    page = open_page(atlas).page
+    _rows(page)
+
+    page.fill("#model", "llama 8b")
+    page.press("#model", "Enter")
+
+    expect(page.locator("#title")).to_contain_text("meta-llama/Llama-3.1-8B")
+    expect(page).to_have_url(re.compile(r"model=meta\-llama/Llama\-3\.1\-8B"))
+
+
+def test_a_link_leads_to_its_answer(atlas: str, open_page: Open) -> None:
+    address = f"{atlas}{LLAMA}&method=full&length=512&batch=8&tokens=1000000&find=a100"
+
+    page = open_page(address).page
+
+    assert _rows(page) == ["NVIDIA A100-SXM4-80GB"]
+    assert page.input_value("#method") == "full"
+    assert page.input_value("#length") == "512"
+    assert page.input_value("#batch") == "8"
+    assert page.input_value("#tokens") == "1000000"
+
+
+def test_what_a_link_asks_for_in_vain_is_said(atlas: str, open_page: Open) -> None:
+    page = open_page(f"{atlas}#model=gpt-9&length=333&tokens=many").page
+
+    problem = page.locator("#problem")
+    expect(problem).to_contain_text("no model gpt-9")
+    expect(problem).to_contain_text("no sequence length: 333")
+    expect(problem).to_contain_text("many")
+    assert len(_rows(page)) == len(SCOPE.devices)
+
+
+def test_two_devices_are_compared(atlas: str, open_page: Open) -> None:
+    page = open_page(f"{atlas}{LLAMA}").page
+    _rows(page)
+
+    page.check('[data-compare="t4"]')
+    expect(page.locator("#comparison")).to_be_hidden()
+    page.check('[data-compare="l4"]')
+
+    expect(page.locator("#comparison thead, #comparison tr").first).to_contain_text("Tesla T4")
+    expect(page.locator("#comparison tr").first).to_contain_text("NVIDIA L4")
+    expect(page).to_have_url(re.compile(r"compare=t4,l4"))
+
+
+def test_the_table_is_sorted_and_narrowed(atlas: str, open_page: Open) -> None:
+    page = open_page(f"{atlas}{LLAMA}").page
+    _rows(page)
+
+    page.click('[data-sort="training"]')
+    fastest = _rows(page)
+    page.click('[data-sort="training"]')
+    slowest = _rows(page)
+    page.check("#fits")
+
+    fitting = _rows(page)
+    assert fastest[0] == "NVIDIA A100-SXM4-80GB"
+    # Where there is no time, a device stands last in both orders.
+    assert fastest[-1] == slowest[-1] == "Tesla T4"
+    assert "Tesla T4" not in fitting
+    assert page.locator("#devices tbody .chip.fits").count() == len(fitting)
+
+
+def test_everything_is_reached_by_keyboard(atlas: str, open_page: Open) -> None:
+    page = open_page(f"{atlas}{LLAMA}").page
+    _rows(page)
+
+    page.focus("#model")
+    reached = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                "document.activeElement.id || document.activeElement.dataset.sort || document.activeElement.dataset.compare"
+            )
+        )
+        if reached[-1] == "training":
+            page.keyboard.press("Enter")
+        if reached[-1] == "l4":
+            page.keyboard.press("Space")
+            break
+
+    assert reached[:9] == [
+        "method",
+        "length",
+        "batch",
+        "tokens",
+        "find",
+        "fits",
+        "csv",
+        "json",
+        "link",
+    ]
+    expect(page).to_have_url(re.compile(r"sort=training"))
+    expect(page).to_have_url(re.compile(r"compare=l4"))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_scrolls_only_down(atlas: str, open_page: Open, dark: bool) -> None:
+    opened = open_page(f"{atlas}{LLAMA}&compare=t4,l4", "phone", dark=dark)
+    _rows(opened.page)
+
+    assert opened.overflow_px() == 0
+
+
+def test_tables_can_be_taken_away(atlas: str, open_page: Open, tmp_path: Path) -> None:
+    page = open_page(f"{atlas}{LLAMA}&length=512&batch=8", accept_downloads=True).page
+    names = _rows(page)
+
+    with page.expect_download() as downloading:
+        page.click("#csv")
+    downloading.value.save_as(tmp_path / "rows.csv")
+    with page.expect_download() as downloading:
+        page.click("#json")
+    downloading.value.save_as(tmp_path / "rows.json")
+
+    with open(tmp_path / "rows.csv", newline="", encoding="utf-8") as file:
+        of_csv = list(csv.DictReader(file))
+    of_json = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
+    assert [row["device"] for row in of_csv] == [row["device"] for row in of_json["devices"]]
+    assert [row["device"] for row in of_csv] == names
+    assert of_json["question"]["model"] == "meta-llama/Llama-3.1-8B"
+    peaks = [
+        (float(one["peak_bytes"]), other["peak_bytes"])
+        for one, other in zip(of_csv, of_json["devices"], strict=True)
+    ]
+    assert all(one == other for one, other in peaks)
+
+
+def test_a_missing_table_is_said(atlas: str, open_page: Open, tmp_path: Path) -> None:
+    opened = open_page(atlas)
+    page = opened.page
+    _rows(page)
+    missing = (
+        Path(atlas.removeprefix("file://")).parent / "tables" / "meta-llama.llama-3.1-8b.full.js"
+    )
+    aside = missing.rename(tmp_path / "aside.js")
+
+    page.goto(f"{atlas}{LLAMA}&method=full")
+    expect(page.locator("#problem")).to_contain_text("cannot be read")
+
+    aside.rename(missing)
+    assert any("ERR_FILE_NOT_FOUND" in error for error in opened.errors)
+    opened.errors.clear()
+
+
+def test_shown_numbers_are_those_of_brimful_plan(
+    atlas: str, open_page: Open, tmp_path: Path
+) -> None:
+    page = open_page(atlas).page
+    drawn = random.Random(20)
+    for _ in range(4):
+        model, method = drawn.choice(SCOPE.models), drawn.choice(SCOPE.methods)
+        length, batch = drawn.choice(SCOPE.lengths), drawn.choice(SCOPE.batches)
+        tokens = drawn.choice(SCOPE.tokens)
+        page.goto(
+            f"{atlas}#model={model}&method={method}&length={length}&batch={batch}&tokens={tokens}"
+        )
+        expect(page.locator("#title")).to_contain_text(f"{model}, {batch} x {length:,} tokens")
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(page.locator("#recipe pre").text_content() or "")
+
+        entries = survey(load(str(recipe)), ",".join(SCOPE.devices))
+
+        for row, entry in zip(page.locator("#devices tbody tr").all(), entries, strict=True):
+            assert isinstance(entry, Surveyed)
+            text = row.inner_text()
+            footprint, predicted = entry.derived.footprint, entry.derived.plan.predicted
+            shown = [format_bytes(footprint.driver.value), format_bytes(footprint.usable_bytes)]
+            if footprint.verdict == "does not fit":
+                assert "does not fit" in text
+            else:
+                shown += [
+                    format_duration(predicted["step_time_s"].value),
+                    format_duration(predicted["training_time_s"].value),
+                ]
+                price_usd = predicted["cost_usd"].value / predicted["total_time_s"].value
+                shown.append(format_money(predicted["training_time_s"].value * price_usd))
+            assert [number for number in shown if number not in text] == [], text
+
+
+def test_a_picture_of_the_page(atlas: str, open_page: Open, picture_folder: Path) -> None:
+    page = open_page(f"{atlas}{LLAMA}&compare=4090,l4").page
+    _rows(page)
+
+    page.screenshot(path=picture_folder / "atlas.png", full_page=True)
+
+    assert 0 < (picture_folder / "atlas.png").stat().st_size <= LARGEST_PICTURE_BYTES
