@@ -7,7 +7,7 @@ Suffixes: E events.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -16,8 +16,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
+from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
-from brimful.rehearsal.training import prepare, run_steps, without_garbage_collector
+from brimful.rehearsal.training import prepare, run_steps, warm_up, without_garbage_collector
+from brimful.training.method import blocks_of, compiled
 
 _MARK = "brimful phase "
 
@@ -85,20 +87,34 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
     """Run the steps that `record_steps` rehearses on a real model with values, under the profiler.
 
     Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not
-    in it.
+    in it. Compiled blocks are those of the training loop, by the real compiler.
     """
     prepare(spec, model)
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )
     start_bytes = _storage_bytes(model)
+    body = None
+    if spec.compiled == "blocks":
+        inner, shape = transformers_model(model), (micro_batch, spec.sequence_length)
+        if spec.loss == "chunked":
+            body = compiled(inner, shape=shape, say=_refuse)
+        else:
+            for block in blocks_of(inner):
+                block.compile(dynamic=False)
+        warm_up(model, spec, micro_batch, body)
     with (
         without_garbage_collector(),
         torch.random.fork_rng(devices=[]),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
-        run_steps(model, optimizer, spec, micro_batch, _Marks())
+        run_steps(model, optimizer, spec, micro_batch, _Marks(), body)
     return _read(profiler, start_bytes)
+
+
+def _refuse(message: str) -> NoReturn:
+    """Say that the compiler failed, in place of measuring eager steps."""
+    raise RuntimeError(message)
 
 
 def _storage_bytes(model: nn.Module) -> int:

@@ -1,6 +1,6 @@
 """Predicted beside published peaks of GPU memory, each row with its own software stack.
 
-    python benchmarks/memory_truth.py CSV [--source WORDS] [--rows] [--no-record]
+    python benchmarks/memory_truth.py CSV [--source WORDS] [--rows] [--compiled] [--no-record]
 
 Rules: a stack follows from a row's source and columns (`memory_rows`), never from what was measured
 in it, lengths of two data sets aside (`memory_fms`, `memory_peft`). One trace per stack; allocated
@@ -30,8 +30,10 @@ from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.planning.allocator import CachingAllocator, Usage
-from brimful.planning.memory import Footprint, Replayed, footprint
+from brimful.planning.memory import Footprint, Replayed, Replays, footprint, peaks_alone
+from brimful.planning.ragged import PADDED_FRACTIONS, reserved_over
 from brimful.planning.step import Lora, canonical
+from brimful.planning.step_sequence import SECOND_STEP, sequence_of_steps
 from brimful.planning.target import target_of
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal.store import StoredTraces
@@ -41,7 +43,6 @@ from memory_stack import Stack
 from record import write_record
 from stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
 from stand_ins.attention import FLASH2, FLASH2_REPEATED
-from stand_ins.step_sequence import SECOND_STEP, sequence_of_steps
 
 
 def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
@@ -56,7 +57,7 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
         weights=stack.weights,
         autocast=stack.autocast,
         adapter=_adapter(stack),
-        quantize={"none": "none", "nf4_double": "nf4", "gptq4": "gptq4"}[stack.quantize],
+        quantize={"none": "none", "nf4_double": "nf4", "gptq4": "gptq4"}[stack.quantize],  # type: ignore[arg-type]
         gptq_group=stack.gptq_group,
         fp32_norms=stack.fp32_norms,
         chain=stack.loss if stack.task == "causal_lm" else None,
@@ -81,6 +82,7 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
         accumulates=stack.accumulation > 1,
         clips=stack.clip,
         padded=stack.padded,
+        compiled="model" if stack.compile else "none",
     )
 
 
@@ -115,7 +117,7 @@ class Emptied(Replayed):
         )  # the loop zeroes gradients after it empties the cache
 
     @cached_property
-    def usage(self) -> Usage:  # type: ignore[override]
+    def usage(self) -> Usage:
         allocator, handles = CachingAllocator(), dict[int, int]()
         sizes = self.trace.sizes_S.tolist()
         peak_bytes, peak_event, reserved_at_peak, reserved_bytes, reserved_event = 0, -1, 0, 0, -1
@@ -149,8 +151,13 @@ def predict(stack: Stack) -> Footprint:
     replayed = (Emptied if stack.empties_cache_every else Replayed)(
         lambda: trace, target.workspace_bytes
     )
-    varies = stack.lengths != "fixed" and not stack.empties_cache_every
-    return footprint(replayed, target, _rows(stack), lengths_vary=varies)
+    quantized = stack.quantize != "none"
+    peaks = peaks_alone(replayed, quantized=quantized)
+    if stack.lengths != "fixed" and not stack.empties_cache_every:
+        rows = [_rows(stack) * each for each in PADDED_FRACTIONS]
+        replays = Replays(StoredTraces(spec_of(stack), cache_folder() / "traces"))
+        peaks = reserved_over(replays, rows, target.workspace_bytes)
+    return footprint(replayed, target, _rows(stack), peaks)
 
 
 def _rows(stack: Stack) -> int:
@@ -228,15 +235,15 @@ def _ask(name: str, row: Mapping[str, str], model: models.ModelRow) -> Estimate:
         return Estimate(reason=str(missing))
 
 
-def cannot(stack: Stack) -> str | None:
-    """Why a declared stack cannot be traced; None where it can."""
+def cannot(stack: Stack, *, compiled: bool = False) -> str | None:
+    """Why a declared stack is not traced; None where it is. `compiled`: one graph is traced, too."""
     virtual = stack.adapter is not None and stack.adapter.peft_type in (
         "PROMPT_TUNING",
         "PREFIX_TUNING",
         "P_TUNING",
     )
     reasons = {
-        "compiled: what the compiler keeps is not known to the trace": stack.compile,
+        "compiled as one graph, which --compiled traces in minutes": stack.compile and not compiled,
         "4-bit experts: transformers 5 fuses what these stacks held as one linear layer each": (
             stack.mixture and stack.quantize != "none"
         ),
@@ -304,11 +311,12 @@ def main() -> None:
     parser.add_argument("csv")
     parser.add_argument("--source", default="", help="only rows whose source contains these words")
     parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--compiled", action="store_true", help="whole compiled models, too")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
     with open(asked.csv, encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if asked.source in row["source_repo"]]
-    outcomes, verdicts, left_out = predict_all(rows, verbose=asked.rows)
+    outcomes, verdicts, left_out = predict_all(rows, verbose=asked.rows, compiled=asked.compiled)
     by_group: dict[tuple[str, ...], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         by_group[(outcome.kind, *outcome.group)].append(outcome)
@@ -330,7 +338,7 @@ def main() -> None:
 
 
 def predict_all(
-    rows: Sequence[Mapping[str, str]], *, verbose: bool
+    rows: Sequence[Mapping[str, str]], *, verbose: bool, compiled: bool = False
 ) -> tuple[list[Outcome], Counter[str], Counter[str]]:
     """Outcomes of rows that ran, verdicts on those that ran out of memory, reasons of the rest."""
     made: dict[str, Footprint] = {}
@@ -339,7 +347,7 @@ def predict_all(
     left_out: Counter[str] = Counter()
     for row in rows:
         stack = memory_rows.stack_of(row)
-        reason = stack.reason if isinstance(stack, LeftOut) else cannot(stack)
+        reason = stack.reason if isinstance(stack, LeftOut) else cannot(stack, compiled=compiled)
         if isinstance(stack, LeftOut) or reason:
             left_out[reason or ""] += 1
             continue

@@ -49,6 +49,29 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
     return loss_sum
 
 
+def plain_cross_entropy(logits: Tensor, labels: Tensor, vocab_size: int, **_: Any) -> Tensor:
+    """The loss of logits as they are, in place of the loss function of a transformers model."""
+    return F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1))
+
+
+def compiled_loss(spec: ForeignStep) -> LossSum:
+    """The loss inside a transformers model that is compiled with it. What its chain of casts and
+    copies makes eagerly is for the compiler to decide.
+    """
+    held: list[Any] = []
+
+    def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
+        outputs = network.model(
+            input_ids=micro.inputs_BT, labels=micro.targets_BT, use_cache=spec.quirks.use_cache
+        )
+        if spec.quirks.keeps_outputs:
+            held[:] = [outputs.logits]
+        loss: Tensor = outputs.loss
+        return loss
+
+    return loss_sum
+
+
 @contextmanager
 def _kept_outputs(network: Network, suffix: str | None) -> Iterator[list[Tensor]]:
     """Outputs of the modules of this name, for as long as the list lives."""

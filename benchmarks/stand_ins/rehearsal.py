@@ -20,7 +20,7 @@ from brimful.training.method import LossSum
 from brimful.training.session import recompute_activations
 from stand_ins.kernels import with_fused_kernels
 from stand_ins.layers import LinearGptq, with_peft
-from stand_ins.losses import chained_loss
+from stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
 from stand_ins.step import ForeignStep, PeftAdapter
 
 
@@ -37,6 +37,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
         elif spec.adapter is not None:
             model = with_adapters(model, spec.adapter, spec)
     with_fused_kernels(transformers_model(model), spec.quirks)
+    if spec.compiled == "model" and spec.chain is not None and spec.chain.upcast == "none":
+        transformers_model(model).loss_function = plain_cross_entropy
     if spec.upcast:
         upcast(model)
     elif spec.fp32_norms:
@@ -46,6 +48,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
 
 @loss_of.register
 def _foreign_loss(spec: ForeignStep) -> LossSum:
+    if spec.compiled == "model":
+        return compiled_loss(spec)
     if spec.chain is None or spec.task != "causal_lm":
         return model_loss(spec)
     return chained_loss(spec, spec.chain)

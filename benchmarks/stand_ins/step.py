@@ -91,8 +91,8 @@ class ForeignStep(StepSpec):
         quirks: What else the trainer does otherwise.
     """
 
-    adapter: Lora | PeftAdapter | None = None
-    quantize: Literal["none", "nf4", "gptq4"] = "none"
+    adapter: Lora | PeftAdapter | None = None  # type: ignore[assignment]
+    quantize: Literal["none", "nf4", "gptq4"] = "none"  # type: ignore[assignment]
     loss: Literal["model"] = "model"
     gptq_group: int = 128
     fp32_norms: bool = False

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from brimful.base.console import Say, silent
 from brimful.base.env import cache_folder
+from brimful.planning.compiled import Untraced
 from brimful.planning.memory import Replays
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
@@ -14,14 +15,24 @@ from brimful.rehearsal.store import StoredTraces, canonical_step
 STEPS_IN_MEMORY = 48
 """Steps that stay in memory after `save`; each takes a few MB."""
 
+UNTRACED = (
+    "a plan does not compile; `brimful plan RECIPE --compiled` and a run do, and later plans of the"
+    " same step know what they found"
+)
+
 
 class KeptTraces:
     """A Tracer that reads and stores traces and the results of their replays in the user's cache
     folder.
+
+    Args:
+        progress: Is told when a step is traced.
+        compiles: Compiled steps are traced, which takes some ten seconds each; else Untraced is
+            raised for those that are not stored.
     """
 
-    def __init__(self, progress: Say = silent) -> None:
-        self._progress = progress
+    def __init__(self, progress: Say = silent, *, compiles: bool = False) -> None:
+        self._progress, self._compiles = progress, compiles
         self._folder = cache_folder() / "traces"
         self._families = StoredFamilies(self._folder)
         self._replays: dict[StepSpec, tuple[StoredTraces, Replays, int]] = {}
@@ -29,9 +40,14 @@ class KeptTraces:
     def __call__(self, spec: StepSpec) -> Replays:
         key = canonical_step(spec)
         if key not in self._replays:
-            recomputed = ", with recomputation" * spec.recompute
-            self._progress(f"tracing the training step on tensors without values{recomputed}")
             stored = StoredTraces(key, self._folder, self._families)
+            if spec.compiled != "none" and not stored.is_kept() and not self._compiles:
+                raise Untraced(UNTRACED)
+            recomputed = ", with recomputation" * spec.recompute
+            compiled = ", compiled without kernels (some ten seconds)" * (spec.compiled != "none")
+            self._progress(
+                f"tracing the training step on tensors without values{recomputed}{compiled}"
+            )
             known = stored.read_known()
             self._replays[key] = (stored, Replays(stored, known), len(known))
         kept = self._replays[key] = self._replays.pop(key)  # the last used is the last to go
@@ -51,12 +67,12 @@ class KeptTraces:
 
 
 @contextmanager
-def kept_traces(progress: Say = silent) -> Iterator[Tracer]:
+def kept_traces(progress: Say = silent, *, compiles: bool = False) -> Iterator[Tracer]:
     """Context of a Tracer with a cache on disk. Devices with the same kernels share a step's traces
-    and replays. New results are saved on exit, also after an exception. `progress` is told when a
-    step is traced.
+    and replays. New results are saved on exit, also after an exception. For `progress` and
+    `compiles` see KeptTraces.
     """
-    traces = KeptTraces(progress)
+    traces = KeptTraces(progress, compiles=compiles)
     try:
         yield traces
     finally:

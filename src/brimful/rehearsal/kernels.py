@@ -114,8 +114,8 @@ class OnCuda(TorchFunctionMode):
         if func in FP32_FUNCTIONS and torch.is_autocast_enabled("cpu"):
             with torch.autocast("cpu", enabled=False):
                 return func(
-                    *(_to_fp32(value) for value in args),
-                    **{key: _to_fp32(value) for key, value in kwargs.items()},
+                    *(to_fp32(value) for value in args),
+                    **{key: to_fp32(value) for key, value in kwargs.items()},
                 )
         return func(*args, **kwargs)
 
@@ -271,7 +271,8 @@ def _note_attention(
     )
 
 
-def _to_fp32(value: Any) -> Any:
+def to_fp32(value: Any) -> Any:
+    """Return 16-bit tensors in fp32, everything else as it is."""
     if isinstance(value, Tensor) and value.dtype in {torch.float16, torch.bfloat16}:
         return value.float()
     return value

@@ -10,31 +10,45 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from brimful.planning.step import Compiled
 from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.recorder import Recorder
 
 
 class Places:
-    """Hooks on every module of a model during one recording.
+    """Hooks on the modules of a model during one recording. None are inside what is compiled,
+    because they would be compiled, too.
+
+    Attributes:
+        sees_blocks: The passes of single blocks are told apart.
 
     The backward pass of a block begins when the gradient of its output exists, and ends where that
     of the next block begins.
     """
 
     def __init__(
-        self, recorder: Recorder, model: nn.Module, blocks_name: str, blocks: nn.ModuleList
+        self,
+        recorder: Recorder,
+        model: nn.Module,
+        blocks_name: str,
+        blocks: nn.ModuleList,
+        compiled: Compiled = "none",
     ) -> None:
         self._recorder, self._model, self._prefix = recorder, model, f"{blocks_name}."
+        self.sees_blocks = compiled != "model"
         self._stack: list[tuple[str, str]] = []
         self._handles: list[Any] = []
         self._announced: Callable[[], Tensor | None] = lambda: None
         body = getattr(transformers_model(model), "base_model", model)
-        for name, module in model.named_modules():
-            self._watch(module, name, self._layer_of(name))
-        for layer, block in enumerate(blocks):
-            self._watch_backward(block, layer)
-        self._handles.append(body.register_forward_hook(self._body_done))
+        if self.sees_blocks:
+            for name, module in model.named_modules():
+                layer = self._layer_of(name)
+                if compiled == "none" or layer == GLOBAL or module is blocks[layer]:
+                    self._watch(module, name, layer)
+            for layer, block in enumerate(blocks):
+                self._watch_backward(block, layer)
+            self._handles.append(body.register_forward_hook(self._body_done))
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 self._handles.append(

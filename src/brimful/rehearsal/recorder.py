@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
@@ -48,6 +49,8 @@ class Recorder(TorchDispatchMode):
         in_loss: New storages belong to the loss.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, *, cuda: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._cuda = cuda
@@ -65,6 +68,11 @@ class Recorder(TorchDispatchMode):
         self._over = False
         self._work = WorkLog(self._number)
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let torch.compile work while this is active; the compiler's own tensors are not seen."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _ASKS_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # two calls of three; nothing runs or is allocated
@@ -72,6 +80,9 @@ class Recorder(TorchDispatchMode):
             # The flags of a successful step: nothing overflowed, nothing was skipped.
             return False
         out = func(*args, **(kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            self._note_made(out, None, ())  # an operator with the state of its random numbers
+            return out
         scratch = [
             self._new(size, func, args) for size in scratch_bytes(func, args, out, cuda=self._cuda)
         ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
@@ -127,10 +128,18 @@ class StoredTraces:
         """Return the trace of a micro-batch. It is made for this micro-batch alone where the step
         is irregular, or where one sequence is a special case without a family. A fraction stands
         for rows that are not full; where the step is irregular they count as full.
+
+        Raises:
+            PlanError: it cannot be traced, or is irregular with compiled blocks.
         """
         parametric = self._line(rows)
         if parametric is not None:
             return parametric.at(rows)
+        if "blocks" in self._spec.compiled and isinstance(self._all(), Irregular):
+            raise PlanError(
+                "the tensors of this compiled step do not follow from small traces, and whole ones"
+                " take minutes"
+            )
         micro_batch = math.ceil(rows)
         if micro_batch not in self._direct:
             self._direct[micro_batch] = self._one(micro_batch)
@@ -154,6 +163,11 @@ class StoredTraces:
                 " be predicted."
             )
         return work
+
+    def is_kept(self) -> bool:
+        """Return whether the traces of all micro-batches are stored, or why there are none."""
+        path = self._files.path(dataclasses.replace(self._spec, loss_chunk=0), "all")
+        return path is not None and path.is_file()
 
     def read_known(self) -> Known:
         """Return the results of replays of this step's traces in earlier processes."""

@@ -5,7 +5,8 @@ sequences and two chunks of the loss.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from transformers import PretrainedConfig
@@ -27,19 +28,38 @@ from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import IrregularWork, ParametricWork, Work, block_growth, repeated
 from brimful.rehearsal.models import config_of, num_blocks, with_layers
-from brimful.rehearsal.training import record_training, without_garbage_collector
+from brimful.rehearsal.training import compiler_of, record_training, without_garbage_collector
 
-LOW_BATCH, HIGH_BATCH = 4, 5
-"""The micro-batches that are traced."""
-CHECK_BATCHES = (1, 7)
-"""A further micro-batch to check the line through the two: 1, or 7 where one sequence is a special
-case.
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The micro-batches of the traces behind a line.
+
+    Attributes:
+        low, high: Those of the line.
+        checks: Further ones, the first that agrees with the line is enough.
+        chunks: Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace
+            has exactly two chunks; `low` and `high` have the same.
+        other_chunk: The same in another trace of `low`.
+    """
+
+    low: int
+    high: int
+    checks: tuple[int, ...]
+    chunks: Mapping[int, float]
+    other_chunk: float
+
+
+_EAGER = _Sizes(4, 5, (1, 7), {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}, 2.0)
+"""A line is checked with 1, or 7 where one sequence is a special case."""
+_COMPILED = _Sizes(17, 23, (29,), {17: 14.0, 23: 14.0, 29: 20.0}, 10.0)
+"""The compiler reuses a buffer for another of the same number of elements. With such primes no
+tensor of the batch is as large as one of the weights by accident.
 """
-CHUNKS = {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}
-"""Sequences whose tokens make a chunk of the loss, by micro-batch, so that every trace has exactly
-two chunks.
-"""
-OTHER_CHUNK = 2.0
+
+
+def _sizes_of(spec: StepSpec) -> _Sizes:
+    return _EAGER if spec.compiled == "none" else _COMPILED
 
 
 @functools.lru_cache(maxsize=16)
@@ -50,10 +70,12 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
         Irregular: it cannot be derived from small traces; `trace_one` still works.
         PlanError: the step cannot be traced at all.
     """
+    if spec.compiled == "model":
+        raise Irregular("a graph of the whole model has no blocks that repeat")
     config = config_of(spec)
     problem = Irregular()
-    with without_garbage_collector():
-        for example in _examples(config):
+    with without_garbage_collector(), compiler_of(spec):
+        for example in _examples(spec, config):
             try:
                 return _line_of(spec, config, example)
             except Irregular as irregular:
@@ -75,8 +97,9 @@ def trace_family(key: TraceFamilyKey, like: Family | None = None) -> ShortFamily
     """
     problem = Irregular()
     with without_garbage_collector():
-        blocks = num_blocks(config := config_of(key.member(_size_of(key, 0))))
-        for example in _examples(config):
+        spec = key.member(_size_of(key, 0))
+        blocks = num_blocks(config := config_of(spec))
+        for example in _examples(spec, config):
             if like is not None and example < blocks - like.work.more_blocks:
                 continue
             few = _with_members(Recordings(key, (), (), example, blocks), [0])
@@ -170,7 +193,7 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
         PlanError: the step cannot be traced at all.
     """
     config = config_of(spec)
-    for example in _examples(config):
+    for example in _examples(spec, config):
         if example == num_blocks(config):
             break
         short, longer = (
@@ -188,11 +211,13 @@ def trace_one(spec: StepSpec, micro_batch: int) -> Trace:
     return _record(spec, config, micro_batch)
 
 
-def _examples(config: PretrainedConfig) -> list[int]:
+def _examples(spec: StepSpec, config: PretrainedConfig) -> list[int]:
     """Return the numbers of blocks to trace with: few where these include every kind of block of
-    the model, else all.
+    the model, else all; all of a model that is compiled as one graph, too.
     """
     blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
+    if spec.compiled == "model":
+        return [blocks]
     few = [
         example
         for example in EXAMPLES
@@ -205,24 +230,25 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
     """Return the line through traces with `example` blocks for all blocks of the model, checked
     against further traces.
     """
-    low = _trace(spec, config, LOW_BATCH, example)
+    sizes = _sizes_of(spec)
+    low = _trace(spec, config, sizes.low, example)
     _refuse_unrepeated(low, example, num_blocks(config))
-    high, other = _trace(spec, config, HIGH_BATCH, example), None
-    base_S, slope_S = affine(low, high, LOW_BATCH, HIGH_BATCH)
+    high, other = _trace(spec, config, sizes.high, example), None
+    base_S, slope_S = affine(low, high, sizes.low, sizes.high)
     chunk_slope_S = np.zeros_like(base_S)
     if spec.loss == "chunked":
         other, chunk = (
-            _trace(spec, config, LOW_BATCH, example, OTHER_CHUNK),
-            _chunk_tokens(spec, CHUNKS[LOW_BATCH]),
+            _trace(spec, config, sizes.low, example, sizes.other_chunk),
+            _chunk_tokens(spec, sizes.chunks[sizes.low]),
         )
-        _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, OTHER_CHUNK), chunk)
+        _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, sizes.other_chunk), chunk)
         base_S = base_S - chunk_slope_S * chunk
     work = _work_line(spec, low.work, high.work, None if other is None else other.work)
     line = ParametricTrace(
         low, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, work=work
     )
     problem = Irregular()
-    for micro_batch in CHECK_BATCHES:
+    for micro_batch in sizes.checks:
         try:
             return _checked(spec, config, line, micro_batch, example)
         except Irregular as irregular:
@@ -239,7 +265,7 @@ def _checked(
     blocks = num_blocks(config)
     stretches = example < blocks
     check = _trace(spec, config, micro_batch, example + int(stretches))
-    chunk = _chunk_tokens(spec, CHUNKS[micro_batch])
+    chunk = _chunk_tokens(spec, _sizes_of(spec).chunks[micro_batch])
     at_check = dataclasses.replace(
         line.trace, sizes_S=line.base_S + line.slope_S * micro_batch + line.chunk_slope_S * chunk
     )
@@ -269,14 +295,15 @@ def _work_line(
     """Return the work for every micro-batch of the traced blocks; None where it is not affine."""
     if low is None or high is None:
         return None
-    another = None if other is None else (other, _chunk_tokens(spec, OTHER_CHUNK))
+    sizes = _sizes_of(spec)
+    another = None if other is None else (other, _chunk_tokens(spec, sizes.other_chunk))
     try:
         return ParametricWork.through(
             low,
             high,
-            (LOW_BATCH, HIGH_BATCH),
+            (sizes.low, sizes.high),
             spec.scored_tokens,
-            _chunk_tokens(spec, CHUNKS[LOW_BATCH]),
+            _chunk_tokens(spec, sizes.chunks[sizes.low]),
             another,
         )
     except IrregularWork:
@@ -308,7 +335,10 @@ def _trace(
 ) -> Trace:
     """Return a small trace; `chunk` in sequences, by default such that the loss has two chunks."""
     small = dataclasses.replace(
-        spec, loss_chunk=_chunk_tokens(spec, CHUNKS[micro_batch] if chunk is None else chunk)
+        spec,
+        loss_chunk=_chunk_tokens(
+            spec, _sizes_of(spec).chunks[micro_batch] if chunk is None else chunk
+        ),
     )
     return _record(small, _with_blocks(config, blocks), micro_batch, evaluation_factor=1)
 
@@ -323,6 +353,11 @@ def _record(
     try:
         return record_training(spec, config, micro_batch, evaluation_factor, chunk_factor)
     except (RuntimeError, ValueError, TypeError) as error:
+        if spec.compiled != "none":
+            first = str(error).split("\n", maxsplit=1)[0][:200]
+            raise PlanError(
+                f"the compiled step of a {config.model_type} model cannot be traced: {first}"
+            ) from error
         raise PlanError(
             f"the training step of a {config.model_type} model cannot be traced: {error}"
         ) from error

@@ -20,14 +20,17 @@ from brimful.evaluation.likelihood import Scorer
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
+from brimful.rehearsal.compiled_blocks import compile_modules
+from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of, padding_mask
 from brimful.rehearsal.models import count_parameters, meta_model, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
+from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
-from brimful.training.method import LossSum, Method, Network, hidden_states_of
+from brimful.training.method import HiddenStates, LossSum, Method, Network, hidden_states_of
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
@@ -85,11 +88,25 @@ def fake_world(spec: StepSpec) -> Iterator[None]:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
             stack.enter_context(_one_sequence_per_row())
+            stack.enter_context(compiler_of(spec))
             if spec.cuda:
                 stack.enter_context(OnCuda(flash=spec.flash))
             yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+
+@contextmanager
+def compiler_of(spec: StepSpec) -> Iterator[None]:
+    """Compile without kernels where a step is compiled; steps traced in the same context share
+    what is compiled.
+    """
+    with ExitStack() as stack:
+        if spec.compiled != "none":
+            stack.enter_context(stubbed_kernels())
+            if spec.cuda:
+                stack.enter_context(lowered_for_cuda(flash=spec.flash))
+        yield
 
 
 @contextmanager
@@ -139,7 +156,13 @@ def record_steps(
     recorder = Recorder(cuda=spec.cuda)
     prepare(spec, model)
     blocks, modules = named_blocks_of(model)
-    watcher = Recording(recorder, Places(recorder, model, blocks, modules))
+    if spec.compiled == "model":
+        compile_modules([transformers_model(model)])
+    elif spec.compiled != "none":
+        compile_modules(modules, open_lengths=spec.compiled == "open_blocks")
+    if spec.compiled != "none":
+        warm_up(model, spec, micro_batch)
+    watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
@@ -151,7 +174,28 @@ def record_steps(
             watcher,
         )
     watcher.places.remove()
-    return recorder.finish(blocks)
+    trace = recorder.finish(blocks)
+    if spec.compiled == "none":
+        return trace
+    # The work of kernels that did nothing was not recorded.
+    return dataclasses.replace(trace, work=None, details=None)
+
+
+def warm_up(
+    model: nn.Module, spec: StepSpec, micro_batch: int, body: HiddenStates | None = None
+) -> None:
+    """Run one pass forward and backward, in which torch.compile compiles; see `run_steps`."""
+    precision, nobody = _precision_of(spec), _Nobody()
+    accumulate_gradients(
+        _network(model, spec, body),
+        _announced(nobody, loss_of(spec)),
+        precision,
+        CPU,
+        _micro_batches(spec, lambda: _batch(spec, micro_batch), 1, nobody),
+        StepGuard.fresh(precision, CPU).loss_scale,
+    )
+    for parameter in _trainable(model):
+        parameter.grad = None
 
 
 @functools.singledispatch
@@ -172,13 +216,20 @@ def run_steps(
     spec: StepSpec,
     micro_batch: int,
     watcher: Watcher,
+    body: HiddenStates | None = None,
 ) -> None:
-    """Run two optimizer steps of a prepared model with the functions of the training loop."""
-    inner = transformers_model(model)
-    network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
+    """Run two optimizer steps of a prepared model with the functions of the training loop. `body`
+    returns the hidden states in place of the model itself.
+    """
+    network = _network(model, spec, body)
     repeat_steps(
         network, loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher
     )
+
+
+def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
+    inner = transformers_model(model)
+    return Network(inner, body or hidden_states_of(inner), spec.loss_chunk)
 
 
 def repeat_steps(
@@ -234,6 +285,19 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
     watcher.begin("end")
 
 
+class _Nobody:
+    """A watcher that ignores everything."""
+
+    def begin(self, phase: str) -> None:
+        pass
+
+    def note_inputs(self, tensors: Iterable[Tensor]) -> None:
+        pass
+
+    def note_states(self, optimizer: torch.optim.Optimizer) -> None:
+        pass
+
+
 class Recording:
     """Passes the progress of the steps to a recorder."""
 
@@ -242,8 +306,8 @@ class Recording:
 
     def begin(self, phase: str) -> None:
         self.recorder.begin(phase)
-        # The backward pass begins in the loss.
-        self.recorder.in_loss = phase == "backward"
+        # The backward pass begins in the loss; in a compiled model nobody sees where that ends.
+        self.recorder.in_loss = phase == "backward" and self.places.sees_blocks
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:

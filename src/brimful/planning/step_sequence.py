@@ -28,9 +28,11 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
         traces: At least two, of one spec at different sizes.
 
     Raises:
-        Irregular: their events differ.
+        Irregular: their events differ, or they have one step only.
     """
     first = traces[0]
+    if SECOND_STEP not in first.marks:
+        raise Irregular("the trace has one step only")
     if any(not same_events(first, other) for other in traces[1:]):
         raise Irregular("the events differ between sizes")
     start, end = first.marks[SECOND_STEP], first.marks.get(END, len(first.events_E))

@@ -1,0 +1,67 @@
+"""Memory of a compiled step: of a trace of its compiled blocks or, where there is none, between the
+eager step and a share of it.
+"""
+
+from dataclasses import dataclass, replace
+
+from brimful.base.errors import PlanError
+from brimful.planning.plan import Prediction
+from brimful.planning.step import Compiled
+from brimful.planning.survey import Memory, Prepared, Tracer
+
+SHARE_OF_EAGER = 0.6
+"""The least that a step with compiled blocks takes of the memory of the eager one: 0.70 was the
+least of those traced both ways, of GPT-2 with dropout (docs/log.md, 2026-11-23), less a margin.
+"""
+
+
+class Untraced(PlanError):
+    """A compiled step is not traced for this question, because that takes too long."""
+
+
+@dataclass(frozen=True)
+class CompiledMemory:
+    """What is known of a compiled step's memory.
+
+    Attributes:
+        memory: Of the compiled step; None where it was not traced.
+        largest: The largest micro-batch that surely fits then.
+        reason: Why it was not traced.
+    """
+
+    memory: Memory | None = None
+    largest: int = 0
+    reason: str = ""
+
+
+def compiled_memory(
+    prepared: Prepared, tracer: Tracer, eager: Memory, highest: int, *, recompute: bool
+) -> CompiledMemory:
+    """Return the memory of a recipe's step with compiled blocks.
+
+    Args:
+        prepared: The recipe on its device.
+        tracer: Returns traces.
+        eager: Of the same step without compiling.
+        highest: The largest micro-batch to consider.
+        recompute: With activation checkpointing.
+    """
+    if prepared.device.kind != "cuda":
+        return CompiledMemory(reason="compiled steps are traced for GPUs")
+    if prepared.recipe.feedback_points:
+        return CompiledMemory(reason="steps of method feedback are traced without compiling")
+    blocks: Compiled = "open_blocks" if prepared.choices["packing"].value == "packed" else "blocks"
+    try:
+        memory = prepared.memory(tracer, recompute=recompute, compiled=blocks).with_work_of(eager)
+        return CompiledMemory(memory, memory.largest(highest, prepared.recipe.plan.margin))
+    except PlanError as error:
+        return CompiledMemory(reason=str(error))
+
+
+def bounded_by_eager(peak: Prediction, reason: str) -> Prediction:
+    """Return the peak of a compiled step that was not traced: at most that of the eager one."""
+    return replace(
+        peak,
+        low=peak.low * SHARE_OF_EAGER,
+        basis=f"{peak.basis}; of the step without compiling, which takes more: {reason}",
+    )
