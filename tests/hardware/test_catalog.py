@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import DeviceError
 from brimful.base.units import GIB
 from brimful.hardware import catalog
+from brimful.hardware.catalog import DRIVER_KEEPS_GIB, DRIVER_KEEPS_SHARE
 from brimful.hardware.device import DTYPES
 
 ROWS: list[dict[str, Any]] = tomllib.loads(
@@ -74,6 +75,7 @@ def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> 
         "architecture",
         "memory_mib",
         "torch_memory_gib",
+        "torch_memory_source",
         "usable_memory_share",
     }
     known |= {
@@ -108,8 +110,32 @@ def test_memory_is_what_torch_reports_where_that_is_known_and_doubted_elsewhere(
     t4, h200 = catalog.get("Tesla T4"), catalog.get("NVIDIA H200")
     assert t4.memory_bytes == pytest.approx(14.563 * GIB)
     assert not any(doubt.startswith("memory") for doubt in t4.uncertain)
-    assert h200.memory_bytes == 143771 * 2**20
+    assert h200.memory_bytes < 143771 * 2**20
     assert any(doubt.startswith("memory") for doubt in h200.uncertain)
+
+
+def test_a_card_of_24_gb_gives_torch_less_than_24_gib() -> None:
+    """The driver keeps 0.3 GiB, so that a plan of 23.7 GiB ends in out of memory."""
+    for name, seen_gib in (("RTX 4090", 23.64), ("RTX 3090", 23.70), ("RTX A5000", 23.67)):
+        assert catalog.get(name).memory_bytes == pytest.approx(seen_gib * GIB)
+    for name in ("TITAN RTX", "RTX 3090 Ti"):
+        assert catalog.get(name).memory_bytes < 23.7 * GIB
+
+
+def test_what_the_driver_keeps_is_close_to_what_it_kept_where_somebody_looked() -> None:
+    seen = [row for row in ROWS if row["vendor"] == "NVIDIA" and "torch_memory_gib" in row]
+    assert len(seen) >= 20
+    for row in seen:
+        total_gib = row["memory_mib"] / 1024
+        estimate_gib = total_gib - DRIVER_KEEPS_GIB - DRIVER_KEEPS_SHARE * total_gib
+        assert -0.36 < estimate_gib - row["torch_memory_gib"] < 0.15, row["name"]
+
+
+@every_row
+def test_a_report_of_what_torch_sees_has_its_address(row: dict[str, Any]) -> None:
+    if "torch_memory_source" in row:
+        assert row["torch_memory_source"].startswith("https://")
+        assert 0.9 < row["torch_memory_gib"] * 1024 / row["memory_mib"] <= 1.001
 
 
 def test_apple_memory_is_the_part_that_metal_recommends(snapshot: SnapshotAssertion) -> None:

@@ -189,7 +189,7 @@ def test_selecting_the_cpu_beside_a_gpu_is_pointed_out() -> None:
 def test_a_gpu_full_of_other_programs_is_pointed_out() -> None:
     h200 = present("NVIDIA H200")
     busy = dataclasses.replace(h200, free_memory_bytes=h200.memory_bytes // 2)
-    assert "70.2 GiB of the 140.4 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(
+    assert "69.5 GiB of the 139.1 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(
         diagnosis_of(busy)
     )
     with_a_desktop = dataclasses.replace(h200, free_memory_bytes=round(0.9 * h200.memory_bytes))

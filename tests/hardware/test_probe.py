@@ -94,7 +94,7 @@ def test_a_card_with_the_same_name_and_another_memory_size_gets_no_rates(
     fake_cuda(("NVIDIA GeForce RTX 3080", 11.76, (8, 6)))
     device = probe.probe("cuda:0")
     assert dict(device.dense_flop_per_s) == {}
-    assert "has 10.0 GiB, this one 11.8 GiB" in device.source
+    assert "has 9.78 GiB, this one 11.8 GiB" in device.source
 
 
 def test_auto_takes_the_largest_gpu_and_cuda_the_current_one(fake_cuda: FakeCuda) -> None:

@@ -26,7 +26,7 @@ from brimful.planning.cost import (
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.spacing import CHECKPOINT_AFTER_S
 from brimful.recipe import Recipe
-from brimful.training import session
+from brimful.training import decisions
 
 STEP = Prediction(0.5, 0.4, 0.8, "by hand")
 PRICE = Price(1.8, "1.8", "a list", "2026-11-21")
@@ -127,7 +127,7 @@ def test_a_recipe_can_bound_the_validation_sequences(
 def test_automatic_evaluations_and_checkpoints_are_those_of_the_loop(
     tiny: Callable[..., Recipe], plan: Plan
 ) -> None:
-    assert CHECKPOINT_AFTER_S == session.CHECKPOINT_AFTER_S
+    assert CHECKPOINT_AFTER_S == decisions.CHECKPOINT_AFTER_S
     automatic = whole_run(tiny("evaluation={every: auto}"), plan, KNOWN, steps=1000)
 
     assert automatic["evaluation_time_s"].basis.startswith("10 x 40 ")

@@ -289,13 +289,17 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"])
-def test_the_micro_batch_on_a_gpu_is_the_largest_whose_verdict_is_that_it_fits(
+def test_the_micro_batch_on_a_gpu_is_the_largest_that_fits_and_is_not_tight(
     tiny: Callable[..., Recipe], cheap_tracer: Tracer, name: str
 ) -> None:
     device = dataclasses.replace(catalog.get(name), memory_bytes=20 * GIB)
     derived = derive_with_memory(tiny(*LARGE), device, cheap_tracer)
 
-    fitting = [size for size in range(1, 65) if derived.memory.at(size).verdict == "fits"]
+    fitting = [
+        size
+        for size in range(1, 65)
+        if derived.memory.at(size).verdict == "fits" and not derived.memory.at(size).is_tight
+    ]
     assert 1 < derived.largest < 64
     assert fitting == list(range(1, derived.largest + 1))
     assert (

@@ -13,7 +13,7 @@ from brimful.hardware.calibration import Correction
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, Rates
-from brimful.planning.derive import REACHED, total_steps_of
+from brimful.planning.derive import BEST_MFU, REACHED, Facts, derive_with_memory, total_steps_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
@@ -167,8 +167,9 @@ def test_no_end_of_an_interval_beats_a_data_sheet_and_none_is_a_point(
 
     step, mfu = plan.predicted["step_time_s"], plan.predicted["mfu"]
     least_s = 2.4e9 / device.dense_flop_per_s["fp32"]
-    assert (step.low, step.value, mfu.high) == pytest.approx((least_s, least_s, 1.0))
-    assert step.high == pytest.approx(1.25 * least_s)
+    assert (step.low, step.value, mfu.high) == pytest.approx((least_s, least_s / BEST_MFU, 1.0))
+    assert mfu.value == pytest.approx(BEST_MFU)
+    assert step.high == pytest.approx(1.25 * least_s / BEST_MFU)
 
 
 def test_earlier_runs_scale_the_time_and_replace_its_interval(
@@ -240,3 +241,20 @@ def test_a_faster_device_is_predicted_to_be_faster(
     ]
 
     assert times == sorted(times, reverse=True)
+
+
+def test_no_time_is_predicted_where_the_recipe_cannot_run(
+    tiny: Callable[..., Recipe],
+    cpu: Callable[..., Device],
+    by_hand: Callable[..., Any],
+    rates: Callable[..., Rates],
+) -> None:
+    """It is not said how long a step takes that ends in out of memory."""
+    recipe, facts = tiny("plan={precision: fp32, compile: false}"), Facts(rates=rates())
+
+    derived = derive_with_memory(recipe, cpu(), lambda spec: by_hand(weights_bytes=1 << 50), facts)
+
+    assert derived.footprint.verdict == "does not fit"
+    assert derived.plan.predicted["peak_memory_bytes"].value > 1 << 50
+    assert not {"step_time_s", "tokens_per_s", "mfu"} & derived.plan.predicted.keys()
+    assert not derived.plan.time_terms

@@ -14,7 +14,9 @@ def test_the_longest_pass_and_the_most_passes_count(tiny: Callable[..., Recipe])
         assert (count, budget) == (4, 64)
         return steps[first]
 
-    assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(40 / 32, 3)
+    assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(
+        40 / 32, 3, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32)
+    )
 
 
 def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe]) -> None:

@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brimful.base.units import MIB
+from brimful.base.units import GIB, MIB
 from brimful.planning.memory import (
     ALLOCATED_SHARE,
     RESERVED_SHARE,
     Footprint,
     Replayed,
     Replays,
+    ReservedPeaks,
+    cuda_high,
     cuda_high_at_least,
     footprint,
     largest_at,
+    peaks_alone,
     phase_at,
     with_workspaces,
 )
@@ -129,8 +132,9 @@ def test_intervals_lie_around_the_values_and_allocated_below_reserved(
         ALLOCATED_SHARE[0] * 500 * MIB,
         ALLOCATED_SHARE[1] * 500 * MIB,
     )
-    assert found.reserved.low == max(RESERVED_SHARE[0], ALLOCATED_SHARE[0]) * 500 * MIB
-    assert found.reserved.high == RESERVED_SHARE[1] * 500 * MIB
+    low, high = RESERVED_SHARE[False]
+    assert found.reserved.low == max(low, ALLOCATED_SHARE[0]) * 500 * MIB
+    assert found.reserved.high == high * 500 * MIB
     assert (found.driver.low, found.driver.high) == (
         found.reserved.low + 70 * MIB,
         found.reserved.high + 130 * MIB,
@@ -164,6 +168,27 @@ def test_off_cuda_live_bytes_and_an_assumed_share_count(
     assert found.driver.value == found.reserved.value + target.context_bytes
     assert sum(found.terms.values()) == pytest.approx(found.driver.value, abs=1)
     assert found.terms.get("process", 0) == target.context_bytes
+
+
+@pytest.mark.parametrize(
+    ("held", "lengths_vary", "expected", "most"),
+    [
+        ("activations", True, 0.45 * 400, 0.85 * 400),
+        ("loss and logits", True, 0.45 * 400, 0.85 * 400),
+        ("weights", True, 0.05 * 500, 0.10 * 500),
+        ("activations", False, 0.05 * 500, 0.10 * 500),
+    ],
+)
+def test_a_cpu_loses_more_where_passes_of_many_lengths_hold_more(
+    held: str, lengths_vary: bool, expected: float, most: float
+) -> None:
+    """100 MiB of weights and 400 of another kind: only what a pass holds leaves holes."""
+    trace = _trace(1, 2, sizes_mib=[100, 400], kinds=("weights", held))
+    found = footprint(Replayed(lambda: trace, 0), HOST, 1, lengths_vary=lengths_vary)
+
+    assert found.terms["allocator slack"] == pytest.approx(expected * MIB, abs=2 * MIB)
+    assert found.reserved.low == 500 * MIB
+    assert found.reserved.high == pytest.approx((500 + most) * MIB, abs=4 * MIB)
 
 
 def test_terms_without_a_byte_are_left_out(by_hand: Callable[..., Any]) -> None:
@@ -364,7 +389,25 @@ def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Callable[
     made = Replayed(lambda: by_hand().at(3), GPU.workspace_bytes)
 
     assert made.allocated_bytes <= made.usage.peak_allocated_bytes
-    assert cuda_high_at_least(made, GPU, lengths_vary=False) <= footprint(made, GPU, 3).driver.high
+    for quantized in (False, True):
+        high = cuda_high(peaks_alone(made, quantized=quantized), GPU)
+        assert cuda_high_at_least(made, GPU) <= high
+
+
+def test_what_surely_fits_reserves_no_more_than_the_device_has(by_hand: Callable[..., Any]) -> None:
+    """The allocator frees what it only caches; what may not fit may take more."""
+    made = Replayed(lambda: by_hand().at(20), GPU.workspace_bytes)
+    usage = made.usage
+    peaks = ReservedPeaks(usage.peak_reserved_bytes, 3 * GIB, 5 * GIB, (0.9, 1.2))
+
+    found = footprint(made, GPU, 20, peaks)
+
+    assert found.verdict == "fits"
+    assert found.reserved.low < found.reserved.value == found.reserved.high == GPU.torch_bytes
+    assert found.driver.high == GPU.usable_bytes
+    assert cuda_high(peaks, GPU) > GPU.usable_bytes
+    too_small = dataclasses.replace(GPU, usable_bytes=GPU.usable_bytes // 2)
+    assert footprint(made, too_small, 20, peaks).reserved.high == 1.2 * 5 * GIB
 
 
 def test_a_limit_that_is_never_met_gives_what_no_limit_gives() -> None:

@@ -83,6 +83,12 @@ def test_free_memory_counts_where_it_was_measured() -> None:
     assert target_of(here).usable_bytes == 20 * GIB
 
 
+def test_what_is_left_to_a_desktop_cannot_be_used() -> None:
+    card = catalog.get("RTX 4090")
+
+    assert target_of(card, leave_bytes=GIB).usable_bytes == card.memory_bytes - GIB
+
+
 def test_a_context_larger_than_the_device_leaves_nothing() -> None:
     assert (
         target_of(

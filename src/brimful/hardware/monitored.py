@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from brimful.base.rundir import finite, read_journal
+from brimful.base.rundir import finite, last_record, read_journal
 
 FILE_NAME = "monitor.jsonl"
 JOULES_PER_WH = 3600.0
@@ -197,6 +197,14 @@ def read_monitor(run_folder: Path) -> Monitored:
             sessions.append([])
         sessions[-1].append(record)
     return Monitored(tuple(map(_session, sessions)))
+
+
+def monitored_until(run_folder: Path) -> int:
+    """Return the time of the newest record of a run's monitor, in whole Unix seconds; 0 without
+    any.
+    """
+    record = last_record(run_folder / FILE_NAME) or {}
+    return int(finite(record.get("time")) or 0)
 
 
 def _session(records: list[dict[str, Any]]) -> MonitoredSession:

@@ -130,8 +130,10 @@ class TraceFamilyKey:
 
 def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     """Return the families that a step may belong to, the widest first; none where neither its
-    length nor its rank can vary.
+    length nor its rank can vary, or where it is compiled.
     """
+    if spec.compiled != "none":
+        return []  # what the compiler fuses may depend on sizes
     if spec.adapter is not None and (not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1):
         return []
     shared = dataclasses.replace(spec, loss_chunk=0)

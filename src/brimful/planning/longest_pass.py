@@ -8,6 +8,9 @@ from brimful.recipe import Recipe
 STEPS_LAID_OUT = 200
 """Most optimizer steps of a run that are laid out before it to find the longest pass."""
 
+SOME_PASSES = 8
+"""Passes of a run whose lengths are kept. Later ones settle into the memory that these left."""
+
 
 @dataclass(frozen=True)
 class LongestPass:
@@ -16,10 +19,13 @@ class LongestPass:
     Attributes:
         rows: Its positions, in rows of the sequence length.
         passes: Most passes of an optimizer step.
+        some: Rows of the run's first passes and of the longest one, in their order; none where they
+            are not known.
     """
 
     rows: float
     passes: int
+    some: tuple[float, ...] = ()
 
 
 LongestPassAt = Callable[[int], LongestPass]
@@ -42,5 +48,10 @@ def longest_pass_of(
         lay_out(step * count, count, room * length)
         for step in range(min(steps or STEPS_LAID_OUT, STEPS_LAID_OUT))
     ]
-    longest = max(max(positions) for positions in laid_out)
-    return LongestPass(longest / length, max(map(len, laid_out)))
+    positions = [each for step in laid_out for each in step]
+    longest = max(positions)
+    some = positions[: SOME_PASSES - 1]
+    some += [longest] * (longest not in some)
+    return LongestPass(
+        longest / length, max(map(len, laid_out)), tuple(each / length for each in some)
+    )

@@ -24,15 +24,23 @@ ALLOCATED_SHARE = (0.985, 1.01)
 """Measured over predicted peak of allocated bytes, 5th and 95th percentile
 (benchmarks/memory_truth.py).
 """
-RESERVED_SHARE = (0.92, 1.25)
-"""The same for reserved bytes: fragmentation depends on what ran before. Over 89 settings on an
-A100 by nvidia-smi 0.93 to 1.25, over 30 on an L40S by torch 0.98 to 1.00
-(benchmarks/memory_truth.py).
+RESERVED_SHARE: Mapping[bool, tuple[float, float]] = {False: (0.92, 1.15), True: (0.96, 1.26)}
+"""The same for reserved bytes of passes of one size, without and with a base in 4 bits, which
+leaves odd blocks while it is loaded and unpacked: 0.88 to 1.15 over 43 rows and 0.99 to 1.26 over
+57 on an A100 by nvidia-smi, 0.98 to 1.00 over 89 on an L40S by torch (benchmarks/memory_truth.py).
 """
 VARYING_SHARE = (0.92, 1.70)
-"""The same where batches have many lengths, which leaves blocks of many sizes: 1.07 to 1.72 over 20
-settings on an A100, all of one data set.
+"""The same where passes have many lengths and cannot be replayed one after another: 1.07 to 1.72
+over 20 settings on an A100, all of one data set.
 """
+VARYING_HOST_SLACK = (0.45, 0.85)
+"""On a CPU where passes have many lengths: what the heap loses between tensors, expected and at
+most, as a share of what a pass holds for its gradients. Holes of earlier passes are too small for
+the next one's tensors, and the heap of a single step does not show that. Over 29 tunings of
+23M to 519M parameters on two kinds of rows the share was 0.03 to 0.94, in the median 0.42; seven
+were above 0.6 (docs/log.md).
+"""
+_OF_A_PASS = ("activations", "loss and logits", "temporaries")
 LARGEST_TENSORS = 10
 HEAP_AT_MOST = 2.0
 """Above so many times the tensors no heap of a trace was seen; where that fits, it need not be
@@ -71,13 +79,15 @@ class Footprint:
         micro_batch: Sequences per forward and backward pass.
         terms: Bytes by term at the moment when most is allocated; they add up to `driver_bytes`.
         allocated, reserved, driver: Peaks in bytes: of torch's tensors, of its allocator, and as
-            the driver shows. Their upper ends may exceed the device although the verdict is "fits":
-            the allocator caches more than it needs, and frees that when memory is short.
+            the driver shows. The allocator caches more than it needs, and frees that when memory is
+            short: where the verdict is "fits", they end at the memory of the device.
         usable_bytes: Memory of the device that the process can use.
         verdict: Whether the run fits.
         peak_phase: The phase of the step that needs most.
         parameters, trainable: As the trace counted them.
         largest: The largest storages alive at the peak.
+        room_bytes: Memory that a plan leaves free, where it can.
+        is_roomy: Whether the step does leave that, once the allocator frees what it only caches.
     """
 
     micro_batch: int
@@ -91,11 +101,18 @@ class Footprint:
     parameters: int
     trainable: int
     largest: tuple[Tensor, ...]
+    room_bytes: int = 0
+    is_roomy: bool = True
 
     @property
     def headroom_bytes(self) -> int:
         """Memory left at the expected peak; negative when it does not fit."""
         return self.usable_bytes - round(self.driver.value)
+
+    @property
+    def is_tight(self) -> bool:
+        """Return whether it fits, but leaves less free than a plan should."""
+        return self.verdict == "fits" and not self.is_roomy
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -257,29 +274,69 @@ def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
     )
 
 
+@dataclass(frozen=True)
+class ReservedPeaks:
+    """Peaks in bytes that the allocator reserves over a run, and how sure they are.
+
+    Attributes:
+        least: With the longest pass alone.
+        expected: With the lengths of the run.
+        most: In the worst of the orders of lengths that were tried.
+        share: Measured over predicted, 5th percentile of `least` and 95th of `most`.
+    """
+
+    least: int
+    expected: int
+    most: int
+    share: tuple[float, float]
+
+    @property
+    def high(self) -> float:
+        """The upper end, if the allocator frees nothing that it caches."""
+        return self.share[1] * self.most
+
+
+def peaks_alone(replayed: Replayed, *, quantized: bool = False) -> ReservedPeaks:
+    """Return the peaks of a run whose passes are all like the traced ones."""
+    reserved_bytes = replayed.usage.peak_reserved_bytes
+    return ReservedPeaks(reserved_bytes, reserved_bytes, reserved_bytes, RESERVED_SHARE[quantized])
+
+
 def footprint(
-    replayed: Replayed, target: Target, micro_batch: int, *, lengths_vary: bool = False
+    replayed: Replayed,
+    target: Target,
+    micro_batch: int,
+    peaks: ReservedPeaks | None = None,
+    *,
+    lengths_vary: bool = False,
 ) -> Footprint:
-    """Return the peak memory of a replayed trace on a device. `lengths_vary`: batches have several
-    lengths.
+    """Return the peak memory of a replayed trace on a device.
+
+    Args:
+        replayed: The trace.
+        target: The device.
+        micro_batch: Sequences per pass.
+        peaks: What the allocator of a GPU reserves; None: `peaks_alone`.
+        lengths_vary: Passes have several lengths, which costs a CPU's heap more.
     """
     if target.kind == "cuda":
-        return _cuda_footprint(
-            replayed, target, micro_batch, VARYING_SHARE if lengths_vary else RESERVED_SHARE
-        )
+        return _cuda_footprint(replayed, target, micro_batch, peaks or peaks_alone(replayed))
     trace = replayed.trace
     live_E = trace.live_E()
     peak_event = int(live_E.argmax())
     allocated = float(live_E[peak_event])
-    slack, basis = METAL_SLACK * allocated, "live tensors, the allocator's slack assumed"
+    at_peak = _terms(trace, peak_event)
     if target.kind == "cpu":
-        slack = max(replayed.heap_bytes - allocated, HOST_SLACK * allocated)
-        basis = "live tensors, the C library's heap simulated"
-    reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, basis)
+        held = sum(at_peak[kind] for kind in _OF_A_PASS) if lengths_vary else 0
+        reserved = _host_reserved(allocated, replayed.heap_bytes, held)
+    else:
+        slack = METAL_SLACK * allocated
+        basis = "live tensors, the allocator's slack assumed"
+        reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, basis)
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     limit = target.usable_bytes
     terms = {
-        **_terms(trace, peak_event),
+        **at_peak,
         "allocator slack": round(reserved.value) - round(allocated),
         "process": target.context_bytes,
     }
@@ -295,22 +352,52 @@ def footprint(
         trace.parameters,
         trace.trainable,
         largest_at(trace, peak_event),
+        target.room_bytes,
+        limit - driver.value >= target.room_bytes,
+    )
+
+
+def _host_reserved(allocated: float, heap_bytes: int, held_bytes: int) -> Prediction:
+    """Return the size of a CPU's heap.
+
+    Args:
+        allocated: Bytes of live tensors.
+        heap_bytes: Of the simulated heap.
+        held_bytes: What a pass holds for its gradients, where passes have many lengths; else 0.
+    """
+    simulated = max(heap_bytes - allocated, HOST_SLACK * allocated)
+    expected, most = (share * held_bytes for share in VARYING_HOST_SLACK)
+    basis = "live tensors, the C library's heap simulated"
+    if expected > simulated:
+        basis = "live tensors, and a measured share between them as passes have many lengths"
+    return Prediction(
+        allocated + max(simulated, expected),
+        allocated,
+        allocated + max(2 * simulated, most),
+        basis,
     )
 
 
 def _cuda_footprint(
-    replayed: Replayed, target: Target, micro_batch: int, reserved_share: tuple[float, float]
+    replayed: Replayed, target: Target, micro_batch: int, peaks: ReservedPeaks
 ) -> Footprint:
     trace, usage = replayed.trace, replayed.usage
     allocated = _share(usage.peak_allocated_bytes, ALLOCATED_SHARE, "traced")
-    reserved_bytes = min(
-        usage.peak_reserved_bytes, max(usage.peak_allocated_bytes, target.torch_bytes)
+    verdict = cuda_verdict(replayed, target)
+    most_bytes = max(usage.peak_allocated_bytes, target.torch_bytes)
+    reserved_bytes = min(peaks.expected, most_bytes)
+    basis = "trace replayed through the caching allocator"
+    if peaks.expected != peaks.least:
+        basis += ", passes of the run's lengths one after another"
+    reserved = Prediction(
+        reserved_bytes,
+        min(reserved_bytes, max(peaks.share[0] * min(peaks.least, most_bytes), allocated.low)),
+        min(peaks.high, most_bytes) if verdict == "fits" else peaks.high,
+        basis,
     )
-    reserved = _share(
-        reserved_bytes, reserved_share, "trace replayed through the caching allocator"
-    )
-    reserved = dataclasses.replace(reserved, low=max(reserved.low, allocated.low))
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
+    if verdict == "fits":
+        driver = dataclasses.replace(driver, high=min(driver.high, target.usable_bytes))
     at_peak = _terms(trace, usage.peak_allocated_event)
     slack = reserved_bytes - sum(at_peak.values())
     terms = {
@@ -325,11 +412,13 @@ def _cuda_footprint(
         reserved,
         driver,
         target.usable_bytes,
-        cuda_verdict(replayed, target),
+        verdict,
         phase_at(trace, usage.peak_allocated_event),
         trace.parameters,
         trace.trainable,
         largest_at(trace, usage.peak_allocated_event),
+        target.room_bytes,
+        replayed.fits_in(roomy_bytes(target)),
     )
 
 
@@ -354,17 +443,24 @@ def sure_bytes(target: Target) -> int:
     return int((target.torch_bytes - target.context_uncertainty_bytes) / ALLOCATED_SHARE[1])
 
 
+def roomy_bytes(target: Target) -> int:
+    """Return the memory of the allocator with which a step leaves as much free as a plan should."""
+    return min(sure_bytes(target), target.torch_bytes - target.room_bytes)
+
+
 def possible_bytes(target: Target) -> int:
     """Return the most memory that the allocator may have."""
     return int((target.torch_bytes + target.context_uncertainty_bytes) / ALLOCATED_SHARE[0])
 
 
-def cuda_high_at_least(replayed: Replayed, target: Target, *, lengths_vary: bool) -> float:
-    """Return a lower bound of the upper end of `driver` in the footprint, without a replay."""
-    share = (VARYING_SHARE if lengths_vary else RESERVED_SHARE)[1]
-    return (
-        share * replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
-    )
+def cuda_high_at_least(replayed: Replayed, target: Target) -> float:
+    """Return a lower bound of `cuda_high`, without a replay."""
+    return replayed.allocated_bytes + target.context_bytes + target.context_uncertainty_bytes
+
+
+def cuda_high(peaks: ReservedPeaks, target: Target) -> float:
+    """Return the most that the driver may show if the allocator frees nothing that it caches."""
+    return peaks.high + target.context_bytes + target.context_uncertainty_bytes
 
 
 def phase_at(trace: Trace, event: int) -> str:

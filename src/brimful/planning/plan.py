@@ -10,6 +10,7 @@ from brimful.base.text import aligned_and_wrapped, wrapped
 from brimful.base.units import format_between, format_count, format_named
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
+Spread = Literal["replicated", "sharded"]
 _UNITS = ("_bytes", "_s", "_wh", "_usd")
 
 
@@ -62,7 +63,8 @@ class Plan:
 
     Attributes:
         micro_batches: Sequences per forward and backward pass of one optimizer step; their sum is
-            the effective batch.
+            the effective batch. On several devices those of the first rank, whose share of it is
+            the largest.
         total_steps: Optimizer updates of the run; None where the length is in epochs and the data
             is not read yet.
         predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and
@@ -82,6 +84,9 @@ class Plan:
         rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
         base: What is found out about the model before tuning; None where nothing is tuned, and in
             plans of earlier versions.
+        devices: How many share an optimizer step.
+        whole_batch: The effective batch where several devices share it; None on one device.
+        spread: replicated: each of them holds the whole model; sharded: a part of it.
     """
 
     recipe: str
@@ -108,10 +113,13 @@ class Plan:
     correction: float = 1.0
     rates_basis: str = ""
     base: BaseScoring | None = None
+    devices: int = 1
+    whole_batch: int | None = None
+    spread: Spread = "replicated"
 
     @property
     def effective_batch(self) -> int:
-        return sum(self.micro_batches)
+        return self.whole_batch or sum(self.micro_batches)
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
@@ -122,7 +130,7 @@ class Plan:
             **values,
             "micro_batch": self.micro_batches[0],
             "accumulation": len(full),
-            "remainder": self.effective_batch - sum(full),
+            "remainder": sum(self.micro_batches) - sum(full),
             "effective_batch": self.effective_batch,
             "predicted": (
                 {name: entry["value"] for name, entry in predicted.items()}
@@ -137,8 +145,10 @@ class Plan:
     def passes(self) -> str:
         """Return how an optimizer step is divided: `102 passes of 5 and one of 2`."""
         micro, full = self.micro_batches[0], self.to_json()["accumulation"]
-        rest = self.effective_batch - full * micro
-        return f"{full} pass{'es' * (full != 1)} of {micro}{f' and one of {rest}' * bool(rest)}"
+        rest = sum(self.micro_batches) - full * micro
+        where = f" on each of {self.devices} devices" * (self.devices > 1)
+        passes = f"{full} pass{'es' * (full != 1)} of {micro}{f' and one of {rest}' * bool(rest)}"
+        return passes + where
 
     def division(self) -> str:
         """Return the size of the model, and of an optimizer step and its passes, as a line."""

@@ -7,6 +7,7 @@ memory to spare. Of those a GPU gets the largest micro-batch, because effects th
 (launches, half-filled tiles) favour size; a CPU gets the smallest, because of its caches.
 """
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
+from brimful.planning.compiled import compiled_memory
 from brimful.planning.plan import Choice
 from brimful.planning.survey import Memory, Prepared, Tracer
 from brimful.planning.timing import StepTime, UnknownRate, step_time
@@ -71,12 +73,15 @@ class SearchResult:
         choices: micro_batch, recompute and compile, with reasons and runners-up.
         memory: With the recomputation of `taken`.
         largest: The largest micro-batch that surely fits then.
+        untraced: Why the memory is that of the step without compiling although `taken` compiles;
+            empty where it is its own.
     """
 
     taken: Candidate
     choices: Mapping[str, Choice]
     memory: Memory
     largest: int
+    untraced: str = ""
 
 
 def split(effective_batch: int, micro_batch: int) -> tuple[int, ...]:
@@ -149,13 +154,31 @@ class _Way:
         *,
         recompute: bool,
     ) -> None:
-        self.recompute, self._prepared = recompute, prepared
+        self.recompute, self._prepared, self._tracer = recompute, prepared, tracer
         self._rates, self._factor, self._fill = rates, factor, fill
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
         )
         self._made: dict[tuple[int, bool], Candidate] = {}
+
+    def compiled(self) -> tuple["_Way", str]:
+        """Return the same, with as much memory as it takes compiled; and why it is still that of
+        the step without compiling, or an empty text.
+        """
+        known = compiled_memory(
+            self._prepared,
+            self._tracer,
+            self.memory,
+            highest_useful(self._prepared),
+            recompute=self.recompute,
+        )
+        if known.memory is None:
+            return self, known.reason
+        other = copy.copy(self)
+        other.memory, other.largest = known.memory, known.largest
+        other.__dict__.pop("best", None)
+        return other, ""
 
     def candidate(self, micro_batch: int, *, compiled: bool) -> Candidate:
         """Return a candidate with its predicted time, computed once."""
@@ -296,11 +319,14 @@ def _settle(
     prepared: Prepared, way: _Way, total_steps: int | None, recompute: Choice
 ) -> SearchResult:
     eager, every = way.best
-    compiling = _compile(prepared, way, eager, total_steps)
+    compiling, untraced = _compile(prepared, way, eager, total_steps), ""
+    if compiling.value:
+        way, untraced = way.compiled()
+        eager, every = way.best
     micro = _micro_batch(prepared, way, eager, every, compiled=bool(compiling.value))
     taken = way.candidate(eager.micro_batch, compiled=True) if compiling.value else eager
     choices = {"micro_batch": micro, "recompute": recompute, "compile": compiling}
-    return SearchResult(taken, choices, way.memory, way.largest)
+    return SearchResult(taken, choices, way.memory, way.largest, untraced)
 
 
 def _micro_batch(
@@ -326,6 +352,8 @@ def _micro_batch(
             f"{way.largest} sequence{'s' * (way.largest != 1)} fit"
             f" {format_bytes(prepared.target.usable_bytes)}"
         )
+        if way.memory.verdict(way.largest + 1) == "fits":
+            limit += f" and leave {format_bytes(prepared.target.room_bytes)} free"
     others = sorted(
         (each for each in every if each.micro_batch != size and each.time is not None), key=_seconds
     )

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 Dtype = Literal["fp32", "bf16", "fp16"]
+Compiled = Literal["none", "blocks", "open_blocks", "model"]
 
 EVALUATION_FACTOR = 2
 """Sequences of an evaluation batch for each of a micro-batch: without gradients more fit."""
@@ -68,6 +69,9 @@ class StepSpec:
         labels: Classes of a sequence classification.
         feedback: Where the error is fed back instead of backpropagated, as the recipe's
             `feedback.points`; "" for backpropagation.
+        compiled: By torch.compile. blocks: every transformer block, for one shape; open_blocks: the
+            same for every length, as brimful's packed rows are; model: the forward pass with its
+            loss as one graph.
     """
 
     config_json: str
@@ -91,6 +95,7 @@ class StepSpec:
     labels: int = 2
     masked_share: float = 0.15
     feedback: Literal["", "block", "sublayer", "none"] = ""
+    compiled: Compiled = "none"
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -118,7 +123,10 @@ class StepSpec:
 
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""
-        return json.dumps(asdict(self), sort_keys=True)
+        values = asdict(self)
+        if self.compiled == "none":
+            del values["compiled"]  # traces that come with brimful were named before there was it
+        return json.dumps(values, sort_keys=True)
 
 
 def canonical(config: Mapping[str, Any]) -> str:

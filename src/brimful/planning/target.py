@@ -30,11 +30,19 @@ HOST_SLACK = 0.05
 """
 HOST_GROWTH_BYTES = 60 * MIB
 """Memory that a training process allocates after planning, beside tensors, plus or minus as much:
-libraries imported late (peft alone 28 MiB), the monitor, and kernels that the matrix library makes
-for each shape and keeps (0.37 MiB each, at most 256 of them; docs/log.md).
+libraries imported late (peft alone 28 MiB, where the data are not known yet), the monitor, and
+kernels that the matrix library makes for each shape and keeps (0.37 MiB each, at most 256 of them;
+docs/log.md).
 """
 HOST_USABLE_SHARE = 0.9
 """Share of the free host memory that a run may use; the rest is left to other programs."""
+ROOM_SHARE, ROOM_BYTES, MOST_ROOM_SHARE = 0.03, 512 * MIB, 0.1
+"""What a plan leaves free on a GPU, where it can: a share of the memory or so many bytes, whichever
+is more, but at most the last share (assumption). A driver of another version gives torch up to
+0.3 GiB less (hardware/catalog.toml), and a plan is right to about 1 %.
+"""
+HOST_ROOM_SHARE = 0.01
+"""The same elsewhere, where the prediction's interval holds what the allocator may lose."""
 METAL_SLACK = 0.10
 """Share of the live tensors that Metal's allocator adds (assumption, not measured)."""
 
@@ -65,18 +73,28 @@ class Target:
         """Memory left for torch's allocator."""
         return max(0, self.usable_bytes - self.context_bytes)
 
+    @property
+    def room_bytes(self) -> int:
+        """Memory that a plan leaves free, where it can."""
+        if self.kind != "cuda":
+            return int(HOST_ROOM_SHARE * self.usable_bytes)
+        room_bytes = max(ROOM_SHARE * self.usable_bytes, ROOM_BYTES)
+        return int(min(room_bytes, MOST_ROOM_SHARE * self.usable_bytes))
 
-def target_of(device: Device, process_bytes: int = 0) -> Target:
+
+def target_of(device: Device, process_bytes: int = 0, leave_bytes: int = 0) -> Target:
     """Return workspaces, context and usable memory of a device.
 
     Args:
         device: A catalog row or this machine. Free memory counts where it was measured.
         process_bytes: On a CPU, what the process holds before the model exists; it is no longer
             free.
+        leave_bytes: Memory to leave to other programs, such as a desktop.
     """
     usable_bytes = device.memory_bytes
     if device.free_memory_bytes is not None:
         usable_bytes = device.free_memory_bytes
+    usable_bytes = max(0, usable_bytes - leave_bytes)
     if device.kind == "cpu":
         growth_bytes = HOST_GROWTH_BYTES if process_bytes else 0
         return Target(

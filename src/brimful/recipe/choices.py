@@ -49,8 +49,16 @@ class PlanChoices(Section):
     margin: Literal["conservative", "balanced", "tight"] = Field(
         "balanced",
         description=(
-            "How close to the brim: the prediction's upper end fits; the run surely gets through;"
-            " it is not sure to fail (out of memory is survived)."
+            "How close to the brim: the prediction's upper end fits; the run surely gets through"
+            " and leaves 3 % or 0.5 GiB of a GPU free; it is not sure to fail (out of memory is"
+            " survived)."
+        ),
+    )
+    leave_gib: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0,
+        description=(
+            "Memory of the device, in GiB, to leave to other programs, such as 1 where the same"
+            " GPU draws the desktop."
         ),
     )
     packing: Literal["auto", "packed", "padded"] = Field(
@@ -61,6 +69,13 @@ class PlanChoices(Section):
         ),
     )
     threads: Annotated[int, Field(gt=0, le=1024)] | Auto = Field("auto", description="CPU threads.")
+    spread: Literal["auto", "replicated", "sharded"] = Field(
+        "auto",
+        description=(
+            "On several devices: each holds the whole model, or a part of its weights, gradients"
+            " and optimizer states."
+        ),
+    )
     sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(
         "auto",
         description=(

@@ -471,7 +471,7 @@ def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_t
 
     assert "bare has no scores of its labels: `brimful evaluate bare` makes them" in notes
     assert (
-        "whole has scores but not the loss of each text: `brimful evaluate whole` makes them"
+        "the losses of the single texts of whole are missing: `brimful evaluate whole` makes them"
         in notes
     )
 

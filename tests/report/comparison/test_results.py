@@ -116,7 +116,7 @@ def test_what_is_missing_is_said_with_the_command_that_makes_it(
     (run / "evaluations" / "validation-nats.json").unlink()
     assert read_compared_run(run).notes == (
         (
-            "lora-16 has a validation loss but not that of each window: `brimful evaluate lora-16`"
+            "the losses of the single windows of lora-16 are missing: `brimful evaluate lora-16`"
             " makes them"
         ),
     )

@@ -238,6 +238,15 @@ def test_half_written_runs_are_listed_with_what_is_wrong(
     assert found["locked"].problems == snapshot
 
 
+def test_scores_without_their_recipe_are_a_damaged_run(runs: Path) -> None:
+    (runs / "base").mkdir(parents=True)
+    (runs / "base" / "scores.json").write_text("{}")
+
+    (entry,) = find_runs(runs)
+    assert (entry.name, entry.state) == ("base", "damaged")
+    assert "recipe.yaml (what was asked for) is missing" in entry.problems
+
+
 def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path) -> None:
     """Random cuts and replacements in the files of a run; each is listed, and nothing is
     changed.

@@ -20,7 +20,7 @@ from brimful.evaluation.stats import perplexity_of
 from brimful.recipe.kinds import KINDS, Kind
 from brimful.report.labels import SHARES, WATCHED
 from brimful.runs import RunFolder, read_run
-from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE
+from brimful.runs.files import DATA_FILE, JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, SCORES_FILE
 from brimful.runs.measurements import (
     counted_parameters,
     losses_by_training_time,
@@ -182,7 +182,9 @@ def _damage(run: RunFolder) -> list[str]:
     problems = [
         problem
         for name, problem in run.problems.items()
-        if (run.folder / name).exists() or (name in _NEEDED and not run.recipe.untuned)
+        if (run.folder / name).exists()
+        or (name in _NEEDED and not run.recipe.untuned)
+        or (name == SCORES_FILE and run.lost_scores)
     ]
     return [f"{run.name}: {problem}" for problem in (*problems, run.model_problem) if problem]
 
@@ -233,7 +235,7 @@ def _of_loss(run: RunFolder) -> _Likelihood:
     figures = {name: Figure(score.loss, unit, score.loss_interval, score.windows)}
     nats, problem = _nats_of(run, "validation")
     if nats is None:
-        note = f"{run.name} has a validation loss but not that of each window{problem}"
+        note = f"the losses of the single windows of {run.name} are missing{problem}"
         return _Likelihood(figures, {}, (note,))
     conditions: dict[str, object] = {
         key: run.data.fingerprints.get(key) for key in ("data", "tokenizer")
@@ -319,7 +321,7 @@ def _of_labels(run: RunFolder) -> _Likelihood:
             figures[f"{split} {name}"] = Figure(metric.value, unit, metric.interval, n)
     nats, problem = _nats_of(run, split)
     if nats is None:
-        note = f"{run.name} has scores but not the loss of each text{problem}"
+        note = f"the losses of the single texts of {run.name} are missing{problem}"
         return _Likelihood(figures, {}, (note,))
     version = f"data {run.data.fingerprints.get('data')}, labels {', '.join(score.labels)}"
     ids = map(str, range(len(nats.nats_N)))

@@ -158,10 +158,11 @@ def _against_checkpoint(run_folder: Path) -> CheckResult:
     )
     if source is None:
         return unknown
+    from brimful.training.checkpoint import weights_of  # noqa: PLC0415 - as in _checkpoint
     from brimful.training.tensorfile import compare_model  # noqa: PLC0415 - as in _checkpoint
 
     try:
-        differing, num_equal = compare_model(run_folder / MODEL_FOLDER, source)
+        differing, num_equal = compare_model(run_folder / MODEL_FOLDER, weights_of(source))
     except (OSError, SafetensorError):
         if source.is_dir():
             raise

@@ -32,6 +32,7 @@ from brimful.runs.files import (
     JOURNAL_FILE,
     PLAN_FILE,
     RECIPE_FILE,
+    SCORES_FILE,
     STATUS_FILE,
     STUDY_FILE,
     STUDY_RECIPE,
@@ -46,6 +47,7 @@ SIGNS = (
     STATUS_FILE,
     JOURNAL_FILE,
     PLAN_FILE,
+    SCORES_FILE,
     CHECKPOINTS_FOLDER,
     Lease.FILE_NAME,
 )

@@ -6,7 +6,7 @@ from brimful.report.scores import best_evaluation, main_score
 from brimful.report.table import Cell
 from brimful.report.tasks import main_metric, metric_cell
 from brimful.runs import RunFolder
-from brimful.runs.files import EVALUATIONS_FOLDER, SCORES_FILE
+from brimful.runs.files import SCORES_FILE
 from brimful.runs.tasks import TaskSummary
 
 
@@ -18,8 +18,7 @@ def main_score_text(run: RunFolder) -> str:
     per byte, or the loss where there is no other. Scores that cannot be read are called so, and no
     earlier ones are shown in their place.
     """
-    was_scored = any((run.folder / EVALUATIONS_FOLDER).glob("*-nats.json"))
-    if SCORES_FILE in run.problems and (was_scored or (run.folder / SCORES_FILE).exists()):
+    if run.lost_scores:
         return f"{SCORES_FILE} is damaged or lost: evaluate again"
     if run.kind.gives_labels:
         return _label_score(run)

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError, RunFolderError
-from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, is_torn, read_json, writer_of
+from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, read_json, writer_of
 from brimful.base.watchdog import FILE_NAME as HANG_FILE
+from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
 from brimful.report.live.run_state import age
@@ -27,6 +28,7 @@ from brimful.runs.files import (
     PLAN_FILE,
     PURPOSE,
     RECIPE_FILE,
+    SCORES_FILE,
     STATUS_FILE,
 )
 from brimful.runs.folder import empty_run
@@ -222,7 +224,7 @@ def _status_before_training(
     """
     folder = run.folder
     has_begun = recorded is not None or run.records or checkpoint_folders(folder)
-    if has_begun or (folder / PLAN_FILE).exists():
+    if has_begun or any((folder / name).exists() for name in (PLAN_FILE, SCORES_FILE)):
         return None
     is_run = any((folder / name).exists() for name in (RECIPE_FILE, Lease.FILE_NAME))
     reason = "a session ended before training" if is_run else "it has no files of a run"
@@ -272,7 +274,7 @@ def steps_done(run: RunFolder) -> str:
 
 def last_change(run_folder: Path) -> float | None:
     """Return when a run's logs or status changed last, in Unix seconds; None without any."""
-    names = (JOURNAL_FILE, "monitor.jsonl", STATUS_FILE, MIRROR_FILE, Lease.FILE_NAME)
+    names = (JOURNAL_FILE, MONITOR_FILE, STATUS_FILE, MIRROR_FILE, Lease.FILE_NAME)
     times = (changed_at(run_folder / name) for name in names)
     return max((time for time in times if time is not None), default=None)
 
@@ -325,13 +327,8 @@ def _recipe_problems(folder: Path) -> list[str]:
 
 def _other_problems(run: RunFolder) -> list[str]:
     """Return what is missing or damaged and does not keep the run from being used."""
-    needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE, MIRROR_FILE)
-    problems = [run.problems[name] for name in needed if name in run.problems]
-    if is_torn(run.folder / JOURNAL_FILE):
-        problems.append(
-            f"{JOURNAL_FILE}: the last record is torn; it is dropped when the run goes on"
-        )
-    return problems
+    needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE, MONITOR_FILE, MIRROR_FILE)
+    return [run.problems[name] for name in needed if name in run.problems]
 
 
 def json_or_none(path: Path) -> dict[str, Any] | None:
