@@ -95,3 +95,35 @@ def test_models_in_packages_are_listed_and_got_by_their_short_names(
     code, _, err = _said(capsys, "models", "get", "minilm-l7")
     assert code == 2
     assert "did you mean 'minilm-l6'" in err
+
+
+def test_an_atlas_is_written_and_what_it_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wishes = ("--models", "SmolLM2-135M", "--methods", "lora", "--lengths", "512", "--batches", "8")
+
+    code, out, _ = _said(
+        capsys, "atlas", str(tmp_path / "site"), *wishes, "--tokens", "1000000", "--on", "T4,l4"
+    )
+
+    assert code == 0
+    assert "1 tables of 2 devices" in out
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("wishes", "says"),
+    [
+        (["--lengths", "long"], "--lengths 'long' must be whole numbers"),
+        (["--models", "SmolLM3-135M"], "no model 'SmolLM3-135M'"),
+        (["--on", "typewriter"], "typewriter"),
+    ],
+)
+def test_an_atlas_of_what_is_not_there_is_refused(
+    wishes: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, _, error = _said(capsys, "atlas", str(tmp_path / "site"), *wishes)
+
+    assert code == 2
+    assert says in error
+    assert not (tmp_path / "site").exists()

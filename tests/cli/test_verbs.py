@@ -4,6 +4,7 @@ way from recipe to report.
 
 import inspect
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -129,6 +130,23 @@ def _refused(said: Said, *parts: str) -> str:
     for part in parts:
         assert part in said.err
     return said.err
+
+
+def test_devices_that_cannot_be_are_refused_before_anything_starts(
+    brimful: Brimful, recipe_file: Path
+) -> None:
+    _refused(brimful("train", recipe_file, "--devices", "9"), "--devices 8", "batch.sequences=9")
+    _refused(brimful("run", recipe_file, "--restarts", "2"), "--restarts goes with --devices N")
+    assert not Path(os.environ["BRIMFUL_RUNS"]).exists()
+
+
+def test_ranks_started_by_a_launcher_start_no_others(
+    brimful: Brimful, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    _refused(brimful("train", recipe_file, "--devices", "2"), "started by a launcher already")
 
 
 # --- what is refused before anything is written
@@ -727,9 +745,18 @@ def test_a_run_is_exported_once_and_never_over_anything(
     said = brimful("export", "rhyme", "--to", tmp_path / "elsewhere")
 
     assert said.out.startswith(f"wrote {tmp_path / 'elsewhere'} (")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "elsewhere").iterdir()} == {
-        path.name: path.read_bytes() for path in (rhyme / "model").iterdir()
+    assert {
+        path.name: path.read_bytes()
+        for path in (tmp_path / "elsewhere").iterdir()
+        if path.name != "MANIFEST.json"
+    } == {
+        path.name: path.read_bytes()
+        for path in (rhyme / "model").iterdir()
+        if path.name != "MANIFEST.json"
     }
+    again = brimful("export", "rhyme", "--to", tmp_path / "elsewhere")
+    assert "is there already, a whole export of this run" in again.out
+    (tmp_path / "elsewhere" / "note.txt").write_text("mine")
     _refused(
         brimful("export", "rhyme", "--to", tmp_path / "elsewhere"),
         "never replaces anything",
@@ -1231,10 +1258,10 @@ def test_a_saved_micro_batch_that_does_not_fit_here_is_refused_before_there_is_a
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from brimful.chains import pipeline
+    from brimful.chains import ranks
 
-    smaller = replace(pipeline.here(load(str(recipe_file))), free_memory_bytes=1024**2)
-    monkeypatch.setattr(pipeline, "here", lambda _: smaller)
+    smaller = replace(ranks.here(load(str(recipe_file))), free_memory_bytes=1024**2)
+    monkeypatch.setattr(ranks, "here", lambda _: smaller)
 
     _refused(
         brimful("train", recipe_file, "--plan", plan_file),

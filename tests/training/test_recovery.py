@@ -72,6 +72,8 @@ def _plan(**changes: Any) -> Any:
         "compile": False,
         "optimizer": "fused",
         "loss_chunk": 512,
+        "devices": 1,
+        "spread": "replicated",
     }
     return SimpleNamespace(**{**values, **changes})
 
@@ -94,6 +96,7 @@ def test_what_was_noted_holds_for_the_next_session_under_the_same_plan(tmp_path:
         {"device": {"name": "A100"}},
         {"recompute": True},
         {"loss_chunk": 64},
+        {"devices": 2},
         {"micro_batches": (10, 9)},
     ],
     ids=str,

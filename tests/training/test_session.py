@@ -26,7 +26,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, run_plan, training_session
+from brimful.chains import pipeline, ranks, run_plan, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
 from brimful.planning.pinned import save_plan
@@ -584,9 +584,9 @@ def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
-    real = pipeline.here
+    real = ranks.here
     monkeypatch.setattr(
-        pipeline, "here", lambda recipe: replace(real(recipe), free_memory_bytes=1 << 20)
+        ranks, "here", lambda recipe: replace(real(recipe), free_memory_bytes=1 << 20)
     )
     monkeypatch.setattr(run_plan, "derive", lambda *_: 1 / 0)
 

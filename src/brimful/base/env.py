@@ -1,6 +1,8 @@
 """The only reader, and for one variable the only writer, of the environment."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -115,3 +117,53 @@ def silence_gradio() -> None:
     ):
         os.environ.pop(name, None)
     os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
+
+
+STARTED_BY_BRIMFUL = "BRIMFUL_STARTED_RANKS"
+"""Set for processes that `brimful train --devices` starts."""
+_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+def launched_rank() -> dict[str, int] | None:
+    """Return which process of how many a launcher such as torchrun made of this one, by torchrun's
+    names; None where none did.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    values = {name: os.environ.get(name, "") for name in _LAUNCHERS}
+    values["LOCAL_RANK"] = values["LOCAL_RANK"] or values["RANK"]
+    values["LOCAL_WORLD_SIZE"] = values["LOCAL_WORLD_SIZE"] or values["WORLD_SIZE"]
+    return {name: int(value) for name, value in values.items()}
+
+
+def meeting_point() -> tuple[str, int, bool, str]:
+    """Return host and port at which the ranks of a run meet, whether the launcher holds the store
+    there (else rank 0 does), and how often it has started the ranks again.
+    """
+    is_held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True"
+    host = os.environ.get("MASTER_ADDR") or "127.0.0.1"
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return host, int(os.environ.get("MASTER_PORT") or 29500), is_held, restarts
+
+
+def was_started_by_brimful() -> bool:
+    """Return whether `brimful train --devices` started this process as one of several ranks."""
+    return STARTED_BY_BRIMFUL in os.environ
+
+
+def is_told_by_another_process() -> bool:
+    """Return whether this process is one of several ranks and another one talks to the user before
+    training: the first rank, or the command that started all.
+    """
+    launched = launched_rank()
+    return launched is not None and (launched["RANK"] > 0 or was_started_by_brimful())
+
+
+@contextmanager
+def ranks_are_started() -> Iterator[None]:
+    """Let processes that are started meanwhile know that they are ranks which this one watches."""
+    os.environ[STARTED_BY_BRIMFUL] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(STARTED_BY_BRIMFUL, None)

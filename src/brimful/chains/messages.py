@@ -4,7 +4,7 @@ from pathlib import Path
 
 from brimful.base.errors import BrimfulError
 from brimful.base.text import shortened_at_a_word
-from brimful.base.units import format_between, format_bytes, format_duration
+from brimful.base.units import GIB, format_between, format_bytes, format_duration
 from brimful.chains.devices import process_bytes
 from brimful.hardware import kept_rates
 from brimful.hardware.calibration import note_run
@@ -42,20 +42,25 @@ def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -
     return lines
 
 
-def plan_lines(plan: Plan, device: Device) -> list[str]:
+def plan_lines(plan: Plan, device: Device, leave_gib: float = 0.0) -> list[str]:
     """Return a plan in three lines: memory, time and cost of the run; its step; where the rest is
-    found.
+    found. `leave_gib`: the recipe's plan.leave_gib.
     """
     predicted = plan.predicted
-    used = predicted.get("device_memory_bytes", predicted["peak_memory_bytes"])
-    usable_bytes = target_of(device, process_bytes(device)).usable_bytes
-    summary = f"plan: {memory_of(used.value, usable_bytes)}"
+    used = predicted.get("device_memory_bytes", predicted.get("peak_memory_bytes"))
+    summary = "plan: a part of the model on each device, whose memory is not predicted"
+    if used is not None:
+        leave_bytes = round(leave_gib * GIB)
+        usable_bytes = target_of(device, process_bytes(device), leave_bytes).usable_bytes
+        summary = f"plan: {memory_of(used.value, usable_bytes)}"
     step = [f"{plan.passes()} x {plan.sequence_length:,} tokens", plan.precision]
     if plan.compile:
         step.append("compiled")
     if plan.recompute:
         step.append("recomputed")
-    if "step_time_s" in predicted:
+    if plan.devices > 1:
+        summary += "; how long ranks wait for each other is not predicted"
+    elif "step_time_s" in predicted:
         summary += time_and_cost(predicted, intervals=True)
         entry = predicted["step_time_s"]
         between = format_between(format_duration, entry.low, entry.high)
@@ -78,6 +83,8 @@ def remember_run(folder: Path, plan: Plan) -> list[str]:
     """Keep what was measured for later plans on this device. Return a note if that failed, which
     does not fail the run.
     """
+    if plan.devices > 1:  # what several devices take says nothing of one
+        return []
     predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
     name = str(plan.device["name"])
     try:

@@ -12,12 +12,19 @@ from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
-from brimful.chains.devices import here
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
 from brimful.chains.other_versions import refuse_breaking_versions
+from brimful.chains.ranks import (
+    begin_together,
+    follow,
+    for_rank,
+    meet,
+    read_together,
+    tell_that_it_is_finished,
+)
 from brimful.chains.run_plan import (
-    pinned_plan,
+    earlier_plans,
     refuse_years,
     session_notes,
     settle_plan,
@@ -26,10 +33,12 @@ from brimful.chains.score_files import discard_scores, is_scored, model_manifest
 from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
+from brimful.hardware.device import Device
 from brimful.hardware.host import stop_keeping_freed_memory
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import gather
 from brimful.mirror.opening import catch_up, open_mirror
+from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
@@ -38,6 +47,7 @@ from brimful.runs import read_run
 from brimful.training.admission import admit, claim, write_status
 from brimful.training.memory_errors import give_back_memory
 from brimful.training.mending import mend
+from brimful.training.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -61,15 +71,25 @@ def run(
     accept: Sequence[str] = (),
     plan_file: Path | None = None,
     explain: bool = False,
+    world: World = ALONE,
 ) -> Path:
     """Plan, train, sample, evaluate and report; return the report's path. `explain` prints the
-    whole plan before the first step.
+    whole plan before the first step. Of a `world` of several ranks all train, the first does
+    the rest, and the others return the run folder.
     """
+    if not world.is_first:
+        return follow(recipe, world)
     say = console_printer(console)
     if not is_scored(folder_of(recipe), recipe):
         refuse_unreadable_tasks(recipe)
     trained = _train(
-        recipe, console, fresh=fresh, accept=accept, plan_file=plan_file, explain=explain
+        recipe,
+        console,
+        fresh=fresh,
+        accept=accept,
+        plan_file=plan_file,
+        explain=explain,
+        world=world,
     )
     if trained.trained_now:
         scores = evaluate(trained.folder, console)
@@ -94,12 +114,22 @@ def train(
     accept: Sequence[str] = (),
     plan_file: Path | None = None,
     explain: bool = False,
+    world: World = ALONE,
 ) -> Run:
     """Train a recipe, or continue its unfinished run, by the saved plan if one is given; at the
     end the model is exported and used once. `explain` prints the whole plan before the first step.
+    The ranks of a `world` train together.
     """
+    if not world.is_first:
+        return Run(follow(recipe, world), trained_now=True)
     trained = _train(
-        recipe, console, fresh=fresh, accept=accept, plan_file=plan_file, explain=explain
+        recipe,
+        console,
+        fresh=fresh,
+        accept=accept,
+        plan_file=plan_file,
+        explain=explain,
+        world=world,
     )
     if trained.trained_now:
         _say_what_tuning_changed(trained.folder, console_printer(console))
@@ -119,48 +149,62 @@ def _train(
     accept: Sequence[str],
     plan_file: Path | None,
     explain: bool,
+    world: World,
 ) -> Run:
     say, opening = console_printer(console), Opening(console, explain=explain)
     _mend(folder_of(recipe), say, fresh=fresh)
     mirror = open_mirror(recipe, folder_of(recipe), opening.remark, fresh=fresh, accept=accept)
-    admission = admit(recipe, folder_of(recipe), fresh=fresh, accept=accept)
-    folder = admission.folder
+    admission = admit(recipe, folder := folder_of(recipe), fresh=fresh, accept=accept)
     if admission.finished:
         say(f"{folder} is finished; nothing to train.")
+        tell_that_it_is_finished(recipe, world, folder)
         return Run(folder, trained_now=False)
     first_look(recipe)
     with waiting(console, "looking at this machine"):
-        device = here(recipe)
+        device = meet(recipe, world)
     refuse_unsupported(recipe, device)
     if admission.continues:
         refuse_breaking_versions(folder, device, accept)
-    source = source_of(recipe, console)
+    source, own = source_of(recipe, console), for_rank(recipe, world)
     with waiting(console, "planning") as show:
-        pinned = pinned_plan(recipe, device, admission, plan_file, show)
+        earlier = earlier_plans(own, device, admission, plan_file, show, world.size)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
+        begin_together(world, folder, source, lease)
         opening.say(greeting(recipe, device, admission, opening.width), "data")
         with data_progress(console, brief=True) as progress:
             data = gather(recipe, source, progress)
         if admission.continues:
             refuse_changed_data(folder, data)
+        read_together(world, data)
         opening.say(data.lines(), "plan")
-        with waiting(console, "planning with the data known"):
-            plan, notes = settle_plan(data, device, admission, pinned)
+        with waiting(console, "planning with the data known") as show:
+            plan, notes = settle_plan(data, device, admission, earlier, show)
         refuse_years(recipe, plan)
-        told = plan.explain(opening.width).splitlines() if explain else plan_lines(plan, device)
-        opening.say([*notes, *told], "steps")
-        opening.say(session_notes(recipe, plan, device, every=explain), "steps")
+        world.tell(plan.to_json())
+        _say_plan(plan, notes, device, recipe, opening)
         scored = model_manifest(folder)
-        step = train_session(data, plan, device, admission, lease, console, mirror)
+        step = train_session(data, plan, device, admission, lease, console, mirror, world)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         discard_scores(folder, scored)
-        # What follows loads the model again, perhaps where training filled the memory.
-        give_back_memory(torch_device(device))
-        stop_keeping_freed_memory()
+        _make_room(device)
         data.finish(folder, plan, console)
         write_status(folder, "finished", recipe)
     say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))
     return Run(folder, trained_now=True)
+
+
+def _make_room(device: Device) -> None:
+    """Give memory back: what follows loads the model again, perhaps where training filled it."""
+    give_back_memory(torch_device(device))
+    stop_keeping_freed_memory()
+
+
+def _say_plan(
+    plan: Plan, notes: Sequence[str], device: Device, recipe: Recipe, opening: Opening
+) -> None:
+    explained = plan.explain(opening.width).splitlines() if opening.explain else None
+    opening.say([*notes, *(explained or plan_lines(plan, device, recipe.plan.leave_gib))], "steps")
+    opening.say(session_notes(recipe, plan, device, every=opening.explain), "steps")
 
 
 def _mend(folder: Path, say: Say, *, fresh: bool) -> None:

@@ -53,6 +53,7 @@ def survey(
     *,
     trust_custom_code: bool = False,
     prices: Mapping[str, float] | None = None,
+    compiles: bool = False,
     progress: Say = silent,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on the devices that `on` names.
@@ -62,6 +63,7 @@ def survey(
         on: "here", "all" (the whole catalog), or names separated by commas, "here" among them.
         trust_custom_code: Consent to run code that comes with a published model.
         prices: US dollars an hour by device name, "" for every device, in place of the catalog's.
+        compiles: Steps that the plan compiles are traced as such, some ten seconds for each kind.
         progress: Is told what is being done.
 
     Raises:
@@ -73,7 +75,7 @@ def survey(
     devices = devices_of(recipe, on)
     doing("looking up the model")
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    with kept_traces(doing) as traces:
+    with kept_traces(doing, compiles=compiles) as traces:
         surveyed = _survey_all(recipe, devices, traces, model, doing)
     return [
         cost_surveyed(entry, prices or {}) if isinstance(entry, Surveyed) else entry
@@ -125,4 +127,4 @@ def _survey_all(
     if len(devices) == 1:
         facts = facts_of(devices[0], measures=True, model=model)
         return [survey_closely(recipe, devices[0], traces, facts, progress.answered)]
-    return survey_each(recipe, devices, traces, model, progress)
+    return survey_each(recipe, devices, traces, model, progress, remedied=True)

@@ -3,7 +3,7 @@ when a run continues.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,21 @@ from brimful.base.errors import PlanError, RequestError
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
+from brimful.model.published import import_adapters
 from brimful.planning.budget import sessions
-from brimful.planning.cost import checkpoint_seconds, costed, respaced
-from brimful.planning.derive import derive, planned_threads
+from brimful.planning.cost import Conditions, checkpoint_seconds, costed, respaced
+from brimful.planning.derive import (
+    Facts,
+    derive,
+    derive_with_memory,
+    planned_threads,
+    refuse_what_cannot_fit,
+)
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import usual_interval
-from brimful.recipe import Recipe
+from brimful.planning.spread import refuse_unshardable, share_of, spread_of, spread_plan
+from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.kept_traces import kept_traces
 from brimful.report.plan.budgets import session_lines
 from brimful.training.admission import Admission
@@ -39,15 +47,36 @@ _SESSION_LINES = 2
 """Of `session_notes`, those that are always told: when this session ends, how many it takes."""
 
 
-def pinned_plan(
+@dataclass(frozen=True)
+class EarlierPlans:
+    """Plans that were made before this session.
+
+    Attributes:
+        stored: Of the run's last session; None for a new run.
+        stands: Whether the run goes on by the stored plan: neither recipe nor device changed in a
+            way that asks for another.
+        pinned: The plan of the file that the user gave; None without one.
+        choices: What is fixed of the plan, with the device of this rank.
+        devices: How many share an optimizer step.
+    """
+
+    stored: Plan | None
+    stands: bool
+    pinned: Plan | None
+    choices: PlanChoices
+    devices: int = 1
+
+
+def earlier_plans(
     recipe: Recipe,
     device: Device,
     admission: Admission,
     plan_file: Path | None,
     progress: Say = silent,
-) -> Plan | None:
-    """Return the plan of a file, if one is given; before any data are read. `progress` is told what
-    is being done.
+    devices: int = 1,
+) -> EarlierPlans:
+    """Return the plans that there are, before any data are read. `progress` is told what is being
+    done.
 
     A run that goes on by its own plan needs no other: nothing is derived for it.
 
@@ -55,8 +84,21 @@ def pinned_plan(
         PlanError: not even one sequence fits on the device; or the run surely takes years.
         RequestError: the file is no plan of this recipe for this device.
     """
-    if plan_file is None and kept_plan(recipe, device, admission) is not None:
-        return None
+    stored = _stored_plan(admission.folder) if admission.continues else None
+    stands = (
+        stored is not None
+        and plan_file is None
+        and not _is_outdated(stored, recipe, device, admission, devices)
+    )
+    if plan_file is not None and devices > 1:
+        raise RequestError(
+            f"--plan {plan_file} is the plan of one device, and {devices} share this run. Leave"
+            " --plan or --devices out."
+        )
+    if devices > 1:  # whether the whole model fits decides only how it is spread
+        return EarlierPlans(stored, stands, None, recipe.plan, devices)
+    if stored is not None and stands and _fits_now(stored, device):
+        return EarlierPlans(stored, stands, None, recipe.plan)
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
     chosen = recipe if pinned is None else with_choices_of(pinned, recipe)
     with kept_traces(progress) as traces:
@@ -64,21 +106,25 @@ def pinned_plan(
     # Every row counts as full here. Only those of documents are; others hold a token at least.
     at_least = 1.0 if chosen.kind.rows == "documents" else 1 / chosen.sequence_length
     refuse_years(chosen, costed(chosen, plan, conditions(device)), at_least=at_least)
-    return pinned
+    return EarlierPlans(stored, stands, pinned, recipe.plan)
 
 
 def settle_plan(
-    data: AnyRunData, device: Device, admission: Admission, pinned: Plan | None
+    data: AnyRunData,
+    device: Device,
+    admission: Admission,
+    earlier: EarlierPlans,
+    progress: Say = silent,
 ) -> tuple[Plan, list[str]]:
-    """Return the plan with the data known, and notes for the user.
+    """Return the plan with the data known, and notes for the user. A compiled step is traced as
+    such, which takes some ten seconds; `progress` is told.
 
     A continued run keeps its plan, so that it goes on bit for bit, unless a changed recipe or
     device asks for a new one. A plan from a file is used as it is; if it counts examples as full
     sequences, its choices are kept and its figures are predicted anew.
     """
-    stored = _stored_plan(admission.folder) if admission.continues else None
-    plan = _settled(data, device, admission, stored, pinned)
-    changes = "" if stored is None else _rounding_changes(stored, plan)
+    plan = _settled(data, device, admission, earlier, progress)
+    changes = "" if earlier.stored is None else _rounding_changes(earlier.stored, plan)
     if not changes:
         return plan, []
     note = (
@@ -91,9 +137,10 @@ def _settled(
     data: AnyRunData,
     device: Device,
     admission: Admission,
-    stored: Plan | None,
-    pinned: Plan | None,
+    earlier: EarlierPlans,
+    progress: Say,
 ) -> Plan:
+    stored, pinned = earlier.stored, earlier.pinned
     known = replace(
         conditions(device),
         train_sequences=data.train_rows,
@@ -104,25 +151,59 @@ def _settled(
         known = replace(known, evaluate_every=_kept_interval(stored, admission), base=base)
     if pinned is not None and data.planned is data.recipe:
         return respaced(data.recipe, pinned, known)
-    if pinned is None and (kept := kept_plan(data.recipe, device, admission)) is not None:
-        return costed(data.planned, kept, known) if admission.changed else kept
+    if earlier.devices > 1:
+        return _of_several(data, device, earlier, known)
+    if stored is not None and earlier.stands:
+        if not _fits_now(stored, device):
+            _derived(
+                data, data.planned, device, stored, progress
+            )  # raises if not even one sequence fits
+        return costed(data.planned, stored, known) if admission.changed else stored
     recipe = data.planned if pinned is None else with_choices_of(pinned, data.planned)
-    facts = facts_of(
+    return costed(recipe, _derived(data, recipe, device, stored, progress), known)
+
+
+def _derived(
+    data: AnyRunData, recipe: Recipe, device: Device, stored: Plan | None, progress: Say
+) -> Plan:
+    """Return the plan of a recipe with its data known; a new run's step is timed for it."""
+    facts = _facts(data, recipe, device, measures=stored is None)
+    with kept_traces(progress, compiles=True) as traces:
+        return derive(recipe, device, traces, facts)
+
+
+def _of_several(data: AnyRunData, device: Device, earlier: EarlierPlans, known: Conditions) -> Plan:
+    """Return the plan of several devices: that of the share of one, with what that predicts."""
+    if earlier.stored is not None and earlier.stands:
+        return earlier.stored
+    devices = earlier.devices
+    recipe = data.planned.model_copy(update={"plan": earlier.choices})
+    share = share_of(recipe, devices, data.train_rows)
+    facts = _facts(data, recipe, device, measures=earlier.stored is None)
+    if facts.tokens_per_step is not None:
+        facts = replace(facts, tokens_per_step=max(1, facts.tokens_per_step // devices))
+    with kept_traces() as traces:
+        derived = derive_with_memory(share, device, traces, facts)
+    how = spread_of(recipe.plan.spread, derived.footprint, devices)
+    if how[0] == "replicated":
+        refuse_what_cannot_fit(derived)
+    refuse_unshardable(recipe, how[0])
+    return spread_plan(costed(share, derived.plan, known), recipe, devices, how)
+
+
+def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) -> Facts:
+    """Return what is known of a run whose data are known."""
+    if recipe.adapter is not None and device.kind == "cpu":
+        import_adapters()
+    return facts_of(
         device,
-        measures=stored is None,
+        measures=measures,
         vocabulary=len(data.tokenizer),
         train_sequences=data.train_rows,
         tokens_per_step=data.tokens_per_step,
         fill=data.fill,
         longest_pass_of=data.longest_pass_of(device.kind),
     )
-    with kept_traces() as traces:
-        derived = derive(recipe, device, traces, facts)
-    if pinned is not None or stored is None or _is_outdated(stored, recipe, device, admission):
-        return costed(recipe, derived, known)
-    if not admission.changed:
-        return stored
-    return costed(recipe, stored, known)
 
 
 def _changed_keys(admission: Admission) -> list[str]:
@@ -141,22 +222,19 @@ def _kept_interval(stored: Plan, admission: Admission) -> int | None:
     return usual_interval(stored.total_steps)
 
 
-def kept_plan(recipe: Recipe, device: Device, admission: Admission) -> Plan | None:
-    """Return the plan that a run goes on by; None if the run is new, if its recipe or device
-    changed in a way that asks for another plan, or if less memory is free than it needs.
-    """
-    stored = _stored_plan(admission.folder) if admission.continues else None
-    if stored is None or _is_outdated(stored, recipe, device, admission):
-        return None
-    peak, free_bytes = stored.predicted.get("peak_memory_bytes"), device.free_memory_bytes
-    needs_more = peak is not None and free_bytes is not None and peak.value > free_bytes
-    return None if needs_more else stored
+def _fits_now(plan: Plan, device: Device) -> bool:
+    """Return whether as much memory is free as the plan expects to need."""
+    peak, free_bytes = plan.predicted.get("peak_memory_bytes"), device.free_memory_bytes
+    return peak is None or free_bytes is None or peak.value <= free_bytes
 
 
-def _is_outdated(stored: Plan, recipe: Recipe, device: Device, admission: Admission) -> bool:
-    """Return whether the recipe or the device changed in a way that asks for a new plan."""
+def _is_outdated(
+    stored: Plan, recipe: Recipe, device: Device, admission: Admission, devices: int
+) -> bool:
+    """Return whether the recipe or the devices changed in a way that asks for a new plan."""
     return (
-        any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
+        stored.devices != devices
+        or any(change.startswith(_DECIDES_PLAN) for change in admission.changed)
         or stored.device["name"] != device.name
         or stored.threads != planned_threads(recipe, device)
     )
@@ -199,6 +277,8 @@ def _rounding_choices(plan: Plan) -> Mapping[str, Any]:
     return {
         "device": plan.device["name"],
         "threads": plan.threads,
+        "devices": plan.devices,
+        "spread": plan.spread,
         **{name: getattr(plan, name) for name in DECIDES_MEMORY},
         "micro_batches": f"{len(plan.micro_batches)} of up to {plan.micro_batches[0]}",
     }

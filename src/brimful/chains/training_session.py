@@ -33,7 +33,9 @@ from brimful.report.live.tensorboard import tensorboard_listener
 from brimful.training.admission import Admission, describe, write_status
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
-from brimful.training.session import Setup, run_session
+from brimful.training.session import run_session
+from brimful.training.setup import Setup
+from brimful.training.world import ALONE, World
 
 
 def train_session(
@@ -44,6 +46,7 @@ def train_session(
     lease: Lease,
     console: Console,
     mirror: Mirroring,
+    world: World = ALONE,
 ) -> int:
     """Train until the run ends; return the step of the exported model. Nothing of the session is
     left in memory.
@@ -54,7 +57,7 @@ def train_session(
     folder, say = admission.folder, console_printer(console)
     with _stop_recorded(folder, data.recipe):
         with waiting(console, "loading the model" if data.source else "making the model"):
-            setup = _setup(data, plan, device, folder, lease)
+            setup = world.check(lambda: _setup(data, plan, device, folder, lease, world))
         if admission.continues:
             setup = replace(setup, note=describe_changes(changed_versions(folder, device)))
         describe(admission, data.recipe)
@@ -63,6 +66,14 @@ def train_session(
             listeners = [*shown, *mirror.listeners()]
             setup = replace(setup, listeners=listeners, copy_s=mirror.seconds_to_durable)
             return run_session(setup).exported_step
+
+
+def follow_session(
+    data: AnyRunData, plan: Plan, device: Device, folder: Path, world: World
+) -> None:
+    """Train beside rank 0, in the session that it writes into the run folder."""
+    setup = world.check(lambda: _setup(data, plan, device, folder, None, world))
+    run_session(setup)
 
 
 @contextmanager
@@ -76,12 +87,21 @@ def _stop_recorded(folder: Path, recipe: Recipe) -> Iterator[None]:
         raise
 
 
-def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Lease) -> Setup:
+def _setup(
+    data: AnyRunData,
+    plan: Plan,
+    device: Device,
+    folder: Path,
+    lease: Lease | None,
+    world: World,
+) -> Setup:
     where, recipe = torch_device(device), data.recipe
     if plan.threads:
         torch.set_num_threads(plan.threads)
     stop_keeping_freed_memory()
-    model = data.build(plan, where)
+    is_sharded = not world.is_alone and plan.spread == "sharded"
+    host = torch.device("cpu")
+    model = data.build(plan, host if is_sharded else where)
     if data.source:
         refuse_broken_weights(model, data.source)
     if plan.threads:
@@ -113,7 +133,9 @@ def _setup(data: AnyRunData, plan: Plan, device: Device, folder: Path, lease: Le
         listeners=(),
         tokens_per_step=data.tokens_per_step,
         deadline=None if session_s is None else Deadline.of_process(session_s),
-        base=_base_comparison(data, plan, where),
+        base=None if is_sharded else _base_comparison(data, plan, where),
+        world=world,
+        rebuild=lambda: data.build(plan, host),
     )
 
 

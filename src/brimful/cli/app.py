@@ -24,6 +24,7 @@ VERBS = (
     models.evaluate,
     models.diagnose,
     planning.calibrate,
+    planning.atlas,
     catalogs.devices,
     runs.report,
     runs.compare,

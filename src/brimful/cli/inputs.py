@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brimful.base.errors import BrimfulError, RunFolderError
+from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.cli.output import say
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def load_recipe(
     Raises:
         BrimfulError: there is no such recipe, or it is not valid with these changes.
     """
+    from brimful.base.env import is_told_by_another_process
     from brimful.planning.scaling import notes
     from brimful.recipe import load
     from brimful.recipe.presets import choosing
@@ -38,6 +39,8 @@ def load_recipe(
     try:
         original = load(name, choosing(changes))
     except BrimfulError:  # the recipe is valid only with the changes
+        return recipe
+    if is_told_by_another_process():
         return recipe
     if lines := notes(original, recipe):
         say("\n".join(lines), stderr=True)
@@ -87,3 +90,22 @@ def run_folder(run: str) -> Path:
     from brimful.runs.named import resolve_run
 
     return resolve_run(run, runs_folder())
+
+
+def listed(text: str) -> list[str]:
+    """`"a, b"` -> `["a", "b"]`; an empty text is an empty list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def listed_numbers(option: str, text: str) -> list[int]:
+    """`"512,1024"` -> `[512, 1024]`.
+
+    Raises:
+        RequestError: one is not a whole number.
+    """
+    try:
+        return [int(word) for word in listed(text)]
+    except ValueError:
+        raise RequestError(
+            f"--{option} {text!r} must be whole numbers separated by commas, such as 512,2048."
+        ) from None

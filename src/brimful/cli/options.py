@@ -69,3 +69,19 @@ RunName = Annotated[
 ]
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:N or mps.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DeviceCount = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="N|all",
+        help="Train on several devices of this machine together: how many, or all.",
+    ),
+]
+Restarts = Annotated[
+    int,
+    typer.Option(
+        metavar="K",
+        min=0,
+        help="With --devices: start again up to K times after a process died or hung.",
+    ),
+]

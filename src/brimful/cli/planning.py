@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.base.console import waiting
-from brimful.cli.inputs import load_recipe
+from brimful.cli.inputs import listed, listed_numbers, load_recipe
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import loading, open_console, print_json, say
 
@@ -78,6 +78,13 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             ),
         ),
     ] = False,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled",
+            help="Trace the compiled step, too, where the plan compiles: some ten seconds.",
+        ),
+    ] = False,
     trust_custom_code: Annotated[
         bool,
         typer.Option("--trust-custom-code", help="Run code that comes with a published model."),
@@ -101,6 +108,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             on,
             trust_custom_code=trust_custom_code,
             prices=limits.prices,
+            compiles=compiled,
             progress=show,
         )
         show("answering")
@@ -158,6 +166,52 @@ def _print_plans(
         from brimful.report.plan.verification import verification_lines
 
         say("\n" + "\n".join(verification_lines(verification)))
+
+
+def atlas(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where the page goes; new, or an older atlas.")
+    ],
+    models: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Without: those that need no tracing.")
+    ] = "",
+    methods: Annotated[str, typer.Option(metavar="NAME,...", help="lora, qlora, full.")] = "",
+    lengths: Annotated[
+        str, typer.Option(metavar="N,...", help="Tokens per sequence; without: 512 to 32768.")
+    ] = "",
+    batches: Annotated[
+        str, typer.Option(metavar="N,...", help="Sequences a step; without: 8, 16, 64.")
+    ] = "",
+    tokens: Annotated[
+        str, typer.Option(metavar="N,...", help="To train on; without: 1M to 1B in four steps.")
+    ] = "",
+    on: Annotated[
+        str, typer.Option(metavar="DEVICES", help="Names separated by commas; without: all.")
+    ] = "",
+) -> None:
+    """A web page of plans, to open or to put online: published models on every device. It needs no
+    server; each of its numbers is that of `brimful plan`.
+    """
+    with waiting(open_console(stderr=True)) as show:
+        from brimful.atlas.pages import refuse_other_content, write_atlas
+        from brimful.atlas.scope import scope_of
+        from brimful.base.units import format_bytes
+
+        refuse_other_content(folder)
+        scope = scope_of(
+            models=listed(models),
+            methods=listed(methods),
+            lengths=listed_numbers("lengths", lengths),
+            batches=listed_numbers("batches", batches),
+            tokens=listed_numbers("tokens", tokens),
+            devices=listed(on),
+        )
+        written = write_atlas(folder, scope, show)
+    left_out = f", {written.num_left_out} left out" if written.num_left_out else ""
+    say(
+        f"{written.page}: {written.num_tables} tables of {len(scope.devices)} devices{left_out},"
+        f" {format_bytes(written.size_bytes)}. Open it in a browser, or put the folder online."
+    )
 
 
 def calibrate(

@@ -1,6 +1,7 @@
 """The verbs that train: train, run, sample. Nothing heavy is imported before one runs."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,13 @@ from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
 from brimful.cli.options import (
     Accept,
+    DeviceCount,
     Explain,
     Fresh,
     Overrides,
     PlanFile,
     RecipeName,
+    Restarts,
     Session,
     Yes,
 )
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from brimful.recipe import Recipe
 
 
-def train(
+def train(  # noqa: PLR0913 - every option of a verb is a parameter
     recipe: RecipeName,
     overrides: Overrides = None,
     fresh: Fresh = False,
@@ -31,6 +34,9 @@ def train(
     session: Session = None,
     yes: Yes = False,
     explain: Explain = False,
+    *,
+    devices: DeviceCount = None,
+    restarts: Restarts = 0,
 ) -> None:
     """Train a recipe; of a study every variant, of rft every round, and compare them. The same
     command again continues what is unfinished.
@@ -38,24 +44,69 @@ def train(
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
     with loading():
         look_at_data(resolved)
-        from brimful.chains import pipeline
+        from brimful.chains import pipeline, ranks
         from brimful.mirror.opening import catch_up
+    if _started_ranks(resolved, devices, restarts):
+        return
     if resolved.makes_several_runs:
         _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
-    finished = pipeline.train(
-        resolved,
-        open_console(),
-        fresh=fresh,
-        accept=accept_change or [],
-        plan_file=plan_file,
-        explain=explain,
-    )
+    with ranks.joined() as world:
+        finished = pipeline.train(
+            resolved,
+            open_console(),
+            fresh=fresh,
+            accept=accept_change or [],
+            plan_file=plan_file,
+            explain=explain,
+            world=world,
+        )
+    if not world.is_first:
+        return
     name = finished.folder.name
     if not finished.trained_now:
         catch_up(resolved, finished.folder, say)
         say(f"for another run of this recipe: run.name={name}-2")
     _say_next([f"brimful evaluate {name}", *_uses(resolved, name), f"brimful report {name}"])
+
+
+def _started_ranks(recipe: "Recipe", devices: str | None, restarts: int) -> bool:
+    """Run this very command in several processes if `--devices` asks for that; return whether it
+    did.
+    """
+    from brimful.base.env import launched_rank
+
+    if devices is None and restarts:
+        raise RequestError("--restarts goes with --devices N. Leave it out, or say how many.")
+    if devices is None:
+        return False
+    if launched_rank() is not None:
+        raise RequestError(
+            "--devices starts the processes of a run, and this one was started by a launcher"
+            " already. Leave --devices out: the launcher says how many there are."
+        )
+    from brimful.chains import launching
+    from brimful.chains.pipeline import folder_of
+
+    count = launching.count_of(devices, recipe)
+    if count == 1:
+        return False
+    launching.launch(
+        _without_devices(sys.argv[1:]), count, folder_of(recipe), say, restarts=restarts
+    )
+    return True
+
+
+def _without_devices(arguments: list[str]) -> list[str]:
+    """Return the arguments of this command as each rank gets them."""
+    kept: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        if argument in {"--devices", "--restarts"}:
+            next(following, None)
+        elif not argument.startswith(("--devices=", "--restarts=")):
+            kept.append(argument)
+    return kept
 
 
 def _uses(recipe: "Recipe", run: str) -> list[str]:
@@ -71,7 +122,7 @@ def _say_next(commands: list[str]) -> None:
         say("next: " + "\n      ".join(commands))
 
 
-def run(
+def run(  # noqa: PLR0913 - every option of a verb is a parameter
     recipe: RecipeName,
     overrides: Overrides = None,
     fresh: Fresh = False,
@@ -80,6 +131,9 @@ def run(
     session: Session = None,
     yes: Yes = False,
     explain: Explain = False,
+    *,
+    devices: DeviceCount = None,
+    restarts: Restarts = 0,
 ) -> None:
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
@@ -87,18 +141,24 @@ def run(
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
     with loading():
         look_at_data(resolved)
-        from brimful.chains import pipeline
+        from brimful.chains import pipeline, ranks
+    if _started_ranks(resolved, devices, restarts):
+        return
     if resolved.makes_several_runs:
         _run_several(resolved, fresh, accept_change, plan_file, explain)
         return
-    path = pipeline.run(
-        resolved,
-        open_console(),
-        fresh=fresh,
-        accept=accept_change or [],
-        plan_file=plan_file,
-        explain=explain,
-    )
+    with ranks.joined() as world:
+        path = pipeline.run(
+            resolved,
+            open_console(),
+            fresh=fresh,
+            accept=accept_change or [],
+            plan_file=plan_file,
+            explain=explain,
+            world=world,
+        )
+    if not world.is_first:
+        return
     print(f"report: {path}")
     _say_next(_uses(resolved, path.parent.name))
 

@@ -48,6 +48,13 @@ class MicroBatch:
         present = {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
         return replace(self, **{name: _moved(tensor, device) for name, tensor in present.items()})
 
+    def uncounted(self) -> Self:
+        """Return the same without targets: its loss and its gradients are zero."""
+        if self.weights is not None:
+            return replace(self, weights=torch.zeros_like(self.weights))
+        nothing = None if self.scored_N is None else self.scored_N[:0]
+        return replace(self, targets_BT=torch.full_like(self.targets_BT, IGNORED), scored_N=nothing)
+
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments for a transformers body: positions begin anew with every packed
         example.

@@ -3,6 +3,10 @@
 A checkpoint is written under a temporary name, hashed while streaming, fsynced, listed in a
 manifest and committed by one rename. It is read back before an older one is removed. Loading goes
 from newest to oldest and puts a damaged one in quarantine; nothing is resumed with a file missing.
+
+Of a model that several ranks hold in parts, each rank writes its own rows of weights and optimizer
+states, and the manifest says how many parts there are. Loading joins them, so any number of ranks
+goes on from them.
 """
 
 import json
@@ -10,7 +14,8 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +26,21 @@ from brimful.base.errors import CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file
 from brimful.base.rundir import add_checksum, fsync_folder, read_json
 from brimful.base.units import format_bytes
-from brimful.training.tensorfile import HashedFile, load_tensors, same_bits, save_tensors
+from brimful.training.tensorfile import (
+    HashedFile,
+    JoinedTensors,
+    load_tensors,
+    same_bits,
+    save_tensors,
+)
 
 FORMAT_VERSION = 1
+IN_PARTS_VERSION = 2
+"""Format of a checkpoint that several ranks wrote, each its part."""
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "optimizer", "random")
+IN_PARTS = ("model", "optimizer")
+"""Those of them of which every rank writes a part."""
 DISK_RESERVE_BYTES = 64 * 1024**2
 
 
@@ -90,33 +105,69 @@ class CheckpointStore:
             CheckpointError: no space or not writable; every older checkpoint is intact.
             RunFolderError: another process took the run folder over.
         """
-        final = self.path_of(snapshot.step)
-        aside = self.folder / f"{final.name}.tmp-{uuid.uuid4().hex[:8]}"
-        try:
+        aside = self.begin(snapshot.step, num_bytes_of(snapshot))
+        with self.abandoned_if_it_fails(aside):
+            files = write_tensors(aside, snapshot.tensors)
+        return self.commit(aside, snapshot, files, protect_step=protect_step)
+
+    def begin(self, step: int, num_bytes: int) -> Path:
+        """Return a new folder beside the checkpoints for the files of one; raises as `save`."""
+        aside = self.folder / f"{self.path_of(step).name}.tmp-{uuid.uuid4().hex[:8]}"
+        with self.abandoned_if_it_fails(aside):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_leftovers()
-            require_space(self.folder, _num_bytes(snapshot))
+            require_space(self.folder, num_bytes)
             aside.mkdir()
-            num_bytes = _write_files(aside, snapshot)
+        return aside
+
+    def commit(
+        self,
+        aside: Path,
+        snapshot: Snapshot,
+        files: Mapping[str, Mapping[str, str | int]],
+        *,
+        protect_step: int | None = None,
+        parts: int = 1,
+    ) -> int:
+        """Make a folder that `begin` returned and its tensors a checkpoint; raises as `save`.
+
+        Args:
+            files: Entries of the manifest for the tensors' files.
+            parts: How many ranks wrote them.
+        """
+        final = self.path_of(snapshot.step)
+        with self.abandoned_if_it_fails(aside):
+            num_bytes = _write_rest(aside, snapshot, dict(files), parts)
             fsync_folder(aside)
             self._check_writer()
             if final.exists():
                 os.rename(final, final.with_name(f"{final.name}.replaced-{uuid.uuid4().hex[:8]}"))
             os.rename(aside, final)
             fsync_folder(self.folder)
+        verify(final)
+        self._rotate(protect_step)
+        return num_bytes
+
+    @contextmanager
+    def abandoned_if_it_fails(self, aside: Path) -> Iterator[None]:
+        """Remove a folder that `begin` returned if the disk refuses what is done to it.
+
+        Raises:
+            CheckpointError: it did.
+        """
+        try:
+            yield
         except OSError as error:
             shutil.rmtree(aside, ignore_errors=True)
             kept = "no checkpoint exists yet"
             if steps := self.steps():
                 kept = f"the checkpoint of step {steps[-1]} is intact"
+            step = int(aside.name.partition(".")[0].removeprefix("step-"))
             raise CheckpointError(
-                f"checkpoint of step {snapshot.step} could not be written to {self.folder}:"
+                f"checkpoint of step {step} could not be written to {self.folder}:"
                 f" {error}; {kept}. Free space or fix the permissions and run the same command to"
                 " continue."
             ) from error
-        verify(final)
-        self._rotate(protect_step)
-        return num_bytes
 
     def load_newest(self) -> Loaded | None:
         """Load the newest checkpoint that verifies; return None if there has never been one.
@@ -163,7 +214,8 @@ class CheckpointStore:
                 shutil.rmtree(self.path_of(step))
 
 
-def _num_bytes(snapshot: Snapshot) -> int:
+def num_bytes_of(snapshot: Snapshot) -> int:
+    """Return the bytes of a snapshot's tensors."""
     return sum(
         tensor.numel() * tensor.element_size()
         for group in snapshot.tensors.values()
@@ -181,18 +233,37 @@ def require_space(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def _write_files(folder: Path, snapshot: Snapshot) -> int:
-    files = {
-        f"{name}.safetensors": save_tensors(folder / f"{name}.safetensors", snapshot.tensors[name])
-        for name in TENSOR_FILES
+def write_tensors(
+    folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], part: int | None = None
+) -> dict[str, dict[str, str | int]]:
+    """Write tensors by file; return the entries of the manifest.
+
+    Args:
+        part: Number of the rank whose part of the tensors they are; None: they are whole.
+    """
+    names = {name: name if part is None else _part(name, part) for name in tensors}
+    return {
+        f"{names[name]}.safetensors": save_tensors(folder / f"{names[name]}.safetensors", group)
+        for name, group in tensors.items()
     }
+
+
+def _part(name: str, part: int) -> str:
+    return f"{name}.part{part}"
+
+
+def _write_rest(
+    folder: Path, snapshot: Snapshot, files: dict[str, Mapping[str, str | int]], parts: int
+) -> int:
+    """Write state and manifest; return the bytes of all files."""
     state = add_checksum(dict(snapshot.state), STATE_FILE)
     files[STATE_FILE] = _save_json(folder / STATE_FILE, state)
     manifest = {
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSION if parts == 1 else IN_PARTS_VERSION,
         "step": snapshot.step,
         "identity": snapshot.identity,
         "files": files,
+        **({} if parts == 1 else {"parts": parts}),
     }
     _save_json(folder / MANIFEST, add_checksum(manifest, MANIFEST))
     return sum(int(entry["bytes"]) for entry in files.values())
@@ -227,12 +298,15 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         version, step, files = manifest["format_version"], manifest["step"], set(manifest["files"])
     except Exception as error:
         raise CheckpointError(f"{MANIFEST} is missing or unreadable: {error}") from error
-    if version != FORMAT_VERSION:
+    if version not in {FORMAT_VERSION, IN_PARTS_VERSION}:
         raise CheckpointError(
             f"it has format {version}, and this version of brimful reads format {FORMAT_VERSION};"
             " the version that wrote it can read it"
         )
-    expected = {f"{name}.safetensors" for name in TENSOR_FILES} | {STATE_FILE}
+    expected = {
+        STATE_FILE,
+        *(path.name for name in TENSOR_FILES for path in _files(folder, name, manifest)),
+    }
     if files != expected:
         raise CheckpointError(
             f"the manifest lists {sorted(files)}, a checkpoint has {sorted(expected)}"
@@ -242,14 +316,35 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def _files(folder: Path, name: str, manifest: Mapping[str, Any]) -> list[Path]:
+    """Return the files that hold one kind of tensors, in the order of their parts."""
+    parts = int(manifest.get("parts", 0))
+    if not parts or name not in IN_PARTS:
+        return [folder / f"{name}.safetensors"]
+    return [folder / f"{_part(name, part)}.safetensors" for part in range(parts)]
+
+
+def weights_of(folder: Path) -> JoinedTensors:
+    """Return the weights in a checkpoint, each read when it is asked for.
+
+    Raises:
+        OSError: they are not there.
+    """
+    parts = len(list(folder.glob("model.part*.safetensors")))
+    return JoinedTensors(_files(folder, "model", {"parts": parts}))
+
+
 def load(folder: Path) -> Snapshot:
-    """Verify a checkpoint and read it.
+    """Verify a checkpoint and read it. Tensors in parts are read and joined when asked for.
 
     Raises:
         CheckpointError: as `verify`.
     """
     manifest = verify(folder)
-    tensors = {name: load_tensors(folder / f"{name}.safetensors") for name in TENSOR_FILES}
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    for name in TENSOR_FILES:
+        paths = _files(folder, name, manifest)
+        tensors[name] = load_tensors(paths[0]) if len(paths) == 1 else JoinedTensors(paths)
     return Snapshot(manifest["step"], tensors, read_json(folder / STATE_FILE), manifest["identity"])
 
 

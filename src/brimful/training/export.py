@@ -4,17 +4,19 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import note_hashes
 from brimful.base.rundir import fsync_folder
 from brimful.model.quiet import without_progress_bars
-from brimful.training.checkpoint import require_space
-from brimful.training.tensorfile import WEIGHTS_FILE, compare_model
+from brimful.training.checkpoint import require_space, weights_of
+from brimful.training.tensorfile import compare_model
 
 
 def export_model(
@@ -35,12 +37,13 @@ def export_model(
     replaced = folder.with_name(f"{folder.name}.replaced-{uuid.uuid4().hex[:8]}")
     try:
         remove_leftovers(folder)
-        require_space(folder.parent, (checkpoint / WEIGHTS_FILE).stat().st_size)
+        weights = weights_of(checkpoint)
+        require_space(folder.parent, weights.num_bytes)
         with without_progress_bars():
             model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
         note_hashes(aside)
-        _require_like(aside, checkpoint)
+        _require_like(aside, weights)
         if folder.exists():
             os.rename(folder, replaced)
         os.rename(aside, folder)
@@ -55,9 +58,9 @@ def export_model(
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _require_like(written: Path, checkpoint: Path) -> None:
+def _require_like(written: Path, weights: Mapping[str, Tensor]) -> None:
     """Raise OSError if a written tensor is not the checkpoint's to the last bit."""
-    differing, _ = compare_model(written, checkpoint)
+    differing, _ = compare_model(written, weights)
     if differing:
         raise OSError(f"read back, {differing} differs from the checkpoint")
 

@@ -4,7 +4,7 @@ pass is here.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from brimful.base.errors import RequestError, TrainingStopped
+from brimful.base.errors import RequestError, StartAgain, TrainingStopped
 from brimful.base.rundir import finite
 from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
@@ -29,6 +29,7 @@ from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing, halved, random_states, rewind
 from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress
+from brimful.training.world import ALONE, World
 
 
 class Sequences(Protocol):
@@ -59,6 +60,13 @@ class Parts:
         before_step: Called with the number of each update before it is computed, perhaps more than
             once; a pure function of that number.
         penalty: Number of an update -> what is added to its mean loss.
+        world: The ranks that share the run. Each computes the gradients of its own slice of every
+            batch.
+        together: Calls the function that computes the gradients of this rank and returns its loss;
+            adds up gradients and losses of all ranks.
+        before_last_pass: Called when only one pass of a step is left to be computed.
+        is_sharded: Each rank holds a part of the model. All compute equally many passes then, and a
+            step cannot be repeated.
     """
 
     recipe: Recipe
@@ -83,6 +91,10 @@ class Parts:
     remember: Callable[[dict[str, Any]], None] = lambda record: None
     before_step: Callable[[int], None] = lambda step: None
     penalty: Callable[[int], Tensor] | None = None
+    world: World = ALONE
+    together: Callable[[Callable[[], Tensor]], Tensor] = lambda compute: compute()
+    before_last_pass: Callable[[], None] = lambda: None
+    is_sharded: bool = False
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -153,15 +165,17 @@ def _step(
     because they depend on the micro-batches. The host never waits for the device here.
     """
     generators = random_states(parts.device)
+    totals = Totals.of(parts.world, batch)
     while isinstance(
-        result := attempt(partial(_update, parts, progress, batch, micro_batches)), OutOfMemory
+        result := attempt(partial(_update, parts, progress, batch, totals, micro_batches)),
+        OutOfMemory,
     ):
         _drop_gradients(parts)
         give_back_memory(parts.device)
         rewind(generators, parts.device)
         micro_batches = _smaller(parts, progress, micro_batches, result)
     loss, grad_norm = result
-    progress.advance(sequences=parts.recipe.effective_batch, target_tokens=batch.num_target_tokens)
+    progress.advance(sequences=parts.recipe.effective_batch, target_tokens=totals.num_target_tokens)
     parts.meter.note_step(
         progress,
         loss=loss,
@@ -171,20 +185,40 @@ def _step(
     return micro_batches
 
 
+@dataclass(frozen=True)
+class Totals:
+    """Of an optimizer step over all ranks: what its loss is divided by, and its target tokens."""
+
+    divisor: float
+    num_target_tokens: int
+
+    @classmethod
+    def of(cls, world: World, batch: StepBatch) -> "Totals":
+        """Return them from the batch of this rank and, if there are any, those of the others."""
+        if world.is_alone:
+            return cls(batch.loss_divisor, batch.num_target_tokens)
+        divisor, tokens = world.sums([batch.loss_divisor, batch.num_target_tokens])
+        return cls(divisor, int(tokens))
+
+
 def _update(
-    parts: Parts, progress: Progress, batch: StepBatch, micro_batches: tuple[int, ...]
+    parts: Parts,
+    progress: Progress,
+    batch: StepBatch,
+    totals: Totals,
+    micro_batches: tuple[int, ...],
 ) -> tuple[Tensor, Tensor]:
     """Compute the gradients and make the update, or raise before the run's state has changed;
     return loss and gradient norm.
     """
-    divisor = batch.loss_divisor
+    divisor = totals.divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
-    compute = partial(_compute_gradients, parts, progress.step, batch, micro_batches, scale)
-    if parts.replay is None:
-        loss_sum = compute()
-    else:
-        loss_sum = parts.replay.compute(progress.step, parts.named_parameters, compute)
-    loss = loss_sum / divisor
+    compute = partial(
+        _compute_gradients, parts, progress.step, batch, divisor, micro_batches, scale
+    )
+    if parts.replay is not None:
+        compute = partial(parts.replay.compute, progress.step, parts.named_parameters, compute)
+    loss = parts.together(compute) / divisor
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_factor", 1.0)
@@ -203,18 +237,61 @@ def _update(
 
 
 def _compute_gradients(
-    parts: Parts, step: int, batch: StepBatch, micro_batches: tuple[int, ...], scale: Tensor
+    parts: Parts,
+    step: int,
+    batch: StepBatch,
+    divisor: float,
+    micro_batches: tuple[int, ...],
+    scale: Tensor,
 ) -> Tensor:
-    """Compute the gradients of a step from nothing; return its loss, summed over the targets."""
+    """Compute this rank's gradients of a step from nothing; return its loss, summed over the
+    targets.
+    """
     _drop_gradients(parts)
     parts.before_step(step)
-    pieces = (micro.to(parts.device) for micro in batch.micro_batches(micro_batches))
+    _, count = parts.world.slice_of(parts.recipe.effective_batch)
+    sizes = micro_batches if parts.world.is_alone else first_of(micro_batches, count)
+    pieces = _pieces(parts, batch.micro_batches(sizes))
     added = None
-    if parts.penalty is not None:
-        added = partial(_penalty_sum, parts.penalty, step, batch.loss_divisor)
+    if parts.penalty is not None and parts.world.is_first:  # it counts once, not once per rank
+        added = partial(_penalty_sum, parts.penalty, step, divisor)
     return accumulate_gradients(
         parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
     )
+
+
+def first_of(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return the first sizes that add up to `count`, the last one cut: (4, 4, 2), 7 -> (4, 3)."""
+    kept: list[int] = []
+    for size in sizes:
+        if count > 0:
+            kept.append(min(size, count))
+        count -= size
+    return tuple(kept)
+
+
+def _pieces(parts: Parts, micro_batches: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
+    """Yield micro-batches on the device. Among ranks that hold the whole model the last one is
+    announced; among those that hold parts all get equally many, the last ones perhaps without
+    targets.
+    """
+    if parts.world.is_alone:
+        yield from (micro.to(parts.device) for micro in micro_batches)
+        return
+    if parts.is_sharded:
+        own = list(micro_batches)
+        (most,) = parts.world.largest([len(own)])
+        own += [own[-1].uncounted()] * (most - len(own))
+        yield from (micro.to(parts.device) for micro in own)
+        return
+    waiting = next(micro_batches)
+    for following in micro_batches:
+        yield waiting.to(parts.device)
+        waiting = following
+    # Gradients that are computed again, or that a penalty is added to, must not be sent before.
+    if parts.replay is None and parts.penalty is None:
+        parts.before_last_pass()
+    yield waiting.to(parts.device)
 
 
 def _penalty_sum(penalty: Callable[[int], Tensor], step: int, divisor: float) -> Tensor:
@@ -236,19 +313,28 @@ def _smaller(
         TrainingStopped: each holds one sequence already. A checkpoint of the last complete step is
             written.
     """
-    place = "forward pass"
-    if "guarded_update" in failure.functions:
-        place = "optimizer update"
-    elif "backward" in failure.functions:
-        place = "backward pass"
-    where, step = f"{place}{failure}", progress.step + 1
+    where, step = f"{failure.place}{failure}", progress.step + 1
+    if failure.place == "optimizer update" and not parts.world.is_alone:
+        raise TrainingStopped(
+            f"out of memory in the {where} of step {step}, which other ranks have made: this step"
+            " cannot be repeated. Checkpoints written before are kept: free memory that other"
+            " programs hold, then run the same command to continue from the newest one."
+        )
     if max(micro_batches) > 1:
         smaller = halved(micro_batches)
         parts.remember(
             parts.meter.note_out_of_memory(step, "training", micro_batches, smaller, where=where)
         )
+        if parts.is_sharded:
+            raise StartAgain(
+                f"out of memory in the {where} of step {step} on rank {parts.world.rank}. Ranks"
+                " that hold parts of a model cannot repeat a step alone, so all end. The next start"
+                f" takes at most {max(smaller)} sequences at once: run the same command to continue"
+                " from the newest checkpoint."
+            )
         return smaller
-    _keep(parts, progress)
+    if not parts.is_sharded:
+        _keep(parts, progress)
     raise TrainingStopped(
         f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was"
         " trained so far is kept. To continue this run: free memory that other programs hold, or"
@@ -385,7 +471,8 @@ class _Prefetch:
     """
 
     def __init__(self, parts: Parts, progress: Progress) -> None:
-        self._sequences, self._count = parts.sequences, parts.recipe.effective_batch
+        self._batch, self._count = parts.sequences.batch, parts.recipe.effective_batch
+        self._first, self._share = parts.world.slice_of(self._count)
         self._ahead = parts.loader_workers
         self._executor = ThreadPoolExecutor(
             max_workers=max(1, self._ahead), thread_name_prefix="batches"
@@ -400,7 +487,7 @@ class _Prefetch:
     def __next__(self) -> StepBatch:
         if not self._ahead:
             self._next_sample += self._count
-            return self._sequences.batch(self._next_sample - self._count, self._count)
+            return self._batch(self._next_sample - self._count + self._first, self._share)
         batch = self._futures.popleft().result()
         self._submit()
         return batch
@@ -408,7 +495,7 @@ class _Prefetch:
     def _submit(self) -> None:
         while len(self._futures) < self._ahead:
             self._futures.append(
-                self._executor.submit(self._sequences.batch, self._next_sample, self._count)
+                self._executor.submit(self._batch, self._next_sample + self._first, self._share)
             )
             self._next_sample += self._count
 

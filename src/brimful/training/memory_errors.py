@@ -6,9 +6,9 @@ import errno
 import gc
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,17 +34,44 @@ of memory", and "Invalid buffer size" for one buffer above what Metal allows), t
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Where memory ran out: the names of the functions that were running, and the size of the
-    allocation ("2.00 GiB") if the error has it.
+    """Where memory ran out: the names of the functions that were running, the size of the
+    allocation ("2.00 GiB") if the error has it, and the rank if there are several.
     """
 
     functions: frozenset[str]
     asked_for: str | None
 
+    rank: int | None = None
+
     def __str__(self) -> str:
-        if self.asked_for is None:
-            return ""
-        return f" (tried to allocate {self.asked_for})"
+        told = [] if self.rank is None else [f"on rank {self.rank}"]
+        if self.asked_for is not None:
+            told.append(f"tried to allocate {self.asked_for}")
+        return f" ({', '.join(told)})" if told else ""
+
+    @property
+    def place(self) -> str:
+        """The part of a training step that failed."""
+        if "guarded_update" in self.functions:
+            return "optimizer update"
+        return "backward pass" if "backward" in self.functions else "forward pass"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what another rank needs to tell it."""
+        return {"functions": sorted(self.functions), "asked_for": self.asked_for}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], rank: int) -> "OutOfMemory":
+        """Return what `to_json` gave on a rank."""
+        return cls(frozenset(values["functions"]), values["asked_for"], rank)
+
+
+class FoundOutOfMemory(torch.OutOfMemoryError):
+    """Memory ran out on one of several ranks; raised on all of them."""
+
+    def __init__(self, failure: OutOfMemory) -> None:
+        super().__init__(f"out of memory{failure}")
+        self.failure = failure
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -110,6 +137,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _describe(error: BaseException) -> OutOfMemory:
+    if isinstance(error, FoundOutOfMemory):
+        return error.failure
     functions = frozenset(
         frame.f_code.co_name
         for link in _chain(error)

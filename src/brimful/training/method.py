@@ -67,11 +67,13 @@ class Method:
             accumulation is exact whatever the micro-batch.
         trains: Which parameters, by name and value.
         configured: Recipe -> the loss with the options in it; None: the method has no options.
+        in_parts: Whether it can train a model whose weights lie in parts on several ranks.
     """
 
     loss_sum: LossSum
     trains: Callable[[str, nn.Parameter], bool]
     configured: Callable[[Recipe], LossSum] | None = None
+    in_parts: bool = True
 
     def with_options(self, recipe: Recipe) -> "Method":
         """Return the method with the recipe's options."""

@@ -194,7 +194,10 @@ def guarded_update(
         for parameter in group["params"]
         if parameter.grad is not None
     ]
-    scaled_norm = torch.nn.utils.get_total_norm(gradients).float()
+    total_norm = torch.nn.utils.get_total_norm(gradients)
+    if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks
+        total_norm = total_norm.full_tensor()
+    scaled_norm = total_norm.float()
     if carried is None:
         carried = guard.loss_scale
     norm = scaled_norm / carried
@@ -255,5 +258,14 @@ def load_named_states(
         for key, value in state.items():
             keeps_on_host = key == "step" and not optimizer.defaults["fused"]
             optimizer.state[parameter][key] = (
-                value.clone() if keeps_on_host else value.to(parameter.device, copy=True)
+                value.clone() if keeps_on_host else _like(parameter, value)
             )
+
+
+def _like(parameter: Tensor, whole: Tensor) -> Tensor:
+    """Return a copy of a state where its parameter is: of one in parts this rank's part."""
+    if not hasattr(parameter, "to_local"):
+        return whole.to(parameter.device, copy=True)
+    from brimful.training.sharding import like  # noqa: PLC0415 - of several ranks only
+
+    return like(parameter, whole)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from brimful.planning.cost import Conditions, checkpoint_seconds
 from brimful.planning.plan import Plan
 from brimful.planning.spacing import interval
+from brimful.planning.spread import RANK_STEP
 from brimful.recipe import Recipe
 
 BATCH, STEP, EVALUATION = "a batch", "a step", "an evaluation"
@@ -18,8 +19,9 @@ def expected_seconds(recipe: Recipe, plan: Plan, total_steps: int) -> Mapping[st
     predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
     save_s = checkpoint_seconds(recipe, plan, Conditions()).high
     expected = {CHECKPOINT: save_s, EXPORT: 2 * save_s}
-    if "step_time_s" in predicted:
-        expected[STEP] = expected[BATCH] = predicted["step_time_s"]
+    step_s = predicted.get("step_time_s", predicted.get(RANK_STEP))
+    if step_s is not None:
+        expected[STEP] = expected[BATCH] = step_s
     if "evaluation_time_s" in predicted:
         share = min(1.0, interval(recipe, plan, total_steps) / total_steps)
         expected[EVALUATION] = expected[BASE] = predicted["evaluation_time_s"] * share

@@ -64,6 +64,7 @@ class RememberedSizes:
         key = {
             "device": plan.device.get("name"),
             **{name: getattr(plan, name) for name in DECIDES_MEMORY},
+            **({} if plan.devices == 1 else {"devices": [plan.devices, plan.spread]}),
             "micro_batches": list(plan.micro_batches),
         }
         remembered = cls(run_folder / FILE_NAME, key, plan.micro_batches)
@@ -71,10 +72,14 @@ class RememberedSizes:
             remembered._take(read_json(remembered.path))
         return remembered
 
-    def note(self, event: dict[str, Any]) -> None:
-        """Use the sizes in the event's `to` from now on; durable when this returns."""
+    def note(self, event: dict[str, Any], *, writes: bool = True) -> None:
+        """Use the sizes in the event's `to` from now on; durable when this returns, unless another
+        process writes them.
+        """
         self.micro_batches = tuple(event["to"])
         self.events.append(event)
+        if not writes:
+            return
         values = {
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan,

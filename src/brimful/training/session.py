@@ -2,44 +2,48 @@
 model.
 """
 
-import json
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from brimful.base.errors import (
     CheckpointError,
-    Interrupted,
+    PlanError,
     RequestError,
-    SessionOver,
 )
-from brimful.base.rundir import Journal, Lease, read_journal
+from brimful.base.rundir import Journal, read_journal
 from brimful.base.watchdog import Watchdog
 from brimful.data.batches import MicroBatch
+from brimful.hardware.monitored import monitored_until
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.registered import step_hooks_of
-from brimful.planning.plan import Plan
-from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE, interval
-from brimful.recipe import Recipe
+from brimful.planning.spacing import interval
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
-from brimful.training.checkpoint import CheckpointStore, Loaded, load
-from brimful.training.deadline import Deadline
+from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot, load
+from brimful.training.decisions import Decisions, mark_of
 from brimful.training.export import export_model
+from brimful.training.gradient_sum import GradientSum
 from brimful.training.loader import measure_loader
-from brimful.training.loop import Parts, Sequences, evaluation_is_due, is_exhausted, train
-from brimful.training.meter import Listener, Meter
-from brimful.training.method import HiddenStates, Network, compiled, find_method, hidden_states_of
+from brimful.training.loop import Parts, is_exhausted, train
+from brimful.training.meter import Meter
+from brimful.training.method import (
+    HiddenStates,
+    Method,
+    Network,
+    compiled,
+    find_method,
+    hidden_states_of,
+)
 from brimful.training.optim import build_optimizer
 from brimful.training.pace import (
     BASE,
@@ -47,54 +51,27 @@ from brimful.training.pace import (
     CHECKPOINT,
     EVALUATION,
     EXPORT,
-    STEP,
     expected_seconds,
     with_start,
 )
 from brimful.training.precision import Precision
+from brimful.training.rank_state import (
+    gathered_random_states,
+    newest_checkpoint,
+    own_random_states,
+    refuse_different_weights,
+    seed_rank,
+)
 from brimful.training.recovery import RememberedSizes
 from brimful.training.replay import ReplayCheck
+from brimful.training.session_journal import open_journal
+from brimful.training.setup import Setup
 from brimful.training.signals import StopRequest
 from brimful.training.state import Progress, load_weights, restore, snapshot_of
+from brimful.training.world import noticing_lost_ranks
 
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything a session starts from.
-
-    Attributes:
-        total_steps: Optimizer updates of the whole run.
-        model: Fresh model on its device.
-        tokenizer: Saved beside the exported model.
-        evaluate: Scores the model on the validation split; returns the values of an evaluation
-            record.
-        identity: Fingerprints that a resumed checkpoint must share, by name.
-        run_folder: Locked by the caller through `lease`.
-        tokens_per_step: Tokens that a step reads on average, without padding; None: effective
-            batch times sequence length.
-        deadline: When the session has to end; None for no limit.
-        copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
-        base: How the model is scored before its first step; None: it is not.
-        note: Recorded when the session starts; empty: nothing.
-    """
-
-    recipe: Recipe
-    plan: Plan
-    total_steps: int
-    device: torch.device
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    sequences: Sequences
-    evaluate: Callable[[PreTrainedModel], Mapping[str, Any]]
-    identity: Mapping[str, str]
-    run_folder: Path
-    lease: Lease
-    listeners: Sequence[Listener]
-    tokens_per_step: int | None = None
-    deadline: Deadline | None = None
-    copy_s: Callable[[], float] = lambda: 0.0
-    base: BaseComparison | None = None
-    note: str = ""
+if TYPE_CHECKING:
+    from brimful.training.sharded_session import InParts
 
 
 @dataclass(frozen=True)
@@ -121,20 +98,17 @@ def run_session(setup: Setup) -> SessionResult:
     store = CheckpointStore(
         setup.run_folder / "checkpoints",
         keep=setup.recipe.checkpoint.keep,
-        check_writer=setup.lease.check,
+        check_writer=(lambda: None) if setup.lease is None else setup.lease.check,
     )
-    loaded = store.load_newest()
+    loaded = newest_checkpoint(store, setup.world)
     path = setup.run_folder / JOURNAL_FILE
     before = list(read_journal(path))
     recorded = [int(record["step"]) for record in before if record["kind"] == "step"]
     lost = lost_records(setup.run_folder).get(JOURNAL_FILE, "")
-    keep_bytes = 0
-    if loaded is not None:
-        keep_bytes = _kept_bytes(path, int(loaded.snapshot.state["journal_bytes"]))
     expected = expected_seconds(setup.recipe, setup.plan, setup.total_steps)
     with (
         StopRequest() as stop,
-        Journal(path, keep_bytes=keep_bytes) as journal,
+        open_journal(path, loaded, setup.world) as journal,
         Watchdog(
             setup.run_folder,
             with_start(expected, setup.plan),
@@ -148,33 +122,15 @@ def run_session(setup: Setup) -> SessionResult:
         progress = session.run()
         if not session.is_complete(progress):
             session.note_end("stopped", started_s)
-            raise session.interruption(progress)
+            raise session.decisions.interruption(progress)
         if progress.step < setup.total_steps:
             session.note_early_stop(progress)
         exported_step = session.export(progress)
-        session.score_beside_base(progress)
-        session.note_loader(progress)
+        if setup.world.is_first:
+            session.score_beside_base(progress)
+            session.note_loader(progress)
         session.note_end("finished", started_s)
     return SessionResult(progress, exported_step, time.perf_counter() - started_s)
-
-
-def _kept_bytes(journal: Path, journal_bytes: int) -> int:
-    """Return how much of a journal is kept when the run continues from a checkpoint.
-
-    Everything up to the checkpoint, and the records of the session's end after it, provided that
-    no step or evaluation was recorded after the checkpoint.
-    """
-    if not journal.exists():
-        return journal_bytes
-    after = journal.read_bytes()[journal_bytes:]
-    complete_lines = after[: after.rfind(b"\n") + 1]
-    try:
-        kinds = {json.loads(line)["kind"] for line in complete_lines.splitlines()}
-    except (ValueError, KeyError, TypeError):
-        return journal_bytes
-    if kinds <= {"checkpoint", "loader", "event", "end"}:
-        return journal_bytes + len(complete_lines)
-    return journal_bytes
 
 
 class TrainingSession:
@@ -190,9 +146,10 @@ class TrainingSession:
         doing: Callable[[str], None],
         expected: Mapping[str, float],
     ) -> None:
-        self.setup, self.store, self.stop = setup, store, stop
+        self.setup, self.store = setup, store
+        self.world = setup.world
         self._run_files = texts_of(setup.run_folder)
-        self._doing, self._expected_s = doing, expected
+        self._doing = doing
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
         method = find_method(recipe.method).with_options(recipe)
@@ -200,8 +157,11 @@ class TrainingSession:
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
             recompute_activations(setup.model)
+        self._in_parts = _in_parts(setup, method)
+        if self._in_parts is not None:
+            method = self._in_parts.method(method)
         self.optimizer = build_optimizer(setup.model, recipe.optimizer, variant=plan.optimizer)
-        torch.manual_seed(recipe.seed)
+        seed_rank(self.world, recipe.seed)
         self.progress = Progress.fresh(self.precision, setup.device)
         if loaded is not None:
             self.progress = self._restore(loaded)
@@ -216,8 +176,8 @@ class TrainingSession:
             spike_policy=recipe.optimizer.spikes,
             tokens_per_step=setup.tokens_per_step,
         )
-        self.saved_mark = _mark(self.progress)
-        self.saved_s, self.save_took_s = time.perf_counter(), 0.0
+        evaluate_every = interval(recipe, plan, setup.total_steps)
+        self.decisions = Decisions(setup, stop, self.meter, expected, evaluate_every, self.progress)
         self.sizes = RememberedSizes.of(setup.run_folder, plan)
         self._body = self._hidden_states()
         hooks = step_hooks_of(setup.model, recipe, setup.total_steps)
@@ -231,25 +191,35 @@ class TrainingSession:
             sequences=setup.sequences,
             micro_batches=self.sizes.micro_batches,
             total_steps=setup.total_steps,
-            evaluate_every=interval(recipe, plan, setup.total_steps),
+            evaluate_every=evaluate_every,
             meter=self.meter,
             evaluate=self._evaluate,
             save=self.save,
             restore_last_good=self._restore_last_good,
-            checkpoint_due=self._checkpoint_due,
-            should_stop=self._should_stop,
+            checkpoint_due=self.decisions.checkpoint_due,
+            should_stop=self.decisions.should_stop,
             loader_workers=plan.loader_workers,
             doing=doing,
             replay=ReplayCheck(recipe.run.replay_check, setup.device, self._note_event),
             remember=self._remember,
             before_step=partial(self._before_step, hooks.before_step),
             penalty=hooks.penalty,
+            world=self.world,
         )
+        if self._in_parts is not None:
+            together = self._in_parts.compute
+            self.parts = replace(self.parts, together=together, is_sharded=True)
+        elif not self.world.is_alone:
+            summed = GradientSum(self.world, self.parts.parameters)
+            self.parts = replace(
+                self.parts, together=summed.compute, before_last_pass=summed.begin_last_pass
+            )
 
     def run(self) -> Progress:
         """Run the loop; return the progress reached."""
         self.setup.model.train()
-        return train(self.parts, self.progress)
+        with nullcontext() if self.world.is_alone else noticing_lost_ranks():
+            return train(self.parts, self.progress)
 
     def score_base(self, recorded: Sequence[Mapping[str, Any]]) -> None:
         """Record the held-out loss of the model before its first step, once in a run.
@@ -261,6 +231,10 @@ class TrainingSession:
         base = self.setup.base
         if base is None or self.progress.step > 0:
             return
+        self._doing(BASE)
+        self.world.first(partial(self._score_base, base, recorded))
+
+    def _score_base(self, base: BaseComparison, recorded: Sequence[Mapping[str, Any]]) -> None:
         if base.of_base(read_journal(self.journal.path)) is not None:
             return
         before = base.of_base(recorded)
@@ -275,10 +249,10 @@ class TrainingSession:
         """
         base = self.setup.base
         if base is not None and base.lacks_tuned(list(read_journal(self.journal.path))):
+            self._doing(BASE)
             self._compare(base, TUNED_MODEL, progress)
 
     def _compare(self, base: BaseComparison, which: str, progress: Progress) -> None:
-        self._doing(BASE)
         self.setup.model.eval()
         try:
             values = self._without_compiling(base.score)
@@ -293,50 +267,64 @@ class TrainingSession:
         is_over = is_scored and progress.step >= self.setup.total_steps
         return is_over or is_exhausted(progress, self.setup.recipe)
 
-    def interruption(self, progress: Progress) -> Interrupted | SessionOver:
-        """Return the error that ends a session in the middle of training."""
-        message = (
-            f"stopped at step {progress.step} of {self.setup.total_steps}; a checkpoint is saved."
-            " Run the same command to continue."
-        )
-        deadline = self.setup.deadline
-        if deadline is not None and not self.stop.is_made():
-            return SessionOver(f"{deadline.describe(self.setup.copy_s())}: {message}")
-        return Interrupted(message, self.stop.signal_number or signal.SIGINT)
-
     def save(self, progress: Progress) -> None:
         """Commit a checkpoint of `progress`; the journal is durable first."""
-        if _mark(progress) == self.saved_mark and self.store.steps():
+        is_saved = mark_of(progress) == self.decisions.saved_mark
+        if is_saved and self.world.tell(bool(self.store.steps())):
             return
         self._doing(CHECKPOINT)
         started_s = time.perf_counter()
-        self.setup.lease.renew()
-        self.journal.sync()
-        snapshot = snapshot_of(
-            self.setup.model,
-            self.optimizer,
-            progress,
-            identity=self.setup.identity,
-            journal_bytes=self.journal.num_bytes,
-            run_files=self._run_files,
-            records=num_records_of(self.setup.run_folder, is_growing=True),
+        num_bytes = self._write_checkpoint(progress, gathered_random_states(self.world))
+        took_s = time.perf_counter() - started_s
+        self.decisions.note_save(progress, took_s)
+        self.meter.note_checkpoint(progress.step, num_bytes, took_s)
+
+    def _write_checkpoint(self, progress: Progress, other_ranks: Mapping[str, Tensor]) -> int:
+        """Write what the ranks hold; return its bytes."""
+
+        def snapshot() -> Snapshot:
+            if self.setup.lease is not None:
+                self.setup.lease.renew()
+            self.journal.sync()
+            return snapshot_of(
+                self.setup.model,
+                self.optimizer,
+                progress,
+                identity=self.setup.identity,
+                journal_bytes=self.journal.num_bytes,
+                run_files=self._run_files,
+                records=num_records_of(self.setup.run_folder, is_growing=True),
+                monitored_until=monitored_until(self.setup.run_folder),
+                other_ranks=other_ranks,
+            )
+
+        if self._in_parts is not None:
+            own = self.world.check(snapshot)
+            return self._in_parts.save(self.store, own, progress.best_step)
+        refuse_different_weights(self.world, self.setup.model, progress.step)
+        num_bytes: int = self.world.first(
+            lambda: self.store.save(snapshot(), protect_step=progress.best_step)
         )
-        num_bytes = self.store.save(snapshot, protect_step=progress.best_step)
-        self.saved_mark, self.saved_s = _mark(progress), time.perf_counter()
-        self.save_took_s = self.saved_s - started_s
-        self.meter.note_checkpoint(progress.step, num_bytes, self.save_took_s)
+        return num_bytes
 
     def export(self, progress: Progress) -> int:
         """Write `model/` from the best checkpoint; return its step."""
         self._doing(EXPORT)
+        exported_step: int = self.world.first(partial(self._export, progress))
+        return exported_step
+
+    def _export(self, progress: Progress) -> int:
         best_step = (
             progress.best_step if progress.best_step in self.store.steps() else progress.step
         )
         checkpoint = self.store.path_of(best_step)
-        load_weights(load(checkpoint), self.setup.model)
-        self.setup.model.eval()
+        model = self.setup.model
+        if self.setup.is_sharded and self.setup.rebuild is not None:
+            model = self.setup.rebuild()
+        load_weights(load(checkpoint), model)
+        model.eval()
         export_model(
-            self.setup.model,
+            model,
             self.setup.tokenizer,
             self.setup.run_folder / MODEL_FOLDER,
             checkpoint=checkpoint,
@@ -372,7 +360,7 @@ class TrainingSession:
         self.meter.note(
             {
                 "kind": "end",
-                "step": self.saved_mark[0],
+                "step": self.decisions.saved_mark[0],
                 "seconds": time.perf_counter() - started_s,
                 "reason": reason,
             }
@@ -402,7 +390,7 @@ class TrainingSession:
         """Use smaller micro-batches for the rest of the run; compile the blocks for their shape
         if the plan compiles.
         """
-        self.sizes.note(out_of_memory)
+        self.sizes.note(out_of_memory, writes=self.world.is_first or self.setup.is_sharded)
         self._body = self._hidden_states()
 
     def _note_event(self, message: str) -> None:
@@ -413,7 +401,11 @@ class TrainingSession:
         shapes, for which compiling would not pay off.
         """
         self._doing(EVALUATION)
-        return self._without_compiling(self.setup.evaluate)
+        score = partial(self._without_compiling, self.setup.evaluate)
+        if self._in_parts is not None:
+            return self._in_parts.score(score)
+        record: Mapping[str, Any] = self.world.first(lambda: dict(score()))
+        return record
 
     def _without_compiling(
         self, score: Callable[[PreTrainedModel], Mapping[str, Any]]
@@ -422,40 +414,6 @@ class TrainingSession:
             return score(self.setup.model)
         with torch.compiler.set_stance("force_eager"):
             return score(self.setup.model)
-
-    def _checkpoint_due(self, progress: Progress) -> bool:
-        if progress.step == 0 or _mark(progress) == self.saved_mark:
-            return False
-        if progress.evaluated_step == progress.step:
-            return True
-        every = self.setup.recipe.checkpoint.every
-        if every != "auto":
-            return progress.step % every == 0
-        wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
-        return time.perf_counter() - self.saved_s >= wait_s
-
-    def _should_stop(self, progress: Progress) -> bool:
-        return self.stop.is_made() or self._session_ends(progress)
-
-    def _session_ends(self, progress: Progress) -> bool:
-        """Return whether the next step or evaluation and a checkpoint after it may end too late.
-
-        Durations that were not measured yet are those that the plan predicts.
-        """
-        deadline = self.setup.deadline
-        if deadline is None:
-            return False
-        return not deadline.leaves_room(
-            work_s=self._seconds_of_next(progress),
-            save_s=self.save_took_s or self._expected_s[CHECKPOINT],
-            copy_s=self.setup.copy_s(),
-        )
-
-    def _seconds_of_next(self, progress: Progress) -> float:
-        work, measured_s = STEP, self.meter.step_time_s
-        if evaluation_is_due(self.parts.evaluate_every, self.setup.total_steps, progress):
-            work, measured_s = EVALUATION, self.meter.evaluation_s
-        return self._expected_s.get(work, 0.0) if measured_s is None else measured_s
 
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():
@@ -466,10 +424,15 @@ class TrainingSession:
                     f" now {value}); going on would mix two runs. Put the old one back, or start a"
                     " new run with run.name=NAME."
                 )
-        return restore(loaded.snapshot, self.setup.model, self.optimizer, self.setup.device)
+        states = own_random_states(self.world, loaded.snapshot.tensors["random"])
+        if not states:
+            seed_rank(self.world, self.setup.recipe.seed, loaded.snapshot.step)
+        return restore(
+            loaded.snapshot, self.setup.model, self.optimizer, self.setup.device, random=states
+        )
 
     def _restore_last_good(self) -> Progress | None:
-        loaded = self.store.load_newest()
+        loaded = newest_checkpoint(self.store, self.world)
         return None if loaded is None else self._restore(loaded)
 
     def announce(self, loaded: Loaded | None, last_step: int, lost_records: str) -> None:
@@ -516,9 +479,25 @@ class TrainingSession:
                 self.meter.note(record)
 
 
-def _mark(progress: Progress) -> tuple[int, int, int]:
-    """Return what tells the checkpoint of this point from others of the run."""
-    return progress.step, progress.evaluated_step, progress.samples_consumed
+def _in_parts(setup: Setup, method: Method) -> "InParts | None":
+    """Spread the model over the ranks if the plan says so.
+
+    Raises:
+        PlanError: it cannot be trained in parts.
+    """
+    if not setup.is_sharded:
+        return None
+    hooks = step_hooks_of(setup.model, setup.recipe, setup.total_steps)
+    if not method.in_parts or hooks.penalty is not None:
+        raise PlanError(
+            f"{setup.recipe.name} cannot be trained with its model in parts on several devices: its"
+            " method or its model reaches into the layers between steps. Use"
+            " plan.spread=replicated."
+        )
+    # Torch's FSDP2, which a model on one device does not need.
+    from brimful.training.sharded_session import InParts  # noqa: PLC0415
+
+    return InParts(setup.model, setup.world, setup.device)
 
 
 def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:

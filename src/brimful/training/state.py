@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
 from brimful.model.published import has_adapters
+from brimful.runs.deciding import MONITORED_UNTIL
 from brimful.training.checkpoint import Snapshot
 from brimful.training.optim import StepGuard, load_named_states, named_states
 from brimful.training.precision import Precision
@@ -124,6 +125,8 @@ def snapshot_of(
     journal_bytes: int,
     run_files: Mapping[str, str] | None = None,
     records: Mapping[str, int] | None = None,
+    monitored_until: int = 0,
+    other_ranks: Mapping[str, Tensor] | None = None,
 ) -> Snapshot:
     """Return everything that continues the run bit for bit: weights, optimizer states, random
     generators, progress, journal length.
@@ -131,11 +134,13 @@ def snapshot_of(
     Args:
         run_files: Texts of the files that decide the run's answers, by name.
         records: How many records each journal of the run holds.
+        monitored_until: Time of the monitor's newest record, in whole Unix seconds.
+        other_ranks: Random generators of the other ranks, by names that differ from this one's.
     """
     tensors = {
         "model": _model_tensors(model),
         "optimizer": named_states(model, optimizer),
-        "random": _random_states(),
+        "random": {**generator_states(), **(other_ranks or {})},
     }
     return Snapshot(
         progress.step,
@@ -145,23 +150,43 @@ def snapshot_of(
             "journal_bytes": journal_bytes,
             "run_files": dict(run_files or {}),
             "records": dict(records or {}),
+            MONITORED_UNTIL: monitored_until,
         },
         identity,
     )
 
 
 def restore(
-    snapshot: Snapshot, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    snapshot: Snapshot,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    *,
+    random: Mapping[str, Tensor] | None = None,
 ) -> Progress:
     """Restore model, optimizer and generators from the snapshot; return its progress.
+
+    Args:
+        random: States of the generators, in place of those of the snapshot.
 
     Raises:
         CheckpointError: the snapshot's tensors are not those of this model.
     """
     load_weights(snapshot, model)
     load_named_states(model, optimizer, dict(snapshot.tensors["optimizer"]))
-    _set_random_states(snapshot.tensors["random"])
+    _set_random_states(snapshot.tensors["random"] if random is None else random)
     return Progress.from_json(snapshot.state["progress"], device)
+
+
+def put_rows(tensor: Tensor, whole: Tensor) -> None:
+    """Copy into a tensor, or into this rank's part of it, from all its rows."""
+    if not hasattr(tensor, "to_local"):
+        tensor.copy_(whole)
+        return
+    from brimful.training.sharding import own_rows  # noqa: PLC0415 - of several ranks only
+
+    local, first = own_rows(tensor)
+    local.copy_(whole[first : first + len(local)])
 
 
 def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
@@ -182,7 +207,7 @@ def load_weights(snapshot: Snapshot, model: nn.Module) -> None:
         )
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(stored[name])
+            put_rows(tensor, stored[name])
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -197,7 +222,17 @@ def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in parameters.items()} | buffers
 
 
-def _random_states() -> dict[str, Tensor]:
+def own_bits(model: nn.Module) -> int:
+    """Return a sum of the bits of the weights that are trained: any change of one bit changes
+    it.
+    """
+    trained = [each.detach() for each in model.parameters() if each.requires_grad]
+    sums = [each.contiguous().view(torch.uint8).sum(dtype=torch.int64) for each in trained]
+    return int(torch.stack(sums).sum().item())
+
+
+def generator_states() -> dict[str, Tensor]:
+    """Return the states of the random generators of the host and of its devices, by name."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states |= {
@@ -209,7 +244,8 @@ def _random_states() -> dict[str, Tensor]:
 
 
 def _set_random_states(states: Mapping[str, Tensor]) -> None:
-    torch.set_rng_state(states["cpu"])
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             if f"cuda:{index}" in states:

@@ -10,15 +10,14 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
-WEIGHTS_FILE = "model.safetensors"
-"""The weights in a checkpoint."""
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -92,28 +91,54 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
 
 
-def compare_model(model_folder: Path, checkpoint: Path) -> tuple[str, int]:
-    """Return the first tensor of a model that differs from the checkpoint it was made from, ""
-    where none does, and how many are equal before it.
+class JoinedTensors(Mapping[str, Tensor]):
+    """The tensors of files of which each holds some rows of every tensor, or the whole of it in one
+    file. Each is read, and its parts joined, when it is asked for.
+
+    Attributes:
+        num_bytes: Of the files.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.num_bytes = sum(path.stat().st_size for path in paths)
+        self._files: list[Any] = [safe_open(path, framework="pt", device="cpu") for path in paths]
+        self._places: dict[str, list[Any]] = {}
+        for file in self._files:
+            for name in file.keys():  # noqa: SIM118 - not a dict
+                self._places.setdefault(name, []).append(file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        parts = [file.get_tensor(name) for file in self._places[name]]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def compare_model(model_folder: Path, weights: Mapping[str, Tensor]) -> tuple[str, int]:
+    """Return the first tensor of a model that differs from the weights of the checkpoint it was
+    made from, "" where none does, and how many are equal before it.
     """
     num_equal = 0
     for path in sorted(model_folder.glob("*.safetensors")):
-        for name, is_same in _compared(path, checkpoint / WEIGHTS_FILE):
+        for name, is_same in _compared(path, weights):
             if not is_same:
                 return name, num_equal
             num_equal += 1
     return "", num_equal
 
 
-def _compared(model: Path, checkpoint: Path) -> Iterator[tuple[str, bool]]:
-    """Return names of tensors that both files have (PEFT leaves the adapter's name out), and
-    whether they are equal to the last bit.
+def _compared(model: Path, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, bool]]:
+    """Return names of tensors that both have (PEFT leaves the adapter's name out), and whether they
+    are equal to the last bit.
     """
-    with safe_open(model, framework="pt") as ours, safe_open(checkpoint, framework="pt") as theirs:
-        # Not a mapping.
-        stored = {name.replace(".default.", "."): name for name in theirs.keys()}  # noqa: SIM118
+    stored = {name.replace(".default.", "."): name for name in weights}
+    with safe_open(model, framework="pt") as ours:
         for name in sorted(stored.keys() & set(ours.keys())):
-            yield name, same_bits(ours.get_tensor(name), theirs.get_tensor(stored[name]))
+            yield name, same_bits(ours.get_tensor(name), weights[stored[name]])
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:

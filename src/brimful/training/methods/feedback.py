@@ -268,4 +268,5 @@ METHOD = Method(
     loss_sum=_unconfigured,
     trains=lambda name, parameter: parameter.requires_grad,
     configured=_configured,
+    in_parts=False,
 )

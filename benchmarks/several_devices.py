@@ -1,0 +1,352 @@
+"""One run on several ranks beside the same run in one process, and after its ranks were killed.
+
+    python benchmarks/several_devices.py [--trials 100] [--changes 20] [--folder FOLDER]
+
+Ranks are processes of this machine that meet over gloo, each with one thread. Models are tiny, with
+ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-batches of 2.
+
+- compare: 20 steps of documents, masked documents, LoRA and full tuning of examples, and labels, in
+  1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it (sharded).
+  Losses, gradient norms and final weights are compared.
+- kills: a run on 2 ranks with dropout is killed at a random step or in the middle of a save, one rank
+  or all, and finished by the same command. Everything of its last checkpoint (weights, optimizer,
+  generators, progress) and what was measured at steps is compared with an undisturbed run, bit for bit.
+- changes: the same without dropout, finished on another number of ranks or in one process. Losses are
+  compared with one process; the target tokens of each step show that the sequences are the same.
+
+With a folder, what was done in it is not done again.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+
+from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
+from brimful.recipe import Recipe, load
+from brimful.training import checkpoint, loop
+from brimful.training.checkpoint import CheckpointStore, differences
+from brimful.training.world import ALONE, World, join
+from record import write_record
+
+COMMON = """
+batch: {sequences: 7}
+training: {steps: 20}
+evaluation: {every: 10, max_sequences: 6}
+checkpoint: {every: 4}
+optimizer: {learning_rate: 5.0e-3, warmup: 3}
+sample: {tokens: 4}
+plan: {device: cpu, precision: fp32, threads: 1, compile: false, micro_batch: 2}
+"""
+FRESH = """
+sequence_length: 32
+tokenizer: {kind: bpe, vocabulary: 280}
+data: {path: DATA/corpus.txt, document_start: "^# ", validation: 0.2, layout: document, long_documents: split}
+"""
+TUNED = """
+method: sft
+model: DATA/base
+sequence_length: 64
+data: {path: DATA/examples.jsonl, validation: 0.2, long_documents: drop, duplicates: drop}
+"""
+KINDS = {
+    "documents": f"name: documents\nmodel: {{architecture: llama, layers: 2, heads: 2, width: 32}}{FRESH}",
+    "masked": f"name: masked\nmethod: mlm\nmodel: {{architecture: modernbert, layers: 2, heads: 2, width: 32}}{FRESH}",
+    "lora": f"name: lora\nadapter: {{rank: 4}}{TUNED}",
+    "full": f"name: full{TUNED}",
+    "labels": "name: labels\nmethod: classify\nmodel: DATA/base\nsequence_length: 24\n"
+    "data: {path: DATA/texts.csv, validation: 0.2, long_documents: truncate}\nlabels: {class_weights: balanced}",
+}
+SPREADS = ("replicated", "sharded")
+TIMED = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")
+RANKS_LAST_S = 600.0
+
+
+def make_data(folder: Path) -> None:
+    """Write texts, examples, labelled texts, and a published model of two blocks."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from brimful.data.tokenizer import train_tokenizer
+
+    drawn, words = random.Random(0), ["red", "green", "blue", "cat", "dog", "sees", "tree"]
+    texts = [" ".join(drawn.choices(words, k=drawn.randint(2, 60))) for _ in range(60)]
+    (folder / "corpus.txt").write_text("".join(f"# {n}\n{text}\n" for n, text in enumerate(texts)))
+    rows = [(drawn.choice(words[:3]), drawn.randint(1, 8), number) for number in range(80)]
+    (folder / "examples.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "instruction": f"Say {word} {count} times, number {number}.",
+                    "output": f"{word} " * count,
+                }
+            )
+            + "\n"
+            for word, count, number in rows
+        )
+    )
+    labelled = [" ".join(drawn.choices(words[:5], k=drawn.randint(2, 12))) for _ in range(120)]
+    (folder / "texts.csv").write_text(
+        "text,label\n"
+        + "".join(
+            f"{text} {number},{'ab'['red' in text]}\n" for number, text in enumerate(labelled)
+        )
+    )
+    tokenizer = train_tokenizer(
+        "bpe", 280, 2, ["say red twice green blue three times number tree\n" * 20]
+    )
+    end = tokenizer.eos_token_id
+    tokenizer.pad_token = tokenizer.eos_token
+    shape = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), num_key_value_heads=1, max_position_embeddings=128,
+        bos_token_id=end, eos_token_id=end, pad_token_id=end, **shape,
+    )  # fmt: skip
+    torch.manual_seed(7)
+    LlamaForCausalLM(config).save_pretrained(folder / "base")
+    tokenizer.save_pretrained(folder / "base")
+
+
+def recipe_of(kind: str, folder: Path, *changes: str) -> Recipe:
+    path = folder / f"{kind}.yaml"
+    path.write_text(f"{KINDS[kind]}{COMMON}".replace("DATA", str(folder)))
+    return load(str(path), changes)
+
+
+def train(recipe: Recipe, world: World = ALONE) -> None:
+    pipeline.train(recipe, Console(file=StringIO()), world=world)
+
+
+def on_ranks(size: int, act: Callable[[World], None]) -> list[int]:
+    """Run `act` in forked processes; return how each ended: 0, 1, or the signal's number."""
+    store = Path(tempfile.mkdtemp()) / "store"
+    children: list[int] = []
+    for rank in range(size):
+        child = os.fork()
+        if child == 0:
+            _in_rank(rank, size, store, act)
+        children.append(child)
+    until_s, ends = time.monotonic() + RANKS_LAST_S, dict.fromkeys(children, -1)
+    while -1 in ends.values():
+        for child in [each for each, end in ends.items() if end == -1]:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                ends[child] = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > until_s:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    shutil.rmtree(store.parent)
+    return [abs(end) for end in ends.values()]
+
+
+def _in_rank(rank: int, size: int, store: Path, act: Callable[[World], None]) -> None:
+    code = 1
+    try:
+        torch.set_num_threads(1)
+        if size == 1:
+            act(ALONE)
+        else:
+            meeting = dist.FileStore(str(store), size)  # type: ignore[attr-defined]
+            act(join(rank, size, local=(rank, size), store=meeting))
+        code = 0
+    except BaseException as error:
+        if os.environ.get("VERBOSE"):
+            print(f"rank {rank}: {type(error).__name__}: {error}", flush=True)
+    os._exit(code)
+
+
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    records = (each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step")
+    return [{key: value for key, value in each.items() if key not in TIMED} for each in records]
+
+
+def final_of(folder: Path) -> Any:
+    store = CheckpointStore(folder / "checkpoints", keep=2)
+    return checkpoint.load(store.path_of(store.steps()[-1]))
+
+
+def run_folder(recipe: Recipe) -> Path:
+    return pipeline.folder_of(recipe)
+
+
+def run_once(size: int, recipe: Recipe) -> Path:
+    """Train a recipe on so many ranks, unless it was."""
+    folder = run_folder(recipe)
+    if not (folder / "model").is_dir():
+        ends = on_ranks(size, partial(train, recipe))
+        assert ends == [0] * size, (recipe.run_name, ends)
+    return folder
+
+
+def compare(folder: Path) -> list[dict[str, Any]]:
+    """Return the largest relative differences from one process, for each kind, spread and number."""
+    results = []
+    for kind in KINDS:
+        alone = run_once(1, recipe_of(kind, folder, f"run.name={kind}-1"))
+        for spread, size in itertools.product(SPREADS, (2, 4)):
+            name = f"{kind}-{spread}-{size}"
+            ours = run_once(
+                size, recipe_of(kind, folder, f"run.name={name}", f"plan.spread={spread}")
+            )
+            results.append(
+                {"kind": kind, "spread": spread, "ranks": size, **differing(ours, alone)}
+            )
+            print(results[-1], flush=True)
+    return results
+
+
+def differing(ours: Path, alone: Path) -> dict[str, Any]:
+    steps = list(zip(steps_of(ours), steps_of(alone), strict=True))
+    weights, expected = final_of(ours).tensors["model"], final_of(alone).tensors["model"]
+    return {
+        "steps": len(steps),
+        **{
+            name: max(abs(one[name] - other[name]) / abs(other[name]) for one, other in steps)
+            for name in ("loss", "grad_norm")
+        },
+        "same_tokens": all(one["tokens"] == other["tokens"] for one, other in steps),
+        "weights": max(float((weights[name] - expected[name]).abs().max()) for name in expected),
+    }
+
+
+PLACES = ("update", "save", "evaluation")
+
+
+def killed(recipe: Recipe, place: str, call: int, victims: tuple[int, ...], world: World) -> None:
+    """Train; at the `call`-th update, save or evaluation the victims are killed, before it is done;
+    in a save rank 0 after it wrote the files, before their folder gets its name.
+    """
+    target, name = {
+        "update": (loop, "guarded_update"),
+        "save": (os, "rename"),
+        "evaluation": (loop, "_evaluate_if_due"),
+    }[place]
+    real, count = getattr(target, name), itertools.count(1)
+
+    def act(*args: Any, **options: Any) -> Any:
+        is_counted = place != "save" or ".tmp-" in str(args[0])
+        if is_counted and next(count) == call and world.rank in victims:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **options)
+
+    setattr(target, name, act)
+    train(recipe, world)
+
+
+DROPPING = ("model.architecture=gpt2", "model.dropout=0.1")
+
+
+def kills(folder: Path, trials: int) -> list[dict[str, Any]]:
+    """Return for every trial how it was killed and what differed in the end."""
+    drawn, results = random.Random(1), []
+    sound = {
+        spread: run_once(
+            2,
+            recipe_of(
+                "documents", folder, f"run.name=sound-{spread}", f"plan.spread={spread}", *DROPPING
+            ),
+        )
+        for spread in SPREADS
+    }
+    for number in range(trials):
+        spread, place = SPREADS[number % 2], drawn.choice(PLACES)
+        victims = drawn.choice([(0,), (1,), (0, 1)]) if place != "save" else (0,)
+        call = drawn.randint(1, {"update": 20, "save": 5, "evaluation": 20}[place])
+        recipe = recipe_of(
+            "documents", folder, f"run.name=kill-{number}", f"plan.spread={spread}", *DROPPING
+        )
+        trial = {"spread": spread, "place": place, "call": call, "victims": list(victims)}
+        ends: list[int] = []
+        if not (run_folder(recipe) / "model").is_dir():
+            started_s = time.monotonic()
+            ends = on_ranks(2, partial(killed, recipe, place, call, victims))
+            trial["ended_after_s"] = round(time.monotonic() - started_s, 1)
+            assert on_ranks(2, partial(train, recipe)) == [0, 0], trial
+        ours, theirs = run_folder(recipe), sound[spread]
+        unequal = differences(final_of(ours), final_of(theirs))
+        unequal += ["steps"] * (steps_of(ours) != steps_of(theirs))
+        results.append({**trial, "ends": ends, "unequal": unequal})
+        print(number, results[-1], flush=True)
+    return results
+
+
+def changes(folder: Path, trials: int) -> list[dict[str, Any]]:
+    """Return for every trial which numbers of ranks it had and how far its losses are from one
+    process.
+    """
+    drawn, results = random.Random(2), []
+    alone = run_once(1, recipe_of("documents", folder, "run.name=documents-1"))
+    for number in range(trials):
+        before, after = drawn.sample([1, 2, 3, 4], 2)
+        spread = drawn.choice(SPREADS)
+        recipe = recipe_of(
+            "documents", folder, f"run.name=change-{number}", f"plan.spread={spread}"
+        )
+        if not (run_folder(recipe) / "model").is_dir():
+            on_ranks(before, partial(killed, recipe, "update", drawn.randint(5, 19), (before - 1,)))
+            assert on_ranks(after, partial(train, recipe)) == [0] * after
+        told = {"before": before, "after": after, "spread": spread}
+        results.append({**told, **differing(run_folder(recipe), alone)})
+        print(number, results[-1], flush=True)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--changes", type=int, default=20)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = (arguments.folder or Path(tempfile.mkdtemp())).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"BRIMFUL_CACHE": str(folder / "cache"), "BRIMFUL_RUNS": str(folder / "runs")}
+    if not (folder / "base").is_dir():
+        make_data(folder)
+    compared = compare(folder)
+    killings = kills(folder, arguments.trials)
+    changed = changes(folder, arguments.changes)
+    path = write_record(
+        "several_devices",
+        {
+            "compared": compared,
+            "largest": {
+                name: max(each[name] for each in compared) for name in ("loss", "grad_norm")
+            },
+            "kills": {
+                "trials": len(killings),
+                "equal": sum(not each["unequal"] for each in killings),
+                "each": killings,
+            },
+            "changes": {
+                "trials": len(changed),
+                "same_tokens": sum(each["same_tokens"] for each in changed),
+                "largest_loss": max((each["loss"] for each in changed), default=None),
+                "each": changed,
+            },
+        },
+    )
+    print(path)
+
+
+if __name__ == "__main__":
+    main()

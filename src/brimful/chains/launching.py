@@ -1,0 +1,155 @@
+"""Starts the ranks of a run on this machine, through torch's elastic launcher, and tells how they
+ended if none of them could.
+"""
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from brimful.base.console import Say
+from brimful.base.env import ranks_are_started
+from brimful.base.errors import (
+    BrimfulError,
+    DeviceError,
+    RanksParted,
+    RequestError,
+    StartAgain,
+)
+from brimful.base.watchdog import EXIT_CODE as HUNG
+from brimful.planning.spread import refuse_too_many
+from brimful.recipe import Recipe
+from brimful.runs.files import CHECKPOINTS_FOLDER
+from brimful.training.checkpoint import CheckpointStore
+
+_WORTH_ANOTHER_START = {HUNG, RanksParted.exit_code, StartAgain.exit_code}
+LOOK_EVERY_S = 0.2
+GRACE_S = 30
+"""Given to the other ranks once one has failed, or a signal asked to stop; then they are killed.
+This is elastic's own default.
+"""
+
+
+class RankFailed(BrimfulError):
+    """A rank ended without being able to say why."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def count_of(devices: str, recipe: Recipe) -> int:
+    """Return how many ranks `--devices` asks for: a number, or all CUDA devices of this machine.
+
+    Raises:
+        RequestError: not a number, more than there are sequences, or a recipe of several runs.
+        DeviceError: more than there are CUDA devices.
+    """
+    on_cpu = recipe.plan.device == "cpu" or not torch.cuda.is_available()
+    here = 1 if on_cpu else torch.cuda.device_count()
+    if devices != "all" and not (devices.isdecimal() and int(devices) > 0):
+        raise RequestError(f"--devices {devices}: write a number, at least 1, or all.")
+    count = here if devices == "all" else int(devices)
+    if count > here and not on_cpu:
+        raise DeviceError(
+            f"--devices {count}: this machine has {here} CUDA device{'s' * (here != 1)}. Use"
+            f" --devices {here}, or plan.device=cpu for ranks that share the processor."
+        )
+    if count > 1 and recipe.makes_several_runs:
+        raise RequestError(
+            f"--devices {count} is for one run, and {recipe.name} makes several, each on one"
+            " device. Leave it out."
+        )
+    refuse_too_many(recipe, count)
+    return count
+
+
+def launch(
+    arguments: Sequence[str], count: int, folder: Path, say: Say, *, restarts: int = 0
+) -> None:
+    """Run the command line in `count` ranks until all have ended.
+
+    Args:
+        arguments: Of brimful: verb, recipe, options.
+        folder: Of the run, to name its newest checkpoint.
+        say: Prints a line.
+        restarts: How often ranks are started again after one died or hung.
+
+    Raises:
+        RankFailed: a rank was killed, or hung, more often than that.
+        SystemExit: a rank ended with an error, which it printed; with its exit code.
+    """
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.getLogger("torch.distributed.launcher").setLevel(logging.CRITICAL)
+    for left in range(restarts, -1, -1):
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=count,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            monitor_interval=LOOK_EVERY_S,
+            logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
+        )
+        try:
+            with ranks_are_started():
+                elastic_launch(config, sys.executable)("-m", "brimful", *arguments)
+        except ChildFailedError as error:
+            rank, code = _cause(error.failures)
+            if code > 0 and code not in _WORTH_ANOTHER_START:
+                raise SystemExit(code) from None
+            told = f"{_ending(rank, code)}, so the other ranks were ended. {_kept(folder)}"
+            if not left:
+                shown = 128 - code if code < 0 else code
+                raise RankFailed(
+                    f"{told} Run the same command to continue"
+                    f"{' from there' * bool(_newest(folder))}.",
+                    shown,
+                ) from None
+            say(f"{told} Starting all {count} ranks again ({left - 1} more restarts after that).")
+        except SignalException as stop:
+            raise SystemExit(128 + stop.sigval) from None
+        else:
+            return
+
+
+def _cause(failures: Mapping[int, ProcessFailure]) -> tuple[int, int]:
+    """Return rank and exit code of the process that failed first; of one that was killed minus the
+    signal's number. Those that only lost it, or were ended because of it, come last.
+    """
+    followed = {RanksParted.exit_code, -signal.SIGTERM}
+    rank = min(failures, key=lambda each: (failures[each].exitcode in followed, each))
+    return rank, failures[rank].exitcode
+
+
+def _ending(rank: int, code: int) -> str:
+    if code == HUNG:
+        return f"rank {rank} hung or waited for one that did"
+    if code == RanksParted.exit_code:
+        return f"rank {rank} lost the connection to the others"
+    if code == StartAgain.exit_code:
+        return f"rank {rank} ran out of memory"
+    return f"rank {rank} was ended by {signal.Signals(-code).name}"
+
+
+def _newest(folder: Path) -> int | None:
+    steps = CheckpointStore(folder / CHECKPOINTS_FOLDER, keep=1).steps()
+    return steps[-1] if steps else None
+
+
+def _kept(folder: Path) -> str:
+    step = _newest(folder)
+    if step is None:
+        return "No checkpoint was written yet."
+    return f"The newest checkpoint is that of step {step}, in {folder / CHECKPOINTS_FOLDER}."

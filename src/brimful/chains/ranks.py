@@ -1,0 +1,209 @@
+"""Training on several ranks: what all of them have to share before they begin, and what the ranks
+after the first do while it goes through the chain.
+"""
+
+import json
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import transformers
+
+from brimful.base.env import launched_rank
+from brimful.base.errors import DeviceError, RunFolderError
+from brimful.base.rundir import Lease
+from brimful.base.version import installed_version
+from brimful.chains.devices import here
+from brimful.chains.training_session import follow_session
+from brimful.hardware import host
+from brimful.hardware.device import Device
+from brimful.kinds.run_data import AnyRunData, gather
+from brimful.planning.plan import plan_from_json
+from brimful.planning.spread import refuse_too_many
+from brimful.recipe import Recipe
+from brimful.training.endings import ends_together
+from brimful.training.world import ALONE, World, join, leave
+
+
+@contextmanager
+def joined() -> Iterator[World]:
+    """Meet the other ranks of this run, if a launcher started several; leave them at the end.
+
+    Launchers say by the environment which rank this process is, as torchrun does.
+
+    Raises:
+        DeviceError: there is no device for this rank.
+        RanksParted: the other ranks did not come.
+    """
+    launched = launched_rank()
+    if launched is None or launched["WORLD_SIZE"] == 1:
+        yield ALONE
+        return
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    if kind == "cuda":
+        torch.cuda.set_device(launched["LOCAL_RANK"])
+    with ends_together(launched["RANK"], launched["WORLD_SIZE"]) as store:
+        world = join(
+            launched["RANK"],
+            launched["WORLD_SIZE"],
+            local=(launched["LOCAL_RANK"], launched["LOCAL_WORLD_SIZE"]),
+            store=store,
+            kind=kind,
+        )
+        yield world
+        leave(world)
+
+
+def for_rank(recipe: Recipe, world: World) -> Recipe:
+    """Return the recipe with the device of this rank among its plan's choices: the accelerator of
+    its number on the machine, or its share of the processor's cores.
+
+    Raises:
+        DeviceError: there is none for it.
+    """
+    if world.is_alone:
+        return recipe
+    choice = recipe.plan.device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if choice == "mps" or choice.startswith("cuda:"):
+        raise DeviceError(
+            f"plan.device={choice} is one device, and {world.size} ranks share this run. Use"
+            " plan.device=auto, cuda or cpu, or leave --devices out."
+        )
+    if choice == "cuda" or (choice == "auto" and count):
+        if world.local_rank >= count:
+            raise DeviceError(
+                f"rank {world.rank} has no device: {world.local_size} ranks run on this machine,"
+                f" which has {count} CUDA devices. Start one rank for each, or use plan.device=cpu."
+            )
+        device = {"device": f"cuda:{world.local_rank}"}
+        return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=device)})
+    threads = recipe.plan.threads
+    if threads == "auto":
+        threads = max(1, host.usable_cores(host.control_group_limits()) // world.local_size)
+    chosen = {"device": "cpu", "threads": threads}
+    return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=chosen)})
+
+
+def meet(recipe: Recipe, world: World) -> Device:
+    """Return this rank's device, once all ranks have found theirs and run the same software.
+
+    Raises:
+        RequestError: there are more ranks than sequences in a step.
+        DeviceError: a rank has no device, or another one or other versions than rank 0.
+        RunFolderError: a rank has another recipe.
+    """
+    if world.is_alone:
+        return here(recipe)
+    refuse_too_many(recipe, world.size)
+    device = world.check(lambda: here(for_rank(recipe, world)))
+    facts = {
+        "brimful": installed_version(),
+        "torch": str(torch.__version__),
+        "transformers": str(transformers.__version__),
+        "Python": platform.python_version(),
+        "device": device.name,
+        "recipe": recipe.to_yaml(),
+    }
+    for rank, other in enumerate(world.gather(facts)):
+        for name, value in facts.items() if world.is_first else ():
+            if other[name] == value:
+                continue
+            if name == "recipe":
+                raise RunFolderError(
+                    f"rank {rank} was started with another recipe than rank 0. Start all ranks with"
+                    " the same command, on the same files."
+                )
+            raise DeviceError(
+                f"rank {rank} has {name} {other[name]}, rank 0 has {value}. Ranks of one run need"
+                " the same: install the same versions on every machine, and use machines of one"
+                " kind."
+            )
+    return device
+
+
+def check_same_folder(world: World, folder: Path, lease: Lease | None) -> None:
+    """Check that every rank sees the run folder that rank 0 has locked.
+
+    Raises:
+        RunFolderError: a rank does not.
+    """
+    token = world.tell(None if lease is None else lease.token)
+
+    def look() -> None:
+        try:
+            seen = json.loads((folder / Lease.FILE_NAME).read_bytes()).get("token")
+        except (OSError, ValueError):
+            seen = None
+        if not world.is_alone and seen != token:
+            raise RunFolderError(
+                f"rank {world.rank} (on {platform.node()}) does not see in {folder.absolute()} what"
+                " rank 0 wrote there. All ranks need the same run folder: put it on a disk that"
+                " every machine mounts (run.folder=PATH)."
+            )
+
+    world.check(look)
+
+
+def read_together(world: World, data: AnyRunData) -> None:
+    """Let the other ranks read the data, now that rank 0 has, and check that they are the same.
+
+    Raises:
+        RunFolderError: a rank reads other data, or has another tokenizer.
+    """
+    world.tell("data are read")
+    world.check(lambda: None)
+    _check_same_data(world, data)
+
+
+def _check_same_data(world: World, data: AnyRunData) -> None:
+    for rank, other in enumerate(world.gather(dict(data.fingerprints))):
+        differing = [name for name, value in data.fingerprints.items() if other[name] != value]
+        if world.is_first and differing:
+            raise RunFolderError(
+                f"rank {rank} reads another {differing[0]} than rank 0. Every machine needs the"
+                " same files."
+            )
+
+
+def tell_that_it_is_finished(recipe: Recipe, world: World, folder: Path) -> None:
+    """Let the other ranks end where there is nothing to train."""
+    meet(recipe, world)
+    world.tell({"folder": str(folder), "source": "", "finished": True})
+
+
+def begin_together(world: World, folder: Path, source: str, lease: Lease) -> None:
+    """Tell the other ranks where the run is and which model it starts from; see that they see it.
+
+    Raises:
+        RunFolderError: a rank does not see the run folder.
+    """
+    world.tell({"folder": str(folder), "source": source, "finished": False})
+    check_same_folder(world, folder, lease)
+
+
+def follow(recipe: Recipe, world: World) -> Path:
+    """Train beside rank 0, which goes through the chain and writes the run folder.
+
+    Raises:
+        BrimfulError: as the first rank, or of this rank alone.
+    """
+    device = meet(recipe, world)
+    start = world.tell(None)
+    folder = Path(start["folder"])
+    if start["finished"]:
+        return folder
+    check_same_folder(world, folder, None)
+    # Rank 0 read the data first: what it prepared is in the cache, if the machine is the same.
+    world.tell(None)
+    data = world.check(lambda: gather(recipe, start["source"]))
+    _check_same_data(world, data)
+    plan = plan_from_json(world.tell(None))
+    threads = for_rank(recipe, world).plan.threads
+    if plan.threads is not None and threads != "auto":
+        plan = replace(plan, threads=threads)
+    follow_session(data, plan, device, folder, world)
+    return folder

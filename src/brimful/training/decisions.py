@@ -1,0 +1,125 @@
+"""When a session saves and when it stops: by the clock, by signals and by the end of the machine's
+time. Several ranks decide it together at step boundaries.
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from brimful.base.errors import Interrupted, SessionOver
+from brimful.planning.spacing import CHECKPOINT_AFTER_S, MOST_CHECKPOINT_SHARE
+from brimful.training.loop import evaluation_is_due
+from brimful.training.meter import Meter
+from brimful.training.pace import CHECKPOINT, EVALUATION, STEP
+from brimful.training.setup import Setup
+from brimful.training.signals import StopRequest
+from brimful.training.state import Progress
+from brimful.training.world import Agreement
+
+
+class Decisions:
+    """Decides for one session.
+
+    Args:
+        setup: Of the session.
+        stop: Signals that ask to stop.
+        meter: Knows how long steps and evaluations take.
+        expected: Seconds that work is expected to take before it was measured.
+        evaluate_every: Steps between evaluations.
+        progress: Where the session begins.
+
+    Attributes:
+        saved_mark: Where the last checkpoint was written, or the session began.
+        save_took_s: How long it took.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        stop: StopRequest,
+        meter: Meter,
+        expected: Mapping[str, float],
+        evaluate_every: int,
+        progress: Progress,
+    ) -> None:
+        self._setup, self._stop, self._meter = setup, stop, meter
+        self._expected_s, self._evaluate_every = expected, evaluate_every
+        self._agreed = Agreement(setup.world)
+        self.saved_mark = mark_of(progress)
+        self.save_took_s = 0.0
+        self._saved_s = time.perf_counter()
+
+    def note_save(self, progress: Progress, took_s: float) -> None:
+        """Note that a checkpoint was written just now."""
+        self.saved_mark, self.save_took_s = mark_of(progress), took_s
+        self._saved_s = time.perf_counter()
+
+    def interruption(self, progress: Progress) -> Interrupted | SessionOver:
+        """Return the error that ends a session in the middle of training."""
+        message = (
+            f"stopped at step {progress.step} of {self._setup.total_steps}; a checkpoint is saved."
+            " Run the same command to continue."
+        )
+        deadline = self._setup.deadline
+        number = self._signal_number()
+        if deadline is not None and not number:
+            return SessionOver(f"{deadline.describe(self._setup.copy_s())}: {message}")
+        return Interrupted(message, number or signal.SIGINT)
+
+    def checkpoint_due(self, progress: Progress) -> bool:
+        """Return whether a checkpoint is written here."""
+        return (
+            self._agreed.on("save", mark_of(progress), partial(self._wants_to_save, progress)) > 0
+        )
+
+    def _wants_to_save(self, progress: Progress) -> bool:
+        if progress.step == 0 or mark_of(progress) == self.saved_mark:
+            return False
+        if progress.evaluated_step == progress.step:
+            return True
+        every = self._setup.recipe.checkpoint.every
+        if every != "auto":
+            return progress.step % every == 0
+        wait_s = max(CHECKPOINT_AFTER_S, self.save_took_s / MOST_CHECKPOINT_SHARE)
+        return time.perf_counter() - self._saved_s >= wait_s
+
+    def should_stop(self, progress: Progress) -> bool:
+        """Return whether the session ends here, by a signal or because its time is over."""
+        return bool(self._signal_number(progress)) or bool(
+            self._agreed.on("end", mark_of(progress), partial(self._session_ends, progress))
+        )
+
+    def _signal_number(self, progress: Progress | None = None) -> int:
+        """Return the number of the signal that asked any rank to stop by now, at a step boundary,
+        or 0; without a progress, the last answer.
+        """
+        if progress is None:
+            return self._agreed.last("signal", self._stop.signal_number or 0)
+        mark = mark_of(progress)
+        return self._agreed.on("signal", mark, lambda: self._stop.signal_number or 0)
+
+    def _session_ends(self, progress: Progress) -> bool:
+        """Return whether the next step or evaluation and a checkpoint after it may end too late.
+
+        Durations that were not measured yet are those that the plan predicts.
+        """
+        deadline = self._setup.deadline
+        if deadline is None:
+            return False
+        return not deadline.leaves_room(
+            work_s=self._seconds_of_next(progress),
+            save_s=self.save_took_s or self._expected_s[CHECKPOINT],
+            copy_s=self._setup.copy_s(),
+        )
+
+    def _seconds_of_next(self, progress: Progress) -> float:
+        work, measured_s = STEP, self._meter.step_time_s
+        if evaluation_is_due(self._evaluate_every, self._setup.total_steps, progress):
+            work, measured_s = EVALUATION, self._meter.evaluation_s
+        return self._expected_s.get(work, 0.0) if measured_s is None else measured_s
+
+
+def mark_of(progress: Progress) -> tuple[int, int, int]:
+    """Return what tells the checkpoint of this point from others of the run."""
+    return progress.step, progress.evaluated_step, progress.samples_consumed

@@ -1,0 +1,107 @@
+"""What a session does otherwise if every rank holds a part of the model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brimful.data.batches import MicroBatch
+from brimful.training.checkpoint import (
+    IN_PARTS,
+    CheckpointStore,
+    Snapshot,
+    num_bytes_of,
+    write_tensors,
+)
+from brimful.training.method import Method, Network
+from brimful.training.sharding import give_up_gathered, own_rows, shard, within
+from brimful.training.world import World
+
+
+class InParts:
+    """A model that lies in parts on several ranks, as its session sees it.
+
+    Args:
+        model: Whole, with the same weights on every rank; it is spread over them in place.
+        world: The ranks.
+        device: Of this rank.
+    """
+
+    def __init__(self, model: PreTrainedModel, world: World, device: torch.device) -> None:
+        self._model, self._world = model, world
+        shard(model, world, device)
+
+    def method(self, whole: Method) -> Method:
+        """Return the method with a loss that may use any part of the model."""
+
+        def gathered(network: Network, micro: MicroBatch) -> Tensor:
+            loss: Tensor = within(self._model, partial(whole.loss_sum, network, micro))
+            return loss
+
+        return replace(whole, loss_sum=gathered)
+
+    def compute(self, gradients: Callable[[], Tensor]) -> Tensor:
+        """Compute gradients, which FSDP2 adds up; return the loss of all ranks."""
+        loss = gradients()
+        self._world.add_up(loss)
+        return loss
+
+    def score(self, score: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Let every rank score the same sequences, because each holds a part of the model; return
+        what rank 0 found.
+        """
+
+        def act() -> dict[str, Any]:
+            with torch.no_grad():
+                record: dict[str, Any] = within(self._model, lambda: dict(score()))
+            give_up_gathered(self._model)
+            return record
+
+        found: Mapping[str, Any] = self._world.tell(self._world.check(act))
+        return found
+
+    def save(self, store: CheckpointStore, snapshot: Snapshot, protect_step: int | None) -> int:
+        """Commit a checkpoint of which every rank writes its part; return its size in bytes.
+
+        Args:
+            store: Of the run.
+            snapshot: Of this rank. Random generators, state and identity are those of rank 0.
+            protect_step: As `CheckpointStore.save`.
+
+        Raises:
+            CheckpointError: as `CheckpointStore.save`, on every rank.
+        """
+        world = self._world
+        own = {name: _own_part(snapshot.tensors[name], world) for name in IN_PARTS}
+        part = replace(snapshot, tensors=own)
+        (most,) = world.largest([num_bytes_of(part)])
+        aside = Path(world.first(lambda: str(store.begin(snapshot.step, world.size * most))))
+
+        def write() -> dict[str, dict[str, str | int]]:
+            with store.abandoned_if_it_fails(aside):
+                return write_tensors(aside, own, world.rank)
+
+        entries = world.gather(world.check(write))
+
+        def commit() -> int:
+            files = {name: entry for each in entries for name, entry in each.items()}
+            with store.abandoned_if_it_fails(aside):
+                files |= write_tensors(aside, {"random": snapshot.tensors["random"]})
+            return store.commit(aside, snapshot, files, protect_step=protect_step, parts=world.size)
+
+        num_bytes: int = world.first(commit)
+        return num_bytes
+
+
+def _own_part(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """Return this rank's rows of each tensor. What is the same on every rank is in rank 0's."""
+    return {
+        name: own_rows(tensor)[0]
+        for name, tensor in tensors.items()
+        if world.is_first or hasattr(tensor, "to_local")
+    }

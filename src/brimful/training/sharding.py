@@ -1,0 +1,93 @@
+"""A model whose weights, gradients and optimizer states lie in parts on several ranks, by torch's
+FSDP2 (`fully_shard`).
+
+Each block of the model is gathered while it computes and given up again; what lies around the
+blocks (embedding, last norm, head) is gathered for a whole pass. Gradients are sums over all ranks,
+reduced in fp32. Rank r holds the r-th part of the rows of every weight (dimension 0).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+
+from brimful.model.blocks import named_blocks_of
+from brimful.training.world import World
+
+_WITHIN = "_brimful_within"
+"""Name under which `within` is a method of the model, so that FSDP2 takes it for a forward pass."""
+
+
+def shard(model: nn.Module, world: World, device: torch.device) -> None:
+    """Spread a model over all ranks, in place. Its parameters become DTensors on the device.
+
+    Args:
+        model: With the same weights on every rank, on any device.
+    """
+    mesh = init_device_mesh(device.type, (world.size,))
+    for block in named_blocks_of(model)[1]:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            # Sums over ranks, not means: the loop divides by the tokens of all ranks.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    setattr(model, _WITHIN, lambda act: act())
+    register_fsdp_forward_method(model, _WITHIN)
+
+
+def within(model: nn.Module, act: Callable[[], Any]) -> Any:
+    """Return `act()`, in which parts of the model may be called and its weights be read. What it
+    returns is a loss to go backward from, or holds no tensors.
+    """
+    return getattr(model, _WITHIN)(act)
+
+
+def give_up_gathered(model: nn.Module) -> None:
+    """Keep only this rank's parts again, after passes without a backward pass."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Return whether a model's parameters lie in parts on several ranks."""
+    return isinstance(model, FSDPModule)
+
+
+def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
+    """Return this rank's part of a tensor and the number of its first row; a tensor that is not
+    sharded is its own only part.
+    """
+    if not isinstance(tensor, DTensor):
+        return tensor, 0
+    size = tensor.device_mesh.size()
+    each = -(-tensor.shape[0] // size)
+    first = min(tensor.device_mesh.get_local_rank() * each, tensor.shape[0])
+    return tensor.to_local(), first
+
+
+def like(parameter: Tensor, whole: Tensor) -> Tensor:
+    """Return a tensor of the parameter's shape as a DTensor with the same rows on this rank, if the
+    parameter is one; else the tensor on its device.
+
+    Args:
+        whole: All its rows, on the host.
+    """
+    if not isinstance(parameter, DTensor) or whole.shape != parameter.shape:
+        return whole.to(parameter.device, copy=True)
+    local, first = own_rows(parameter)
+    rows = whole[first : first + len(local)].to(local.device, copy=True)
+    return DTensor.from_local(
+        rows,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

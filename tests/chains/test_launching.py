@@ -1,0 +1,91 @@
+"""Ranks that brimful starts itself: a killed one is told with the newest checkpoint, and started
+again.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from brimful.base.errors import DeviceError, RequestError
+from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
+from brimful.chains.launching import count_of, launch
+from brimful.recipe import Recipe
+
+
+@pytest.mark.parametrize(
+    ("devices", "options", "error"),
+    [
+        ("none", (), RequestError),
+        ("0", (), RequestError),
+        ("9", (), RequestError),
+        ("2", ("study.variants={a: [seed=1], b: [seed=2]}",), RequestError),
+    ],
+    ids=["no-number", "nothing", "more-than-sequences", "several-runs"],
+)
+def test_a_number_of_devices_that_cannot_be_is_refused(
+    tiny: Callable[..., Recipe],
+    refuses: Callable[..., Any],
+    devices: str,
+    options: tuple[str, ...],
+    error: type[Exception],
+) -> None:
+    with refuses(error):
+        count_of(devices, tiny(*options))
+
+
+def test_more_ranks_than_cuda_devices_are_refused(
+    tiny: Callable[..., Recipe], refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+
+    assert count_of("all", tiny("plan.device=auto")) == 2
+    assert count_of("all", tiny()) == 1
+    with refuses(DeviceError, names=["2 CUDA devices"]):
+        count_of("4", tiny("plan.device=auto"))
+
+
+def _kill_rank_1_after_a_checkpoint(folder: Path) -> None:
+    """Wait for a checkpoint, then end a rank that is not the first."""
+    until_s = time.monotonic() + 240
+    while time.monotonic() < until_s and not list(folder.glob("checkpoints/step-*[0-9]")):
+        time.sleep(0.02)
+    for process in psutil.Process().children(recursive=True):
+        if "brimful" in process.cmdline() and process.environ().get("RANK") == "1":
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's launcher
+def test_a_killed_rank_ends_the_others_and_all_start_again_and_end_like_an_undisturbed_run(
+    tiny: Callable[..., Recipe], recipe_file: Path
+) -> None:
+    changes = ["batch.sequences=7", "checkpoint.every=3", "training.steps=40"]
+    recipe, told = tiny(*changes), []
+    folder = pipeline.folder_of(recipe)
+    killer = threading.Thread(target=_kill_rank_1_after_a_checkpoint, args=[folder])
+    killer.start()
+
+    launch(["train", str(recipe_file), *changes], 2, folder, told.append, restarts=1)
+    killer.join()
+
+    (message,) = told
+    assert message.startswith(
+        "rank 1 was ended by SIGKILL, so the other ranks were ended. The newest"
+    )
+    assert message.endswith("Starting all 2 ranks again (0 more restarts after that).")
+    alone = pipeline.train(tiny(*changes, "run.name=alone"), Console(file=StringIO())).folder
+    steps = [
+        [each["loss"] for each in read_journal(path / "metrics.jsonl") if each["kind"] == "step"]
+        for path in (folder, alone)
+    ]
+    assert len(steps[0]) == 40
+    assert steps[0] == pytest.approx(steps[1], rel=1e-4)

@@ -1,0 +1,274 @@
+"""Whole runs on two ranks: the steps of one process, resumed bit for bit, stopped and refused
+together.
+"""
+
+import itertools
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline
+from brimful.recipe import Recipe, load
+from brimful.training import loop
+from brimful.training.checkpoint import CheckpointStore, differences
+from brimful.training.checkpoint import load as load_checkpoint
+from brimful.training.world import World
+
+Ranks = Callable[..., list[Any]]
+RAGGED = ("batch.sequences=7", "plan.micro_batch=2", "training.steps=8", "evaluation.every=4")
+"""Seven sequences in micro-batches of two: four and three of them, in passes of 2, 2 and 2, 1."""
+
+
+def _train(recipe: Recipe, world: World | None = None) -> str:
+    several = {} if world is None else {"world": world}
+    return str(pipeline.train(recipe, Console(file=StringIO()), **several).folder)
+
+
+def _steps(folder: Path) -> list[dict[str, Any]]:
+    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+
+
+def _final(folder: Path) -> Any:
+    store = CheckpointStore(folder / "checkpoints", keep=2)
+    return load_checkpoint(store.path_of(store.steps()[-1]))
+
+
+def _assert_same_steps(folder: Path, expected: Path, tolerance: float = 1e-5) -> None:
+    ours, theirs = _steps(folder), _steps(expected)
+    assert [each["tokens"] for each in ours] == [each["tokens"] for each in theirs]
+    for name in ("loss", "grad_norm"):
+        values, others = [each[name] for each in ours], [each[name] for each in theirs]
+        assert values == pytest.approx(others, rel=tolerance)
+
+
+@pytest.fixture
+def ragged(tmp_path: Path, tiny: Callable[..., Recipe]) -> Callable[..., Recipe]:
+    """The tiny recipe on documents of very different lengths, one per sequence."""
+    words, drawn = ["red", "green", "blue", "cat", "dog", "sees", "tree"], random.Random(0)
+    documents = [
+        f"# story {number}\n{' '.join(drawn.choices(words, k=drawn.randint(2, 60)))}\n"
+        for number in range(60)
+    ]
+    path = tmp_path / "ragged.txt"
+    path.write_text("".join(documents))
+    options = (f"data.path={path}", "data.layout=document", "data.long_documents=split")
+    return lambda *more: tiny(*options, "tokenizer.vocabulary=280", *RAGGED, *more)
+
+
+@pytest.fixture
+def without_dropout(encoder: Path) -> None:
+    """The published encoder drops nothing: which values are dropped depends on the ranks."""
+    config = json.loads((encoder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (encoder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture
+def of_method(
+    request: pytest.FixtureRequest, ragged: Callable[..., Recipe], tmp_path: Path
+) -> Callable[..., Recipe]:
+    """Makes a recipe of the method that a test asks for."""
+    method = request.param
+    if method == "sft":
+        tuning = request.getfixturevalue("tuning")
+        return lambda *more: tuning(*RAGGED, *more)
+    if method == "mlm":
+        return lambda *more: ragged("method=mlm", "model.architecture=modernbert", *more)
+    return ragged
+
+
+@pytest.mark.parametrize("of_method", ["pretrain", "mlm", "sft"], indirect=True)
+def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
+    of_method: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    _assert_two_ranks_are_like_one(of_method, ranks)
+
+
+@pytest.mark.usefixtures("without_dropout")
+def test_two_ranks_train_a_classifier_like_one_process(
+    labels_recipe_file: Path, ranks: Ranks
+) -> None:
+    _assert_two_ranks_are_like_one(
+        lambda *more: load(str(labels_recipe_file), [*RAGGED, *more]), ranks
+    )
+
+
+def _assert_same_weights(folder: Path, expected: Path) -> None:
+    """Checkpoint and exported model have the same weights, up to rounding."""
+    ours, theirs = _final(folder).tensors["model"], _final(expected).tensors["model"]
+    assert ours.keys() == theirs.keys()
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-4)
+    files = [
+        sorted(path.name for path in (each / "model").iterdir()) for each in (folder, expected)
+    ]
+    assert files[0] == files[1]
+
+
+def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Ranks) -> None:
+    alone = Path(_train(of_method("run.name=alone")))
+
+    for spread in ("replicated", "sharded"):
+        recipe = of_method(f"run.name={spread}", f"plan.spread={spread}")
+        folders = ranks(2, partial(_train, recipe))
+        assert folders == [str(alone.with_name(spread))] * 2
+        _assert_same_steps(Path(folders[0]), alone)
+        _assert_same_weights(alone.with_name(spread), alone)
+    plan = read_json(alone.with_name("sharded") / "plan.json")
+    assert (plan["devices"], plan["effective_batch"]) == (
+        2,
+        read_json(alone / "plan.json")["effective_batch"],
+    )
+    assert plan["spread"] == "sharded"
+    assert plan["predicted"].keys().isdisjoint({"step_time_s", "peak_memory_bytes"})
+
+
+def _killed_before_step(recipe: Recipe, step: int, rank: int, world: World) -> str:
+    """Train; SIGKILL ends one rank when it is about to make its update number `step`."""
+    real, count = loop.guarded_update, itertools.count(1)
+
+    def act(*args: Any, **options: Any) -> Any:
+        if next(count) == step and world.rank == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **options)
+
+    loop.guarded_update = act  # of this process, which ends with the test
+    return _train(recipe, world)
+
+
+@pytest.mark.parametrize("spread", ["replicated", "sharded"])
+def test_a_run_goes_on_bit_for_bit_after_a_rank_was_killed(
+    ragged: Callable[..., Recipe], ranks: Ranks, spread: str
+) -> None:
+    options = (
+        "checkpoint.every=3",
+        "model.architecture=gpt2",
+        "model.dropout=0.1",
+        f"plan.spread={spread}",
+    )
+    (undisturbed, _) = ranks(
+        2, lambda world: _train(ragged("run.name=undisturbed", *options), world)
+    )
+    for killed in (0, 1):
+        recipe = ragged(f"run.name=killed{killed}", *options)
+        ends = ranks(2, partial(_killed_before_step, recipe, 5, killed))
+        assert ends[killed] == signal.SIGKILL
+        kind, message = ends[1 - killed]
+        assert kind == "RanksParted"
+        assert "continue from the newest checkpoint" in message
+
+        (folder, _) = ranks(2, partial(_train, recipe))
+
+        assert differences(_final(Path(folder)), _final(Path(undisturbed))) == []
+
+
+def test_other_numbers_of_ranks_continue_with_the_same_sequences(
+    ragged: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    alone = Path(_train(ragged("run.name=alone", "checkpoint.every=3")))
+    recipe = ragged("run.name=changing", "checkpoint.every=3")
+    ranks(2, partial(_killed_before_step, recipe, 5, 1))
+
+    folder = Path(_train(recipe))
+
+    _assert_same_steps(folder, alone, 1e-4)
+    in_parts = ragged("run.name=in-parts", "checkpoint.every=3", "plan.spread=sharded")
+    ranks(3, partial(_killed_before_step, in_parts, 5, 1))
+    (folder, _) = map(Path, ranks(2, partial(_train, in_parts)))
+    _assert_same_steps(folder, alone, 1e-4)
+
+
+def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
+    ragged: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    alone = Path(_train(ragged("run.name=alone")))
+    real, count = loop.accumulate_gradients, itertools.count(1)
+
+    def short_of_memory(world: World) -> str:
+        def act(*args: Any, **options: Any) -> Any:
+            result = real(*args, **options)
+            if world.rank == 1 and next(count) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return result
+
+        loop.accumulate_gradients = act
+        return _train(ragged("run.name=short"), world)
+
+    (folder, _) = map(Path, ranks(2, short_of_memory))
+
+    _assert_same_steps(folder, alone)
+    (record,) = (
+        each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "out_of_memory"
+    )
+    assert (record["step"], record["from"], record["to"]) == (3, [2, 2], [1, 1, 1, 1])
+    assert record["where"] == "forward pass (on rank 1, tried to allocate 2.00 GiB)"
+
+
+def test_a_number_that_is_none_on_one_rank_leaves_the_step_out_on_all(
+    ragged: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    real, count = loop.accumulate_gradients, itertools.count(1)
+
+    def poisoned(world: World) -> str:
+        def act(*args: Any, **options: Any) -> Any:
+            loss = real(*args, **options)
+            return loss * torch.nan if world.rank == 1 and next(count) == 3 else loss
+
+        loop.accumulate_gradients = act
+        return _train(ragged("run.name=poisoned"), world)
+
+    (folder, _) = map(Path, ranks(2, poisoned))
+
+    assert [each["skipped"] for each in _steps(folder)] == [0, 0, 1, 1, 1, 1, 1, 1]
+
+
+def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_of_the_same_step(
+    ragged: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    real, count = loop.guarded_update, itertools.count(1)
+
+    def stopped(world: World) -> str:
+        def act(*args: Any, **options: Any) -> Any:
+            if next(count) == 3 and world.rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return real(*args, **options)
+
+        loop.guarded_update = act
+        return _train(ragged("run.name=stopped"), world)
+
+    ends = ranks(2, stopped)
+
+    assert [kind for kind, _ in ends] == ["Interrupted"] * 2
+    assert all(message.startswith("stopped at step 3 of 8") for _, message in ends)
+    store = CheckpointStore(pipeline.folder_of(ragged("run.name=stopped")) / "checkpoints", keep=2)
+    assert store.steps() == [3]
+
+
+def test_ranks_that_do_not_fit_together_are_refused_by_all_with_one_message(
+    ragged: Callable[..., Recipe], ranks: Ranks, tmp_path: Path, snapshot: Any
+) -> None:
+    def elsewhere(world: World) -> str:
+        os.chdir(tmp_path if world.is_first else "/")
+        return _train(ragged("run.name=elsewhere", "run.folder=runs-here"), world)
+
+    def other_recipe(world: World) -> str:
+        return _train(ragged("run.name=other", f"seed={world.rank}"), world)
+
+    def too_many(world: World) -> str:
+        return _train(ragged("run.name=many", "batch.sequences=1"), world)
+
+    told = {act.__name__: ranks(2, act) for act in (elsewhere, other_recipe, too_many)}
+
+    assert told["elsewhere"][0] == told["elsewhere"][1]
+    assert [told[name][0] for name in told] == snapshot
