@@ -1,13 +1,19 @@
 """Damage files of run folders at random, ask everything that reads them, and look for answers that
 changed without a word.
 
-    python benchmarks/corruption.py [--trials 400] [--seed 0] [--minutes 10] [--folder FOLDER] [--only WORD]
+    python benchmarks/corruption.py [--trials 400] [--seed 0] [--minutes 10] [--folder FOLDER]
+                                    [--share 1/2] [--only WORD] [--numbers N...] [--again]
 
 Finished and unfinished runs of every kind are made once, and mirrors of runs, a study, a chain of
 rounds and a drawing of samples (damaged_runs.py). A trial copies one of them, damages one file of
-its folder (every file is as likely as any other), and asks the verbs that answer from it. The answers are compared with those of the undamaged run; what differs between two
-undamaged copies is not compared. What a refusal advises is done, and everything is asked again.
-Verbs run in this process. A folder in memory (such as /dev/shm) makes trials faster.
+its folder (every file is as likely as any other; its time of change stays, as after decay), and
+asks the verbs that answer from it. The answers are compared with those of the undamaged run; what
+differs between two undamaged copies is not compared. What a refusal advises is done, and everything
+is asked again. Verbs run in this process. A folder in memory (such as /dev/shm) makes trials faster.
+
+With a folder, results are kept there: a trial that has one is not made again, so that a campaign
+can be stopped and go on, and several commands can each make a share of it (1/2 and 2/2). `--again`
+makes those anew that ended badly. The record has the newest result of each trial.
 """
 
 import argparse
@@ -31,11 +37,11 @@ from typing import Any
 import torch
 
 from brimful.base.rundir import Lease
-from brimful.hardware import calibrate
-from damaged_runs import Reply, Run, prepare
-from record import write_record
+from damaged_runs import Reply, Run, prepare, quickened
+from record import commit, write_record
 
 PAGE_BYTES = 4096
+RESULTS = "results.jsonl"
 OUTCOMES = ("same", "told", "repaired", "refused", "silent", "traceback")
 """From the best to the worst. `same`: every answer is that of the undamaged run. `told`: an answer
 differs or is missing, and what is printed says that something is damaged. `repaired`: a verb ended
@@ -50,14 +56,27 @@ _TELLS = re.compile(
 
 @dataclass(frozen=True)
 class Trial:
-    """One damage and what came of it; `where` names the verbs with the worst outcome."""
+    """One damage and what came of it.
 
+    Attributes:
+        seed, number: They decide what is damaged, and how.
+        commit: Of the code that answered.
+        where: The verbs with the worst outcome.
+    """
+
+    seed: int
+    number: int
+    commit: str
     run: str
     file: str
     damage: str
     outcome: str
     where: tuple[str, ...]
     detail: str
+
+    @property
+    def is_bad(self) -> bool:
+        return self.outcome in BAD
 
 
 def one_bit(content: bytes, drawn: random.Random) -> bytes:
@@ -127,13 +146,20 @@ def damage(run_folder: Path, drawn: random.Random) -> tuple[str, str]:
     elif name == "swapped":
         other = drawn.choice([each for each in files if each != path])
         mine, its = path.read_bytes(), other.read_bytes()
-        path.write_bytes(its)
-        other.write_bytes(mine)
+        _rewrite(path, its)
+        _rewrite(other, mine)
         name += f" with {other.relative_to(run_folder).as_posix()}"
     else:
         rewrite = REWRITES[DAMAGES.index(name)]
-        path.write_bytes(rewrite(path.read_bytes(), drawn))
+        _rewrite(path, rewrite(path.read_bytes(), drawn))
     return path.relative_to(run_folder).as_posix(), name
+
+
+def _rewrite(path: Path, content: bytes) -> None:
+    """Change a file as decay would: it does not look younger."""
+    status = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 @dataclass(frozen=True)
@@ -210,7 +236,9 @@ def kept(run: Run) -> Iterator[None]:
         aside.rename(run.home)
 
 
-def attempt(run: Run, baseline: Baseline, drawn: random.Random) -> Trial:
+def attempt(
+    run: Run, baseline: Baseline, drawn: random.Random, *, seed: int = 0, number: int = 0
+) -> Trial:
     """Damage a copy of a run, ask everything, and judge; after a refusal, do what it advises."""
     with kept(run):
         file, name = damage(run.folder, drawn)
@@ -227,7 +255,8 @@ def attempt(run: Run, baseline: Baseline, drawn: random.Random) -> Trial:
             else:
                 detail += f" | after the advice: {outcomes}"
                 detail += "".join(each.printed.strip()[-300:] for each in again.values())
-    return Trial(run.name, re.sub(r"\d{6,}.*?(?=/|$)", "*", file), name, worst, where, detail)
+    file = re.sub(r"\d{6,}.*?(?=/|$)", "*", file)
+    return Trial(seed, number, commit(), run.name, file, name, worst, where, detail)
 
 
 def counts(trials: Sequence[Trial], field: str) -> dict[str, dict[str, int]]:
@@ -238,16 +267,64 @@ def counts(trials: Sequence[Trial], field: str) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(found[name].items())) for name in sorted(found)}
 
 
-def record_of(trials: Sequence[Trial]) -> Mapping[str, Any]:
-    """Return what the record keeps: counts, and every trial that ended badly."""
+def record_of(results: Sequence[Trial]) -> Mapping[str, Any]:
+    """Return what the record keeps of results in order: counts over the newest of each trial, those
+    that end badly, and those that did so before.
+    """
+    newest = {(trial.seed, trial.number): trial for trial in results}
+    trials = list(newest.values())
+    before = (trial for trial in results if trial.is_bad and trial not in trials)
     return {
         "n": len(trials),
         "outcomes": dict(Counter(trial.outcome for trial in trials)),
         "by_run": counts(trials, "run"),
         "by_file": counts(trials, "file"),
         "by_damage": counts(trials, "damage"),
-        "bad": [asdict(trial) for trial in trials if trial.outcome in BAD],
+        "by_commit": dict(Counter(trial.commit for trial in trials)),
+        "bad": [asdict(trial) for trial in trials if trial.is_bad],
+        "bad_before_a_mend": [asdict(trial) for trial in before],
     }
+
+
+def read_results(path: Path, seed: int) -> list[Trial]:
+    """Return the results of a seed in the order in which they were made."""
+    if not path.exists():
+        return []
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    trials = (Trial(**{**row, "where": tuple(row["where"])}) for row in rows)
+    return [trial for trial in trials if trial.seed == seed]
+
+
+def numbers_to_do(options: argparse.Namespace, results: Sequence[Trial]) -> list[int]:
+    """Return the numbers of the trials that this command makes."""
+    newest = {trial.number: trial for trial in results}
+    bad = {number for number, trial in newest.items() if trial.is_bad}
+    wanted = options.numbers or (sorted(bad) if options.again else range(options.trials))
+    done = newest.keys() - (bad if options.again else ())
+    share, of = map(int, options.share.split("/"))
+    return [number for number in wanted if number not in done and number % of == share - 1]
+
+
+def make_trials(options: argparse.Namespace, folder: Path) -> None:
+    """Make the trials that are to be done in a folder, and append their results."""
+    path = folder / RESULTS
+    numbers = numbers_to_do(options, read_results(path, options.seed))
+    made = folder / f"made-{options.share.replace('/', '-of-')}"
+    with quickened():
+        runs = prepare(made, options.only)
+        baseline = functools.cache(Baseline.of)
+        gc.collect()
+        gc.freeze()  # what was imported is not looked through again in every trial
+        end_s = time.monotonic() + 60 * options.minutes
+        for number in numbers:
+            if time.monotonic() > end_s:
+                break
+            drawn = random.Random(f"{options.seed}-{number}")
+            run = drawn.choice(runs)
+            trial = attempt(run, baseline(run), drawn, seed=options.seed, number=number)
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(trial)) + "\n")
+            print(*asdict(trial).values(), flush=True)
 
 
 def main() -> None:
@@ -256,28 +333,18 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10, help="no trial starts after these")
     parser.add_argument("--only", default="", help="runs whose name holds this")
-    parser.add_argument("--folder", type=Path, help="keep the runs there, or take them from there")
+    parser.add_argument("--folder", type=Path, help="keeps runs and results there")
+    parser.add_argument("--share", default="1/1", help="which part of the trials, of how many")
+    parser.add_argument("--numbers", type=int, nargs="+", help="only these trials")
+    parser.add_argument("--again", action="store_true", help="make those anew that ended badly")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    calibrate.measure_matrix_rates = functools.cache(
-        lambda device, dtypes, real=calibrate.measure_matrix_rates: real(device, dtypes)
-    )
-    trials: list[Trial] = []
     with tempfile.TemporaryDirectory() as temporary:
-        runs = prepare((options.folder or Path(temporary) / "made").resolve(), options.only)
-        baseline = functools.cache(Baseline.of)
-        gc.collect()
-        gc.freeze()  # what was imported is not looked through again in every trial
-        end_s = time.monotonic() + 60 * options.minutes
-        for number in range(options.trials):
-            if time.monotonic() > end_s:
-                break
-            drawn = random.Random(f"{options.seed}-{number}")
-            run = drawn.choice(runs)
-            trials.append(attempt(run, baseline(run), drawn))
-            print(number, *asdict(trials[-1]).values(), flush=True)
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        make_trials(options, folder)
+        record = record_of(read_results(folder / RESULTS, options.seed))
         os.chdir("/")
-    record = record_of(trials)
     write_record("corruption", {"seed": options.seed, **record})
     print(json.dumps(record, indent=1))
     sys.exit(bool(record["bad"]))

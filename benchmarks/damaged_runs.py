@@ -3,6 +3,7 @@ them: every verb that answers from a folder, in this process.
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import itertools
@@ -17,20 +18,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import typer.main
+from matplotlib.figure import Figure
 
 from brimful.base.errors import BrimfulError
 from brimful.base.rundir import read_json
 from brimful.cli import main as brimful
+from brimful.hardware import calibrate
 from brimful.report.page import headline
 from brimful.report.page.predicted import predictions
 from brimful.report.page.time_page import time_view
 from brimful.report.text import prediction_lines
 from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
-from brimful.training import loop
+from brimful.training import loop, optim
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "fixtures"))
-import make_old_runs
+import make_old_runs  # type: ignore[import-not-found]
 
 STUDY = (
     make_old_runs.RECIPES["documents"].replace("name: documents", "name: study")
@@ -108,19 +114,38 @@ class _Killed(BaseException):
 @contextlib.contextmanager
 def killed_in_update(number: int) -> Iterator[None]:
     """End a training inside in its update of this number."""
-    update, num_updates = loop.guarded_update, itertools.count(1)
+    update, num_updates = optim.guarded_update, itertools.count(1)
 
     def guarded_update(*arguments: Any, **named: Any) -> Any:
         if next(num_updates) == number:
             raise _Killed
         return update(*arguments, **named)
 
-    loop.guarded_update = guarded_update
+    loop.guarded_update = guarded_update  # type: ignore[attr-defined]
     try:
         with contextlib.suppress(_Killed):
             yield
     finally:
-        loop.guarded_update = update
+        loop.guarded_update = update  # type: ignore[attr-defined]
+
+
+def _as_empty_svg(_figure: Figure, file: Any, **_options: Any) -> None:
+    file.write('<svg viewBox="0 0 1 1"></svg>')
+
+
+@contextlib.contextmanager
+def quickened() -> Iterator[None]:
+    """Verbs cost less inside, and answer the same: the machine is measured once, the command line
+    is built once, and figures are drawn but not turned into SVG, since nothing reads a report's.
+    """
+    rates = functools.cache(calibrate.measure_matrix_rates)
+    commands = functools.cache(typer.main.get_command)
+    with (
+        mock.patch.object(calibrate, "measure_matrix_rates", rates),
+        mock.patch.object(typer.main, "get_command", commands),
+        mock.patch.object(Figure, "savefig", _as_empty_svg),
+    ):
+        yield
 
 
 def ask(*arguments: str) -> Reply:

@@ -45,7 +45,8 @@ def main() -> None:
     undisturbed = samples.with_name("undisturbed")
     shutil.rmtree(undisturbed, ignore_errors=True)
     samples.rename(undisturbed)
-    drawn, held = random.Random(0), []
+    drawn = random.Random(0)
+    held: list[int] = []
     while len(held) < options.kills:
         held.append(
             _kill_once(

@@ -1,6 +1,7 @@
 """A model's folder is what was written, or it is refused."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 
 from brimful.base import manifest
+from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST, note_hashes, require_sound, sha256_of
+from brimful.base.rundir import read_json, write_json_atomically
 
 LONG_AGO_NS = 10**18
 
@@ -93,6 +96,27 @@ def test_files_are_hashed_again_when_their_size_or_times_change(
     os.utime(folder / "config.json", ns=(LONG_AGO_NS, LONG_AGO_NS))
     require_sound(folder)
     assert sorted(hashed) == ["config.json", "config.json", "model.safetensors"]
+
+
+def test_decay_that_changes_no_time_is_found_after_a_day(
+    folder: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "_SETTLED_AFTER_S", -1.0)
+    require_sound(folder)
+    content, state = b"weightz", manifest._state_of(folder / "model.safetensors")
+    (folder / "model.safetensors").write_bytes(content)
+    monkeypatch.setattr(manifest, "_state_of", lambda path: state)  # as decay leaves it
+    hashed.clear()
+    (memory,) = (cache_folder() / "verified").iterdir()
+    known = read_json(memory)
+    write_json_atomically(memory, {**known, "config.json": [*state, known["config.json"][-1]]})
+    require_sound(folder)
+    assert hashed == []
+
+    a_day_ago = time.time() - 25 * 3600
+    os.utime(memory, (a_day_ago, a_day_ago))
+    with pytest.raises(RunFolderError, match=r"model\.safetensors is damaged"):
+        require_sound(folder)
 
 
 def test_a_file_that_has_just_changed_is_not_trusted_by_its_times(

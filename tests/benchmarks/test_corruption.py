@@ -1,6 +1,5 @@
 """Random damages change what they hit, and what came of them is judged right."""
 
-import functools
 import gc
 import random
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from brimful.hardware import calibrate
 from corruption import (
     BAD,
     DAMAGES,
@@ -19,7 +17,7 @@ from corruption import (
     files_of,
     kept,
 )
-from damaged_runs import Reply, Run, prepare
+from damaged_runs import Reply, Run, prepare, quickened
 
 NUM_TRIALS = 24
 """Of each run; `python benchmarks/corruption.py` does more, on runs of every kind."""
@@ -28,18 +26,17 @@ NUM_TRIALS = 24
 def test_no_damage_of_a_run_folder_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = functools.cache(calibrate.measure_matrix_rates)
-    monkeypatch.setattr(calibrate, "measure_matrix_rates", measure)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path))  # set back at the end
-    runs = prepare(tmp_path / "made", "documents")
-    assert len(runs) == 2
-    gc.collect()
-    gc.freeze()  # planning collects garbage, and looks through less of it then
-    try:
-        _require_no_silence(runs)
-    finally:
-        gc.unfreeze()
+    with quickened():
+        runs = prepare(tmp_path / "made", "documents")
+        assert len(runs) == 2
+        gc.collect()
+        gc.freeze()  # planning collects garbage, and looks through less of it then
+        try:
+            _require_no_silence(runs)
+        finally:
+            gc.unfreeze()
 
 
 def _require_no_silence(runs: list[Run]) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.manifest import note_hashes
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.generation import export
 from brimful.generation.export import Exported, MergeCheck, export_merged, export_run, refuse_unlike
@@ -37,6 +38,12 @@ def logits_of(model: torch.nn.Module) -> Tensor:
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     return model.eval()
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 def check_of(exported: Exported) -> MergeCheck:
@@ -240,6 +247,41 @@ def test_an_existing_folder_is_never_touched(
         with refuses(RequestError, names=["--to FOLDER"]):
             write(run, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_same_export_again_finds_it_there_and_leaves_it(
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
+    run, out = make_tuned(), tmp_path / "out"
+    note_hashes(run / "model")
+    export_merged(run, out)
+    before = {path: path.stat() for path in out.iterdir()}
+
+    again = export_merged(run, out)
+    assert again.is_older
+    assert "is there already" in again.lines()[0]
+    assert {path: path.stat() for path in out.iterdir()} == before
+
+    for other in (lambda: export_merged(run, out, "fp32"), lambda: export_run(run, out)):
+        with refuses(RequestError, names=["--to FOLDER"]):
+            other()
+    flip_a_bit(out / "model.safetensors")
+    with refuses(RequestError, names=["--to FOLDER"]):
+        export_merged(run, out)
+
+
+def test_an_export_of_another_run_or_of_one_that_was_trained_anew_is_refused(
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+) -> None:
+    run, out = make_tuned(), tmp_path / "out"
+    note_hashes(run / "model")
+    export_run(run, out)
+    assert export_run(run, out).is_older
+
+    (run / "model" / "notes.json").write_text("{}")
+    note_hashes(run / "model")
+    with refuses(RequestError, names=["--to FOLDER"]):
+        export_run(run, out)
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next_one(

@@ -15,6 +15,7 @@ from brimful.data.formats import Message
 from brimful.generation.engine import generate
 from brimful.generation.load import (
     LoadedRun,
+    base_of,
     load_base,
     load_run,
     load_unquantised,
@@ -343,3 +344,15 @@ def test_a_run_that_tuned_nothing_has_no_model_from_before(
     for load in (load_untuned, load_unquantised, load_base):
         with refuses(RunFolderError):
             load(folder, CPU)
+
+
+def test_the_base_of_a_run_whose_data_facts_are_lost_is_not_guessed(
+    make_tuned: MakeRun, make_run: MakeRun
+) -> None:
+    tuned, fresh = make_tuned(), make_run()
+    for folder in (tuned, fresh):
+        (folder / "data.json").unlink(missing_ok=True)
+
+    assert base_of(fresh) == ""
+    with pytest.raises(RunFolderError, match="Run the command that trained it again"):
+        base_of(tuned)

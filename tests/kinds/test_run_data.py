@@ -13,7 +13,6 @@ import pytest
 from brimful.base.errors import BrimfulError
 from brimful.data.example_batches import ExampleSequences
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
-from brimful.planning.longest_pass import LongestPass
 from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
 
 Recipes = dict[str, tuple[Recipe, str]]
@@ -94,8 +93,10 @@ def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:
         sequences = ExampleSequences(split, recipe.sequence_length, layout, recipe.seed)  # type: ignore[arg-type]
         passes = list(sequences.batch(0, count).micro_batches((2,)))
         longest = max(micro.inputs_BT.numel() for micro in passes)
-        expected = LongestPass(longest / recipe.sequence_length, len(passes))
-        assert longest_pass_of(layout)(2) == expected
+        found = longest_pass_of(layout)(2)
+        assert (found.rows, found.passes) == (longest / recipe.sequence_length, len(passes))
+        lengths = [micro.inputs_BT.numel() / recipe.sequence_length for micro in passes]
+        assert found.some == tuple(lengths)
     assert gather(*recipes["documents"]).longest_pass_of("cpu") is None
 
 

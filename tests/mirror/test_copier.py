@@ -114,6 +114,16 @@ def test_logs_are_copied_when_they_changed(run: Run) -> None:
     ]
 
 
+def test_logs_follow_every_point_so_that_none_of_its_records_seem_lost(run: Run) -> None:
+    copier = _copier(run, patience=Patience(points_s=0.0, points_share=1e9))
+    for step in (2, 4):
+        run.save(step)
+        copier.bring_up_to_date(ending=False)
+        written = (run.folder / "metrics.jsonl").read_text()
+        assert f'"step": {step}' in written
+        assert (run.mirrored / "metrics.jsonl").read_text() == written
+
+
 class _Long(Files):
     """Takes long for a checkpoint: so much so that by the middle of it there are new logs."""
 

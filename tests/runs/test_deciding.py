@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Journal, write_json_atomically
+from brimful.base.rundir import Journal, write_journal_atomically, write_json_atomically
+from brimful.hardware.monitored import monitored_until
 from brimful.runs.deciding import (
     lost_records,
     num_records_of,
@@ -83,8 +84,34 @@ def test_of_a_growing_monitor_only_its_presence_is_noted(tmp_path: Path) -> None
     assert num_records_of(tmp_path) == {"monitor.jsonl": 4}
 
 
+def test_an_unfinished_run_says_that_its_monitor_lost_its_end(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step-00000002"
+    checkpoint.mkdir(parents=True)
+    monitor = tmp_path / "monitor.jsonl"
+    samples = [{"kind": "sample", "time": 100.5 + 2 * number} for number in range(4)]
+    write_journal_atomically(monitor, samples)
+    assert monitored_until(tmp_path) == 106
+    state = {"records": {"monitor.jsonl": 1}, "monitored_until": 106}
+    write_json_atomically(checkpoint / "state.json", state)
+    assert lost_records(tmp_path) == {}
+
+    write_journal_atomically(monitor, [samples[0], samples[3]])  # merged, as it grows
+    assert lost_records(tmp_path) == {}
+    write_journal_atomically(monitor, samples[:3])
+    assert "lost its end" in lost_records(tmp_path)["monitor.jsonl"]
+    monitor.write_bytes(monitor.read_bytes()[:-1])
+    assert "cut off" in lost_records(tmp_path)["monitor.jsonl"]
+
+
 def test_a_record_of_a_journal_in_place_of_the_status_is_damage(tmp_path: Path) -> None:
     write_json_atomically(tmp_path / "run.json", {"prompt": "Say red.", "text": "red"})
 
     with pytest.raises(RunFolderError, match="holds something else"):
         read_deciding(tmp_path, "run.json")
+
+
+def test_a_journal_of_one_record_in_place_of_another_file_is_damage(tmp_path: Path) -> None:
+    write_journal_atomically(tmp_path / "samples.jsonl", [{"prompt": "Say red.", "text": "red"}])
+    (tmp_path / "samples.jsonl").rename(tmp_path / "plan.json")
+
+    assert "holds something else" in problem_of(tmp_path / "plan.json")

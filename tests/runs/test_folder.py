@@ -119,7 +119,7 @@ def test_a_half_written_run_opens(new_run: MakeRun) -> None:
     run = read_run(folder)
     assert (run.plan, run.end, run.is_finished, run.last_step) == (None, None, False, 3)
     assert "plan.json" in run.problems
-    assert "metrics.jsonl" not in run.problems
+    assert "the last record is cut off" in run.problems["metrics.jsonl"]
 
 
 def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:

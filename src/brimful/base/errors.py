@@ -47,6 +47,12 @@ class TrainingStopped(BrimfulError):
     exit_code = 1
 
 
+class StartAgain(TrainingStopped):
+    """Training on several devices has to start again from its newest checkpoint."""
+
+    exit_code = 78
+
+
 class Interrupted(BrimfulError):
     """A signal asked to stop; what was done is kept: a checkpoint at a step boundary, or
     samples.
@@ -65,3 +71,9 @@ class SessionOver(Interrupted):
     def __init__(self, message: str) -> None:
         super().__init__(message, 0)
         self.exit_code = 75
+
+
+class RanksParted(BrimfulError):
+    """Another process of a run on several devices has ended, so that this one cannot go on."""
+
+    exit_code = 77

@@ -23,6 +23,9 @@ _SETTLED_AFTER_S = 2.0
 clock of the file system a second change leaves its times as they were.
 """
 
+_BELIEVED_FOR_S = 24 * 3600.0
+"""How long a remembered hash is believed: decay of a disk changes bits and no times."""
+
 State = list[int]
 """By which a changed file is recognised: size, times of change in ns, inode."""
 
@@ -38,14 +41,36 @@ def entries_of(paths: Iterable[Path]) -> dict[str, dict[str, int | str]]:
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}
 
 
-def note_hashes(folder: Path) -> None:
+def note_hashes(folder: Path, *, origin: Mapping[str, str] | None = None) -> None:
     """Write the size and SHA-256 of every file of a folder (not a checkpoint) into its
     MANIFEST.json, so that it can be verified later. All of it is durable when this returns.
+
+    Args:
+        origin: What the files were made of, and how, for `is_whole_of`.
     """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     manifest = {"format_version": FORMAT_VERSION, "files": entries_of(paths)}
+    if origin:
+        manifest["origin"] = dict(origin)
     write_json_atomically(folder / MANIFEST, manifest, with_checksum=True)
     fsync_files(folder)
+
+
+def is_whole_of(folder: Path, origin: Mapping[str, str]) -> bool:
+    """Return whether a folder was made of this, as `note_hashes` noted it, and every file in it has
+    its hash still; all are read.
+    """
+    try:
+        manifest = read_json(folder / MANIFEST)
+        listed, is_origin = manifest["files"], manifest.get("origin") == dict(origin)
+        names = {path.name for path in folder.iterdir()} - {MANIFEST}
+        return (
+            is_origin
+            and names == listed.keys()
+            and not any(problem_of_file(folder, name, listed[name]) for name in names)
+        )
+    except (RunFolderError, OSError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def problem_of_file(folder: Path, name: str, entry: Any, *, is_hashed: bool = True) -> str | None:
@@ -74,7 +99,8 @@ def require_sound(folder: Path) -> None:
     A folder without a manifest passes where no run.json knows of one.
 
     Sizes are compared every time. A file is hashed again when its size, times or inode are not
-    those of the last time, which the cache folder remembers.
+    those of the last time, which the cache folder remembers, and when that was more than a day ago.
+    Nothing that writes to a file can set its time of change (ctime) back.
 
     Raises:
         RunFolderError: a file is missing, of another size or damaged; one that would be read too is
@@ -135,12 +161,16 @@ def _state_of(path: Path) -> State:
 
 
 def _remembered(memory: Path) -> dict[str, Any]:
-    """Return the states of the files that were sound at the last time, with their hashes."""
+    """Return the states of the files that were sound at the last time, with their hashes; nothing
+    where that was more than a day ago.
+    """
     try:
+        age_s = time.time() - memory.stat().st_mtime
         known = read_json(memory)
-    except RunFolderError:
+    except (OSError, RunFolderError):
         return {}
-    return known if isinstance(known, dict) else {}
+    is_believed = isinstance(known, dict) and 0 <= age_s < _BELIEVED_FOR_S
+    return known if is_believed else {}
 
 
 def _remember(

@@ -191,6 +191,11 @@ class Lease:
         self._path = path
         self._token = token
 
+    @property
+    def token(self) -> str:
+        """A random text in the lease, by which it is recognised."""
+        return self._token
+
     @classmethod
     def acquire(cls, run_folder: Path) -> Self:
         path = run_folder / cls.FILE_NAME
@@ -383,6 +388,31 @@ class Journal:
         self.close()
 
 
+class NoJournal(Journal):
+    """The journal of a process that trains beside the one that writes it: records are dropped.
+
+    Args:
+        path: Of the journal that the other process writes; it may be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._num_records = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return 0
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Drop the record."""
+
+    def sync(self) -> None:
+        """Do nothing: there is nothing to make durable."""
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
 CHECK = "check"
 """Key, at the end of a record, of its number in the journal and the CRC-32 of record, number and
 the file's name.
@@ -435,14 +465,29 @@ def num_records(path: Path) -> int:
     """Return how many records were written into a journal. Every record holds its number, so only
     the end of the file is read. Records of earlier versions hold none; then all lines are counted.
     """
-    with open(path, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        tail = file.read()
-    lines = tail[: tail.rfind(b"\n") + 1].splitlines(keepends=True)
-    for num_behind, line in enumerate(reversed(lines)):
+    for num_behind, line in enumerate(reversed(_tail_of(path))):
         if (number := _number_of_checked(line, path.name)) is not None:
             return number + num_behind
     return path.read_bytes().count(b"\n")
+
+
+def last_record(path: Path) -> dict[str, Any] | None:
+    """Return the last sound record at the end of a journal; None if there is none."""
+    lines = _tail_of(path)
+    return next((row for line in reversed(lines) if (row := record_of(line, path.name))), None)
+
+
+def _tail_of(path: Path) -> list[bytes]:
+    """Return the whole lines at the end of a journal, the first perhaps without its start; none of
+    a missing one.
+    """
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            tail = file.read()
+    except OSError:
+        return []
+    return tail[: tail.rfind(b"\n") + 1].splitlines(keepends=True)
 
 
 def is_torn(path: Path) -> bool:

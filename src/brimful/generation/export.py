@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.base.manifest import note_hashes
+from brimful.base.manifest import MANIFEST, is_whole_of, note_hashes, sha256_of
 from brimful.base.rundir import fsync_folder, read_json
 from brimful.base.units import format_bytes
 from brimful.generation.load import (
@@ -43,7 +43,7 @@ from brimful.model.published import (
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.recipe import Recipe
-from brimful.runs.files import CLASSIFIER_FILE
+from brimful.runs.files import CLASSIFIER_FILE, MODEL_FOLDER, RECIPE_FILE
 from brimful.training.export import remove_leftovers
 
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -99,15 +99,21 @@ class MergeCheck:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: `contents` in words, and how a merge compares."""
+    """What was written: `contents` in words, and how a merge compares. `is_older` says that an
+    earlier command wrote all of it.
+    """
 
     folder: Path
     num_bytes: int
     contents: str
     merge: MergeCheck | None = None
+    is_older: bool = False
 
     def lines(self) -> list[str]:
         """For people."""
+        if self.is_older:
+            size = format_bytes(self.num_bytes)
+            return [f"{self.folder} ({size}) is there already, {self.contents}: nothing to do"]
         told = [f"wrote {self.folder} ({format_bytes(self.num_bytes)}): {self.contents}"]
         if (check := self.merge) is not None:
             told.append(
@@ -128,7 +134,8 @@ def export(
     run_folder: Path, to: Path | None = None, *, merge: bool = False, dtype: Dtype | None = None
 ) -> Exported:
     """Copy a run's model, or merge its adapters (into bf16 by default), to a folder; by default
-    `export` or `merged` in the run's.
+    `export` or `merged` in the run's. A folder that holds all of this export already is left as it
+    is.
 
     Raises:
         BrimfulError: as `export_run` and `export_merged`; RequestError for a type where nothing is
@@ -149,10 +156,13 @@ def export_run(run_folder: Path, to: Path) -> Exported:
 
     Raises:
         RunFolderError: the run is not finished, or `to` cannot be written.
-        RequestError: `to` exists.
+        RequestError: `to` exists, and is something else than a whole export of this run.
     """
     source = trained_folder(run_folder)
-    with _new_folder(to, _size_bytes(source)) as aside:
+    origin = _origin(run_folder, "copy")
+    if is_whole_of(to, origin):
+        return _older(to)
+    with _new_folder(to, _size_bytes(source), origin) as aside:
         shutil.copytree(source, aside, dirs_exist_ok=True)
         recipe = recipe_of(run_folder)
         contents = "the whole model with its tokenizer"
@@ -191,7 +201,8 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
     Raises:
         RunFolderError: the run is not finished, its base changed, `to` cannot be written, or the
             merged model is not the tuned one.
-        RequestError: there are no adapters, or `to` exists.
+        RequestError: there are no adapters, or `to` exists and is something else than a whole
+            export of this run with the same settings.
         PlanError: base or adapters cannot be loaded.
     """
     if not is_adapter_folder(trained_folder(run_folder)):
@@ -199,6 +210,9 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
             f"{run_folder.name} has no adapters to merge: its model is whole already. Leave out"
             " --merge."
         )
+    origin = _origin(run_folder, f"merge {dtype}")
+    if is_whole_of(to, origin):
+        return _older(to)
     _refuse_existing(to)
     loaded = load_unquantised(run_folder, CPU)
     ids_T = _probe_ids(loaded)
@@ -210,7 +224,7 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
         for name, parameter in loaded.model.named_parameters()
         if "lora_" not in name
     )
-    with _new_folder(to, num_parameters * DTYPES[dtype].itemsize) as aside:
+    with _new_folder(to, num_parameters * DTYPES[dtype].itemsize, origin) as aside:
         merged = merge_adapters(loaded.model)
         unrounded, summing = (
             _largest(_logits(loaded.model, ids_T) - tuned_TV),
@@ -237,6 +251,20 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
         f"the whole model in {dtype}, adapters merged, with its tokenizer",
         check,
     )
+
+
+def _origin(run_folder: Path, way: str) -> dict[str, str]:
+    """Return what an export is made of: the way, and the hashes of the run's files that decide it;
+    empty for a run of an earlier version, whose model has no hashes.
+    """
+    names = (f"{MODEL_FOLDER}/{MANIFEST}", RECIPE_FILE, CLASSIFIER_FILE)
+    hashes = {name: sha256_of(run_folder / name) for name in names if (run_folder / name).exists()}
+    return {"way": way, **hashes} if names[0] in hashes else {}
+
+
+def _older(to: Path) -> Exported:
+    fsync_folder(to.parent)  # the command that wrote it may have been killed just before
+    return Exported(to, _size_bytes(to), "a whole export of this run, by its hashes", is_older=True)
 
 
 def _probe_ids(loaded: LoadedRun) -> Tensor:
@@ -360,9 +388,9 @@ def _refuse_existing(to: Path) -> None:
 
 
 @contextmanager
-def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
-    """A folder to fill that gets its name, and the hashes of its files, only when nothing
-    failed.
+def _new_folder(to: Path, num_bytes: int, origin: Mapping[str, str]) -> Iterator[Path]:
+    """A folder to fill that gets its name, and the hashes of its files with their origin, only when
+    nothing failed.
     """
     _refuse_existing(to)
     if (free_bytes := disk_free_bytes(to)) < num_bytes:
@@ -376,7 +404,7 @@ def _new_folder(to: Path, num_bytes: int) -> Iterator[Path]:
         remove_leftovers(to)
         aside.mkdir()
         yield aside
-        note_hashes(aside)
+        note_hashes(aside, origin=origin)
         os.rename(aside, to)
         fsync_folder(to.parent)
     except OSError as error:

@@ -290,9 +290,13 @@ def _present(base: Mapping[str, Any]) -> str:
 def base_of(run_folder: Path) -> str:
     """Hub id or folder of the published model that a run tuned; empty where it trained a fresh
     one.
+
+    Raises:
+        RunFolderError: data.json is damaged, or missing from a run that tuned one.
     """
     has_data = (run_folder / DATA_FILE).exists()
-    base = read_deciding(run_folder, DATA_FILE).get("base") if has_data else None
+    is_needed = has_data or isinstance(recipe_of(run_folder).model, str)
+    base = read_deciding(run_folder, DATA_FILE).get("base") if is_needed else None
     return "" if base is None else str(base["source"])
 
 

@@ -249,6 +249,8 @@ class Copier:
         if best_step != newest.step and best_step not in self._sound:
             best_step = None
         was_copied = self._add(newest, best_step)
+        if was_copied:
+            self._logs_due_s = 0.0  # else the logs there would lack records that this point counts
         self._durable = point = self._sound[newest.step]
         took_s = time.monotonic() - started_s
         self._points_due_s = started_s + max(

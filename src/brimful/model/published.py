@@ -2,6 +2,7 @@
 4-bit layers, adapters.
 """
 
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,6 +203,14 @@ def copy_mapped_weights(model: nn.Module) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.device.type == "cpu" and not tensor.untyped_storage().resizable():
             tensor.data = tensor.data.clone()
+
+
+def import_adapters() -> None:
+    """Import the library of adapters, so that the 50 MiB it takes count as held when memory is
+    planned, whether or not an earlier step of planning needed it.
+    """
+    with quiet_bitsandbytes():
+        importlib.import_module("peft")
 
 
 def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:

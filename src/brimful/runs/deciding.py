@@ -8,13 +8,16 @@ from typing import Any
 
 from brimful.base.errors import RecipeError, RunFolderError
 from brimful.base.rundir import (
+    CHECK,
     checksum_of,
+    is_torn,
     num_records,
     read_json,
     records_lost,
     write_text_atomically,
 )
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
+from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
@@ -30,11 +33,15 @@ from brimful.runs.files import (
 
 DECIDING_FILES = (RECIPE_FILE, STATUS_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE)
 _JOURNALS = (JOURNAL_FILE, SAMPLES_FILE, SIDE_BY_SIDE_FILE, MONITOR_FILE)
-_OF_MODELS = frozenset(
-    {"transformers_version", "tokenizer_class", "added_tokens", "peft_type", "weight_map"}
+_ELSEWHERE = frozenset(
+    {"transformers_version", "tokenizer_class", "added_tokens", "peft_type", "weight_map", CHECK}
 )
-"""Keys of the files in a model's folder: those are the only ones in a run folder whose checksum is
-not in them.
+"""Keys of a run folder's other files whose checksum is not in them, or not as here: of those in a
+model's folder, and of a record of a journal.
+"""
+MONITORED_UNTIL = "monitored_until"
+"""Key in the state of a checkpoint of the time of the monitor's newest record then, in whole Unix
+seconds.
 """
 _SEAL = "# checksum of all that follows: "
 
@@ -118,7 +125,7 @@ def read_object(path: Path) -> dict[str, Any]:
         RunFolderError: it is missing, damaged, or another file in its place.
     """
     values = read_json(path)
-    belongs = isinstance(values, dict) and not _OF_MODELS.intersection(values)
+    belongs = isinstance(values, dict) and not _ELSEWHERE.intersection(values)
     if not belongs or (path.name == STATUS_FILE and "status" not in values):
         raise RunFolderError(f"{path} holds something else than was written there.")
     found: dict[str, Any] = values
@@ -159,19 +166,30 @@ def lost_records(run_folder: Path) -> dict[str, str]:
     noted = [_noted(run_folder / STATUS_FILE), *map(_noted, sorted(checkpoints)[-1:])]
     problems = {}
     for name in _JOURNALS:
-        lost = records_lost(run_folder / name, max(each.get(name, 0) for each in noted))
+        path, num_noted = run_folder / name, max(each.get(name, 0) for each in noted)
+        lost = records_lost(path, num_noted)
         if lost:
             problems[name] = (
                 f"{name}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
                 " all that is shown."
             )
+        elif is_torn(path):
+            problems[name] = (
+                f"{name}: the last record is cut off, so it is left out of all that is shown."
+            )
+    until_s = max(each.get(MONITORED_UNTIL, 0) for each in noted)
+    if MONITOR_FILE not in problems and monitored_until(run_folder) < until_s:
+        problems[MONITOR_FILE] = f"{MONITOR_FILE}: it has lost its end, records are missing."
     return problems
 
 
 def _noted(path: Path) -> dict[str, int]:
-    """Return the lengths of journals that run.json or the state of a checkpoint names."""
+    """Return the lengths of journals, and until when was monitored, which run.json or the state of
+    a checkpoint names.
+    """
     try:
-        counts = read_json(path).get("records", {})
+        values = read_json(path)
+        counts = {**values.get("records", {}), MONITORED_UNTIL: values.get(MONITORED_UNTIL, 0)}
         return {str(name): int(count) for name, count in counts.items()}
     except (RunFolderError, AttributeError, TypeError, ValueError):
         return {}

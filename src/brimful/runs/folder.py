@@ -141,6 +141,12 @@ class RunFolder:
         return sessions_of(self.records)
 
     @property
+    def lost_scores(self) -> bool:
+        """Return whether scores.json, which was written once, is missing or cannot be read."""
+        was_written = (self.folder / SCORES_FILE).exists() or _has_nats(self.folder)
+        return SCORES_FILE in self.problems and was_written
+
+    @property
     def last_step(self) -> int:
         return max((record.step for record in self.records), default=0)
 
@@ -226,11 +232,16 @@ def read_run(run_folder: Path) -> RunFolder:
     }
     problems |= lost_records(run_folder) | _status_problem(run_folder)
     problems |= _mirror_problem(run_folder)
-    if SCORES_FILE in problems and any((run_folder / EVALUATIONS_FOLDER).glob("*-nats.json")):
+    if SCORES_FILE in problems and _has_nats(run_folder):
         problems[SCORES_FILE] += f" `brimful evaluate {run_folder.name}` writes it again."
     recipe_file = run_folder / RECIPE_FILE
     recipe_text = _read_file(recipe_file, _TEXT, problems) if recipe_file.exists() else ""
     return folder_of(run_folder, files, recipe_text, read_monitor(run_folder), problems)
+
+
+def _has_nats(run_folder: Path) -> bool:
+    """Return whether a run was scored: the losses of single windows, or texts, are there."""
+    return any((run_folder / EVALUATIONS_FOLDER).glob("*-nats.json"))
 
 
 def _status_problem(run_folder: Path) -> dict[str, str]:
