@@ -7,20 +7,24 @@ import functools
 import gc
 import itertools
 import json
+import math
 import os
 import platform
 import random
 import re
+import signal
 import socket
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import warm
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import shared_data_folder
@@ -50,6 +54,23 @@ VARIABLE_PARTS = (
     (r"\b0x[0-9a-f]{6,}\b", "ADDRESS"),
 )
 """What a message may hold that differs from run to run or from machine to machine."""
+
+
+LONG_FILES = (
+    "browser/test_studio.py",
+    "notebooks/test_executed.py",
+    "rehearsal/test_tracer.py",
+    "rehearsal/test_family_store.py",
+    "cli/test_verbs.py",
+    "test_tuning.py",
+    "notebooks/test_kernels.py",
+)
+"""Run first, so that no worker is left with one of them at the end, while the others wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 gc.disable()
@@ -223,6 +244,55 @@ def _measured_once() -> Iterator[None]:
 
 
 @pytest.fixture
+def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No Python process that a test starts reaches another machine; the file names those that were
+    tried. Nor does it inherit what libraries set in this process while other tests ran.
+    """
+    for name in warm.changed(os.environ):
+        if name in warm.STARTED_WITH:
+            monkeypatch.setenv(name, warm.STARTED_WITH[name])
+        else:
+            monkeypatch.delenv(name)
+    path = tmp_path / "contacts.txt"
+    path.write_text("")
+    for name, value in {
+        "BRIMFUL_TEST_CONTACTS": str(path),
+        "PYTHONPATH": f"{REPOSITORY / 'tests' / 'offline'}:{REPOSITORY / 'src'}",
+        "HF_HUB_OFFLINE": "1",
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter"),
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    return path
+
+
+@pytest.fixture(scope="session")
+def keeps_warm(kept_traces: Path) -> Iterator[Callable[[], Path]]:
+    """Starts the server of warm processes, one for all processes of the session; returns its
+    socket.
+    """
+    path, connections = kept_traces.parent / "warm", ExitStack()
+
+    @functools.cache
+    def join() -> Path:
+        connections.enter_context(warm.join(path, dict(os.environ)))
+        return path
+
+    with connections:
+        yield join
+
+
+@pytest.fixture
+def warm_processes(
+    contacts: Path, keeps_warm: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands of brimful's in processes that a test starts are forked from one that has loaded
+    torch and transformers: five seconds of CPU time less for each (`offline/warm.py`).
+    """
+    monkeypatch.setenv(warm.VARIABLE, str(keeps_warm()))
+
+
+@pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """A text file of 60 short documents with some structure to learn."""
     words = ["red", "green", "blue", "cat", "dog", "sees", "likes", "the", "a", "tree"]
@@ -351,6 +421,69 @@ def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..
     path = tmp_path / "tuned.yaml"
     path.write_text(TUNING.replace("BASE", str(base_model)).replace("EXAMPLES", str(examples_file)))
     return lambda *overrides: load(str(path), overrides)
+
+
+RANKS_LAST_S = 300.0
+"""Longer, and the ranks of a test are ended: it would wait for ever."""
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+    """`ranks(2, act)` runs `act(world)` in two forked processes that meet over gloo, and returns what
+    each returned: JSON, or the name and the message of the error that it raised, or the number of
+    the signal that ended it.
+    """
+    meetings = itertools.count()
+
+    def run(size: int, act: Callable[[Any], Any]) -> list[Any]:
+        folder = tmp_path / f"ranks-{next(meetings)}"
+        folder.mkdir()
+        children = [_fork(lambda rank=rank: _rank(folder, rank, size, act)) for rank in range(size)]
+        until_s = time.monotonic() + RANKS_LAST_S
+        ends: list[int | None] = [None] * size
+        while None in ends:
+            for rank, child in enumerate(children):
+                if ends[rank] is None:
+                    ended, status = os.waitpid(child, os.WNOHANG)
+                    ends[rank] = status if ended else None
+            if time.monotonic() > until_s:
+                for child, end in zip(children, ends, strict=True):
+                    if end is None:
+                        os.kill(child, signal.SIGKILL)
+                until_s = math.inf
+            time.sleep(0.01)
+        return [
+            os.WTERMSIG(status)
+            if os.WIFSIGNALED(status)
+            else json.loads((folder / str(rank)).read_text())
+            for rank, status in enumerate(ends)
+            if status is not None
+        ]
+
+    return run
+
+
+def _fork(act: Callable[[], object]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return child
+
+
+def _rank(folder: Path, rank: int, size: int, act: Callable[[Any], Any]) -> None:
+    import torch.distributed as dist
+
+    from brimful.training.world import join
+
+    try:
+        store = dist.FileStore(str(folder / "meeting"), size)
+        result = act(join(rank, size, local=(rank, size), store=store))
+    except BaseException as error:
+        result = [type(error).__name__, str(error)]
+    (folder / str(rank)).write_text(json.dumps(result))
 
 
 WORDS = (

@@ -9,26 +9,6 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-OFFLINE = Path(__file__).parent / "offline"
-SOURCE = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture
-def contacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No kernel and no process that it starts reaches another machine; the file names those that
-    were tried.
-    """
-    path = tmp_path / "contacts.txt"
-    path.write_text("")
-    for name, value in {
-        "BRIMFUL_TEST_CONTACTS": str(path),
-        "PYTHONPATH": f"{OFFLINE}:{SOURCE}",
-        "HF_HUB_OFFLINE": "1",
-        "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter"),
-        "IPYTHONDIR": str(tmp_path / "ipython"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +21,10 @@ def shared_cache(new_cache: Callable[[], str]) -> str:
 
 @pytest.fixture
 def notebooks(
-    tmp_path: Path, contacts: Path, shared_cache: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    contacts: Path,
+    shared_cache: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
     """A copy of the folder of notebooks, told to run small."""
     monkeypatch.setenv("BRIMFUL_CACHE", shared_cache)

@@ -1,10 +1,12 @@
 """Put on PYTHONPATH by the tests: in every Python process a connection to another machine fails,
-and the attempt is written down.
+and the attempt is written down. Commands of brimful's may run in a warm process (`warm.py`).
 """
 
 import os
 import socket
 from typing import Any
+
+import warm
 
 _LOCAL = ("127.", "::1", "localhost")
 _connect, _resolve = socket.socket.connect, socket.getaddrinfo
@@ -31,3 +33,5 @@ def _resolve_locally(host: Any, *arguments: Any, **named: Any) -> Any:
 
 socket.socket.connect = _connect_locally  # type: ignore[method-assign]
 socket.getaddrinfo = _resolve_locally
+
+warm.run_if_warm()
