@@ -254,8 +254,8 @@ def _prepare(folder: Path) -> dict[str, Any]:
     ).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
     recipe = load(str(folder / "recipe.yaml"))
-    material = gather(recipe, str(folder / "base"))
-    train = material.splits["train"]
+    labelled = gather(recipe, str(folder / "base"))
+    train = labelled.splits["train"]
     order = Shuffle(len(train), recipe.seed).draw(0, len(train))[0][0]
     rows = [
         {"text": train.split.texts[number], "label": int(train.split.targets[number])}
@@ -359,14 +359,14 @@ def train_brimful(worker: _Worker) -> None:
     from brimful.training.method import Network, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"))
-    device, material = here(recipe), gather(recipe, str(worker.folder / "base"))
+    device, labelled = here(recipe), gather(recipe, str(worker.folder / "base"))
     with kept_traces() as traces:
         plan = derive(
-            material.planned, device, traces, facts_of(device, train_sequences=material.train_rows)
+            labelled.planned, device, traces, facts_of(device, train_sequences=labelled.train_rows)
         )
     print(plan.explain(), file=sys.stderr)
     keep_freed_memory()
-    model = material.build(plan, torch.device("cpu"))
+    model = labelled.build(plan, torch.device("cpu"))
     model.load_state_dict(load_file(worker.folder / "classifier" / "model.safetensors"))
     model.train()
     train_ours(
@@ -374,7 +374,7 @@ def train_brimful(worker: _Worker) -> None:
         recipe,
         plan,
         Network(model, hidden_states_of(model), plan.loss_chunk),
-        material.sequences(plan),
+        labelled.sequences(plan),
     )
 
 

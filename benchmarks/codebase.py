@@ -63,10 +63,10 @@ def source_lines(path: Path) -> int:
 
 
 def _docstring_lines(node: ast.AST) -> range:
-    is_statement = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    if not is_statement or not isinstance(node.value.value, str):
-        return range(0)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return range(0)
 
 
 def branches(function: ast.AST) -> int:
@@ -178,8 +178,10 @@ def prose_asserts(root: Path) -> int:
 
 
 def _is_prose(node: ast.AST) -> bool:
-    is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return is_text and len(node.value.split()) >= 3
+    match node:
+        case ast.Constant(value=str(text)):
+            return len(text.split()) >= 3
+    return False
 
 
 def formatted_lines(root: Path) -> int:

@@ -11,7 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from brimful.training.state import Progress
 
 
 class Contestant:
@@ -236,7 +239,7 @@ class _StopWhenAsked:
     def __init__(self, worker: Worker, loss: Callable[[], float]) -> None:
         self._worker, self._loss, self._is_first, self._stopped = worker, loss, True, False
 
-    def __call__(self) -> bool:
+    def __call__(self, progress: "Progress") -> bool:
         if not self._is_first and not self._stopped:
             self._stopped = not self._worker.after_step(self._loss)
         self._is_first = False

@@ -103,7 +103,7 @@ def _measure(attention: str, options: argparse.Namespace, device: torch.device) 
     }
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     for number in range(options.rounds + 1):
-        for way in WAYS if number % 2 else reversed(WAYS):
+        for way in WAYS if number % 2 else reversed(list(WAYS)):
             taken_s = timed(passes[way], device)
             if number:
                 seconds[way].append(taken_s)
@@ -124,11 +124,11 @@ def _measure(attention: str, options: argparse.Namespace, device: torch.device) 
 def _spec(attention: str, options: argparse.Namespace, changes: Mapping[str, Any]) -> StepSpec:
     described = ModelRecipe(
         architecture="okadfa",
-        attention=attention,
+        attention=attention,  # type: ignore[arg-type]
         layers=options.layers,
         heads=HEADS,
         width=options.width,
-    )  # type: ignore[arg-type]
+    )
     config = AutoConfig.for_model(
         **config_values(described, vocabulary=VOCABULARY, context=options.length),
         bos_token_id=None,
@@ -154,7 +154,7 @@ def _pass(
     """One forward and backward pass from no gradients."""
     model.to(device)
     prepare(spec, model)
-    network = Network(model, hidden_states_of(model), spec.loss_chunk)  # type: ignore[arg-type]
+    network = Network(model, hidden_states_of(model), spec.loss_chunk)
     method = Method(loss_of(spec), trains=lambda name, parameter: True)
     ids_BT = torch.randint(
         0,

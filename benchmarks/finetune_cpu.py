@@ -425,15 +425,13 @@ def train_brimful(worker: _Worker) -> None:
 
     adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []
     recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter])
-    device, material = here(recipe), gather(recipe, str(worker.folder / "base"))
+    device, data = here(recipe), gather(recipe, str(worker.folder / "base"))
     with kept_traces() as traces:
-        facts = facts_of(
-            device, vocabulary=len(material.tokenizer), train_sequences=material.train_rows
-        )
-        plan = derive(material.planned, device, traces, facts)
+        facts = facts_of(device, vocabulary=len(data.tokenizer), train_sequences=data.train_rows)
+        plan = derive(data.planned, device, traces, facts)
     print(plan.explain(), file=sys.stderr)
     keep_freed_memory()
-    model = material.build(plan, torch.device("cpu"))
+    model = data.build(plan, torch.device("cpu"))
     model.train()
     worker.note_memory()
     hidden_states = (
@@ -450,7 +448,7 @@ def train_brimful(worker: _Worker) -> None:
         recipe,
         plan,
         Network(model, hidden_states, plan.loss_chunk),
-        material.sequences(plan),
+        data.sequences(plan),
     )
 
 

@@ -28,6 +28,7 @@ from tokenizers import ByteLevelBPETokenizer  # noqa: E402
 from brimful.base.rundir import read_journal, read_json  # noqa: E402
 from brimful.chains import pipeline  # noqa: E402
 from brimful.chains.finished import finished_run  # noqa: E402
+from brimful.chains.scoring import evaluate  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from record import write_record  # noqa: E402
 
@@ -39,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recipe = load(name, [*overrides, f"run.folder={folder}"])
         run_folder = pipeline.train(recipe, Console()).folder
-        scores = pipeline.evaluate(run_folder, Console())
+        scores = evaluate(run_folder, Console())
         records = list(read_journal(run_folder / "metrics.jsonl"))
         gpt2 = (
             {}

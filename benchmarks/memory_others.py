@@ -43,7 +43,8 @@ RENTED = {
 
 def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
     """GPT-2 124M with 50,304 tokens under torch.compile: bf16 autocast over fp32 weights, fused
-    AdamW, cross-entropy in autocast.
+    AdamW, cross-entropy in autocast. The loop's `logits, loss = model(x, y)` holds the logits until
+    the next forward pass returns.
 
     Its parameters are those of transformers' GPT-2 with this vocabulary: 124,475,904. The driver's
     figure holds the CUDA context.
@@ -86,6 +87,7 @@ def gpt2_stack(row: Mapping[str, str]) -> Stack | LeftOut:
         attention="sdpa",
         accumulation=int(row["grad_accum"]),
         compile=True,
+        keeps_outputs=True,
         torch_version=image[1] if image else None,
         notes="inductor fuses the cast of the logits into the loss; status at step 9",
     )

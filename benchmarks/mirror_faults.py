@@ -54,7 +54,7 @@ from brimful.mirror.files import Entry, Files
 from brimful.mirror.listener import Mirror
 from brimful.mirror.status import MirrorStatus, read_status
 from brimful.recipe import Recipe, load
-from brimful.training import loop
+from brimful.training import loop, optim
 from brimful.training.admission import status_of
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.checkpoint import load as load_checkpoint
@@ -368,7 +368,7 @@ class Bench:
             claimed is not None
             and claimed.durable_step is not None
             and loaded != "finished"
-            and (loaded or 0) < claimed.durable_step
+            and int(loaded or 0) < claimed.durable_step
         ):
             odd.append(f"step {claimed.durable_step} was called durable, {loaded} was loaded")
         for path in (mirror, self.folder / f"last{number}"):
@@ -404,22 +404,22 @@ def _note_removal(path: Path) -> None:
 
 
 def _train_with_fault(recipe: Recipe, log: Path, files: FaultyFiles) -> None:
-    real = loop.guarded_update
+    real = optim.guarded_update
 
     def slow(*arguments: Any, **options: Any) -> Any:
         time.sleep(STEP_S)
         return real(*arguments, **options)
 
-    loop.guarded_update = slow
+    loop.guarded_update = slow  # type: ignore[attr-defined]
     files.arm()
-    opening.Mirror = partial(Mirror, files=files, patience=IMPATIENT)  # type: ignore[assignment,misc]
+    opening.Mirror = partial(Mirror, files=files, patience=IMPATIENT)  # type: ignore[assignment,attr-defined]
     _train(recipe, log)
 
 
 def _train_on_drive(
     recipe: Recipe, log: Path, strike: Callable[[int], None], kill_after_s: float | None
 ) -> None:
-    real, steps = loop.guarded_update, itertools.count()
+    real, steps = optim.guarded_update, itertools.count()
 
     def slow(*arguments: Any, **options: Any) -> Any:
         step = next(steps)
@@ -429,9 +429,9 @@ def _train_on_drive(
         time.sleep(STEP_S)
         return real(*arguments, **options)
 
-    loop.guarded_update = slow
+    loop.guarded_update = slow  # type: ignore[attr-defined]
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    opening.Mirror = partial(Mirror, patience=IMPATIENT)  # type: ignore[assignment,misc]
+    opening.Mirror = partial(Mirror, patience=IMPATIENT)  # type: ignore[assignment,attr-defined]
     _train(recipe, log)
 
 

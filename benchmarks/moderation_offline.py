@@ -36,6 +36,7 @@ from brimful.classification.classifier import load_classifier
 from brimful.data.labels import Labels
 from brimful.data.leakage import normalised
 from brimful.evaluation.bag_of_words import bag_of_words
+from brimful.kinds.labels import LabelledRunData
 from brimful.kinds.run_data import gather
 from brimful.recipe import load
 
@@ -153,18 +154,24 @@ def _steps(name: str) -> dict[str, int]:
 
 def _pooled(folders: Sequence[Path]) -> dict[str, Any]:
     """Every message of every fold's test split that repeats nothing, judged by model and floor."""
-    true, by_model, by_floor, model_gives, floor_gives, names = [], [], [], [], [], ("ham", "spam")
+    true: list[Any] = []
+    by_model: list[Any] = []
+    by_floor: list[Any] = []
+    model_gives: list[Any] = []
+    floor_gives: list[Any] = []
+    names: tuple[str, ...] = ()
     repeated = 0
     for folder in folders:
         recipe = load(str(folder / "recipe.yaml"))
-        material = gather(recipe, str(folder / "model"))
-        labels, test = material.labels, material.splits["test"]
+        data = gather(recipe, str(folder / "model"))
+        assert isinstance(data, LabelledRunData)
+        labels, test = data.labels, data.splits["test"]
         names = labels.names
         kept = np.flatnonzero(~test.split.is_repeated_E)
         repeated += len(test) - len(kept)
         classifier = load_classifier(folder, torch.device("cpu"))
         logits = classifier.forward.logits([test.ids(number) for number in kept.tolist()])
-        train, validation = material.splits["train"].split, material.splits["validation"].split
+        train, validation = data.splits["train"].split, data.splits["validation"].split
         floor = bag_of_words(train, validation, labels, classifier.record.calibration.policy)
         floor_logits = floor.logits([test.split.texts[number] for number in kept])
         for found, given, each, calibration in (

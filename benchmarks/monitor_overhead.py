@@ -25,7 +25,7 @@ env.keep_few_kernels()
 from rich.console import Console  # noqa: E402
 
 from brimful.base.rundir import read_journal  # noqa: E402
-from brimful.chains import pipeline  # noqa: E402 - after what acts before torch is imported
+from brimful.chains import pipeline, training_session  # noqa: E402 - after what acts before torch is imported
 from brimful.hardware.monitor import Monitor  # noqa: E402
 from brimful.hardware.monitored import read_monitor  # noqa: E402
 from brimful.recipe import load  # noqa: E402
@@ -69,7 +69,7 @@ def _train(recipe: str, overrides: list[str], *, with_monitor: bool) -> dict[str
         inner = Monitor(folder, *arguments, **options) if with_monitor else nullcontext()
         return _Stopwatch(inner, spent)
 
-    pipeline.Monitor = timed  # type: ignore[assignment, misc]
+    training_session.Monitor = timed  # type: ignore[assignment, attr-defined]
     pipeline.train(load(recipe, overrides), Console(file=io.StringIO()))
     records = list(read_journal(spent["folder"] / "metrics.jsonl"))
     steps = [record["step_time_s"] for record in records if record["kind"] == "step"]

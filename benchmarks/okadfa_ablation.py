@@ -35,7 +35,7 @@ ONE = "member="
 def main() -> None:
     """Run the study and keep its table and its tests."""
     recipe = load("okadfa-ablation", sys.argv[1:])
-    claim(pipeline.folder_of(recipe), recipe)
+    claim(pipeline.folder_of(recipe), recipe, print)
     for number in range(len(study.members(recipe))):
         subprocess.run([sys.executable, __file__, *sys.argv[1:], f"{ONE}{number}"], check=True)
     study.run_study(recipe, Console(width=200))

@@ -1,5 +1,6 @@
 """A benchmark's result as a record: what was measured, with what, how often, how spread."""
 
+import functools
 import json
 import statistics
 import subprocess
@@ -18,9 +19,10 @@ from brimful.hardware.probe import probe
 RECORDS = Path(__file__).parent / "records"
 
 
+@functools.cache
 def commit() -> str:
     """Return the short hash of what is checked out."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    command = ["git", "-C", str(RECORDS), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 

@@ -190,7 +190,7 @@ def _deviation(runs: list[dict[str, Any]], reference: list[dict[str, Any]], key:
     error = math.sqrt(
         statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs)
     )
-    return (statistics.mean(ours) - statistics.mean(theirs)) / error
+    return float((statistics.mean(ours) - statistics.mean(theirs)) / error)
 
 
 def _print(name: str, result: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ python benchmarks/tables.py
 import json
 import statistics
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -219,21 +220,43 @@ def _kept_torch() -> list[tuple[str, str, str]]:
 
 def _memory_pretrained() -> list[tuple[str, str, str]]:
     record, source = _record("memory_pretrained_cpu")
-    found, rows = record["held_out"], record["configurations"]
+    rows = record["configurations"]
     sizes = sorted(row["parameters"] for row in rows)
+    what = (
+        f"Peak memory of tuning models of {sizes[0] / 1e6:.0f}M to {sizes[-1] / 1e6:.0f}M"
+        " parameters on this CPU (LoRA, QLoRA, all weights, labels), two steps each, beside"
+        " its plan; "
+    )
+    if "by_rows" not in record:
+        found, all_of = record["held_out"], record["all"]
+        return [
+            (
+                f"{what}configurations not looked at before",
+                f"{_errors_of(found)}; with the {all_of['n'] - found['n']} that were looked at:"
+                f" median {all_of['median_error_percent']} %, {all_of['inside']} of"
+                f" {all_of['n']} inside",
+                source,
+            )
+        ]
+    seen = {"translation": " (not looked at before)"}
     return [
         (
-            f"Peak memory of tuning models of {sizes[0] / 1e6:.0f}M to {sizes[-1] / 1e6:.0f}M"
-            " parameters on this CPU (LoRA, QLoRA, all weights, labels), two steps each, beside"
-            " its plan; configurations not looked at before",
-            f"{found['n']} runs: median error {found['median_error_percent']} %, worst"
-            f" {found['largest_error_percent']} %, {found['inside']} inside the interval; with the"
-            f" {record['all']['n'] - found['n']} that were looked at: median"
-            f" {record['all']['median_error_percent']} %, {record['all']['inside']} of"
-            f" {record['all']['n']} inside",
+            f"{what}by kind of rows",
+            "; ".join(
+                f"{kind}{seen.get(kind, '')}: {_errors_of(found)}"
+                for kind, found in record["by_rows"].items()
+            ),
             source,
         )
     ]
+
+
+def _errors_of(found: Mapping[str, Any]) -> str:
+    """Return count, errors and share inside of a summary."""
+    return (
+        f"{found['n']} runs: median error {found['median_error_percent']} %, worst"
+        f" {found['largest_error_percent']} %, {found['inside']} inside the interval"
+    )
 
 
 def _memory_cpu() -> list[tuple[str, str, str]]:
@@ -468,6 +491,8 @@ def _corrupted() -> list[tuple[str, str, str]]:
         f" {outcomes['refused']:,} refused without a way out, {outcomes['traceback']:,} tracebacks,"
         f" {outcomes['silent']:,} silent"
     )
+    if mended := {(each["seed"], each["number"]) for each in record["bad_before_a_mend"]}:
+        told += f" ({len(mended):,} ended badly at first, and were made again after a mend)"
     return [
         (
             "One file of a run, mirror, study, chain of rounds or drawing damaged at random",

@@ -85,8 +85,8 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         measured_s=micro_batch * positions * accumulation * gpus / float(row["tokens_per_s"]),
         method=row["method"],
         attention="flash1" if "A100" in row["gpu"] else "flash2",
-        products=FOUNDRY_PRECISIONS[row["precision"]],
-        kernels=frozenset({"norm", "loss"}),  # type: ignore[arg-type]
+        products=FOUNDRY_PRECISIONS[row["precision"]],  # type: ignore[arg-type]
+        kernels=frozenset({"norm", "loss"}),
         recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0,
         optimizer_bytes=PLAIN_ADAMW_BYTES,
         spread=Spread(data=gpus, sharded="full" if mode[1] == "FULL_SHARD" else "gradients"),

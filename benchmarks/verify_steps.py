@@ -12,6 +12,7 @@ record.
 import argparse
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 from brimful.hardware import catalog
 from brimful.planning.plan import Plan
@@ -52,7 +53,7 @@ def main() -> None:
     results = []
     for name, recipe, plan in _cases():
         most_flop = 1e12 if "blocks" in name else largest_flop  # depth is what these are about
-        verifying.MOST_FLOP = dict.fromkeys(verifying.MOST_FLOP, most_flop)  # type: ignore[assignment]
+        verifying.MOST_FLOP = dict.fromkeys(verifying.MOST_FLOP, most_flop)
         verification = verify(recipe, plan, DEVICE)
         results.append(
             {
@@ -92,7 +93,7 @@ def _plan(recipe: Recipe, precision: str, attention: str, *, recompute: bool) ->
     """Three micro-batches, the last one smaller."""
     micro = max(1, recipe.effective_batch * 2 // 5)
     sizes = (micro, micro, recipe.effective_batch - 2 * micro)
-    values = {
+    values: dict[str, Any] = {
         "recipe": recipe.name,
         "micro_batches": sizes,
         "precision": precision,
@@ -124,7 +125,7 @@ def table(results: list[dict[str, object]]) -> str:
     ]
     for precision in UNIT_ROUNDOFF:
         cases = [result["checks"] for result in results if result["precision"] == precision]
-        for checks in zip(*cases, strict=True):  # type: ignore[call-overload]
+        for checks in zip(*cases, strict=True):
             worst = max(checks, key=lambda check: check["difference"] / check["tolerance"])
             lines.append(
                 f"| {precision} | {len(cases)} | {worst['name']} | {worst['difference']:.1e} |"

@@ -23,6 +23,7 @@ from brimful.model.catalog import config_of_model
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.recipe import KINDS, Recipe, load, shipped_names
+from brimful.training.world import BACKENDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -147,7 +148,8 @@ def test_tuning_that_the_readme_supports_is_that_of_the_code() -> None:
 def test_devices_that_the_readme_supports_are_those_of_the_code() -> None:
     yes, no = _supported()["devices"]
     assert _code_words(yes) == set(DEVICE_KINDS)
-    assert "several devices" in no
+    assert _code_words(yes.partition("several of")[2]) == set(BACKENDS)
+    assert "TPU" in no
     for several in ("cuda:0,cuda:1", "cuda:0-1", "tpu"):
         with pytest.raises(DeviceError):
             probe(several)

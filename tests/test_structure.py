@@ -36,6 +36,7 @@ STAGES = (
     "chains",
     "notebook",
     "studio",
+    "atlas",
     "cli",
 )
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""
@@ -73,6 +74,11 @@ TESTED_ELSEWHERE = {
     "chains/messages.py": "tests/cli/test_verbs.py reads what a run prints",
     "chains/plan_options.py": "tests/cli/test_verbs.py saves and verifies plans",
     "chains/run_plan.py": "tests/training/test_session.py continues runs by old and by other plans",
+    "training/rank_state.py": "tests/chains/test_ranks.py kills ranks and continues with other numbers",
+    "training/sharded_session.py": "tests/chains/test_ranks.py trains, kills and continues in parts",
+    "training/setup.py": "values; tests/training/test_session.py starts sessions from them",
+    "training/session_journal.py": "tests/training/test_session.py continues journals of killed runs",
+    "training/decisions.py": "tests/training/test_session.py and test_deadline.py save, stop and end",
     "chains/score_files.py": "tests/chains/test_study.py scores what is missing only",
     "chains/surveyed_devices.py": "tests/chains/test_plans.py plans for one device and for many",
     "chains/task_scores.py": "tests/chains/test_study.py and tests/test_tuning.py score on tasks",
