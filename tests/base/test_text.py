@@ -5,6 +5,7 @@ from brimful.base.text import (
     clause,
     listed,
     printable,
+    reason_of,
     shortened,
     shortened_at_a_word,
     wrapped,
@@ -20,6 +21,12 @@ def test_names_beyond_the_most_are_an_ellipsis() -> None:
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a", "b", "c"], 2) == "a, b, ..."
     assert listed([], 2) == ""
+
+
+def test_the_reason_of_an_error_is_its_first_line_or_its_class() -> None:
+    assert reason_of(ValueError("no such host.\nfurther lines")) == "no such host"
+    assert reason_of(TimeoutError()) == "TimeoutError"
+    assert reason_of(OSError(" \n")) == "OSError"
 
 
 def test_an_optional_part_of_a_message_is_empty_where_it_does_not_apply() -> None:

@@ -23,6 +23,16 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]
 """All but tabs and line breaks, and those that turn the direction of text."""
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error says, for a sentence of ours: the first line of its message without the full
+    stop, or the name of its class where it says nothing.
+    """
+    said = str(error).strip()
+    if not said:
+        return type(error).__name__
+    return said.splitlines()[0].rstrip(".")
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """The first `most` names, separated by commas, and ", ..." where there are more."""
     shown = ", ".join(names[:most])

@@ -13,7 +13,7 @@ import xxhash
 
 from brimful.base.env import hub_is_offline, prepared_data_sets
 from brimful.base.errors import DataError
-from brimful.base.text import clause
+from brimful.base.text import clause, reason_of
 from brimful.data.rows import Column, Row, column_name
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -139,7 +139,7 @@ def _asked(path: str, revision: str | None) -> str:
         ) from error
     # The library raises whatever its network layer raises.
     except Exception as error:
-        return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        return reason_of(error)
     return ""
 
 
@@ -181,11 +181,11 @@ def _load(path: str, config_name: str | None, revision: str | None) -> Any:
         return datasets.load_dataset(path, config_name, revision=revision)
     # The library raises all kinds of errors of its network, parsing and file layers.
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = reason_of(error)
         offline = " HF_HUB_OFFLINE is set, so only data sets already downloaded can be used."
         raise DataError(
             f"data.path: {path!r} is no local file or folder, and loading it from the Hugging Face"
-            f" hub failed: {reason.rstrip('.')}.{clause(hub_is_offline(), offline)} {_LOCAL_REMEDY}"
+            f" hub failed: {reason}.{clause(hub_is_offline(), offline)} {_LOCAL_REMEDY}"
         ) from error
     finally:
         logger.removeFilter(one_line)

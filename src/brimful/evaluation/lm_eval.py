@@ -13,6 +13,7 @@ from typing import Any
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
 from brimful.base.extras import how_to_install
+from brimful.base.text import reason_of
 from brimful.evaluation.task_prompts import Subject
 
 PREFIX = "lm-eval:"
@@ -75,7 +76,7 @@ def evaluate_with_lm_eval(
         )
     # The harness raises all kinds of errors of its tasks, data sets and network.
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = reason_of(error)
         raise RequestError(
             f"lm-eval could not run {', '.join(names)}: {reason}. Its data come from the Hugging"
             " Face hub."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import DataError, RequestError
+from brimful.base.text import reason_of
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
@@ -224,7 +225,7 @@ def _hub_rows(task: Task, splits: Sequence[str]) -> Iterator[Row]:
     except (
         Exception
     ) as error:  # the library raises whatever its network, parsing and file layers raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        reason = reason_of(error)
         raise DataError(
             f"task {task.name}: loading {data.hub} from the Hugging Face hub failed: {reason}. "
             f"A local file works too: evaluation.data='{{{task.name}: FILE}}'."

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from brimful.base import env
 from brimful.base.errors import DeviceError
+from brimful.base.text import reason_of
 from brimful.base.units import GIB, format_bytes, format_count
 from brimful.hardware import host, probe
 from brimful.hardware.device import Device
@@ -180,7 +181,7 @@ def _driver_problem() -> str | None:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        return str(error).splitlines()[0]
+        return reason_of(error)
     return None
 
 

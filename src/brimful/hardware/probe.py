@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from brimful.base.errors import DeviceError
+from brimful.base.text import reason_of
 from brimful.base.units import format_bytes
 from brimful.hardware import catalog, host
 from brimful.hardware.device import Device, abilities_of
@@ -173,7 +174,7 @@ def cuda_device(index: int) -> Device:
     try:
         free_bytes, total_bytes = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        reason = reason_of(error)
         raise DeviceError(
             f"cuda:{index} ({device.name}) cannot be used: {reason}. Another process may hold it;"
             " see nvidia-smi, or choose another device."

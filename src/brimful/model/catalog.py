@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
 from brimful.base.strict_json import load_json
+from brimful.base.text import reason_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -527,7 +528,7 @@ def _from_hub(name: str) -> Path:
 
 
 def _unreachable(name: str, error: Exception) -> PlanError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    reason = reason_of(error)
     hint = did_you_mean(name, _all_names())
     where = "and the Hugging Face hub could not be reached"
     return PlanError(

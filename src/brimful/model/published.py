@@ -31,6 +31,7 @@ from brimful.base.env import hub_is_offline
 from brimful.base.errors import DeviceError, PlanError, RecipeError
 from brimful.base.extras import how_to_install
 from brimful.base.manifest import require_sound
+from brimful.base.text import reason_of
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
 from brimful.model.registered import register
@@ -453,7 +454,7 @@ def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
     """Return the error for a part of a published model that a library could not read, with the
     library's reason and the next step.
     """
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    reason = reason_of(error)
     if Path(source).is_dir():
         return PlanError(
             f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds"

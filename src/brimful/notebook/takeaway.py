@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.text import reason_of
 from brimful.base.units import format_bytes
 from brimful.notebook.cell import require_notebook, show
 from brimful.notebook.follow import folder_named
@@ -162,9 +163,9 @@ def send(folder: Path, repo_id: str, *, private: bool) -> str:
             repo_id=repo_id, folder_path=folder, commit_message="Trained with brimful"
         )
     except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = reason_of(error)
         raise RequestError(
-            f"the hub did not take {repo_id}: {reason} Log in with a token that may write: from"
+            f"the hub did not take {repo_id}: {reason}. Log in with a token that may write: from"
             " huggingface_hub import login; login()"
         ) from error
     return str(address)

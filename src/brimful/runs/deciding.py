@@ -16,6 +16,7 @@ from brimful.base.rundir import (
     records_lost,
     write_text_atomically,
 )
+from brimful.base.text import reason_of
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
@@ -108,7 +109,7 @@ def problem_of(path: Path) -> str:
         else:
             read_object(path)
     except (RunFolderError, RecipeError) as error:
-        return str(error).partition("\n")[0].rstrip(".")
+        return reason_of(error)
     return ""
 
 

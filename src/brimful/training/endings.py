@@ -11,6 +11,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from brimful.base.env import meeting_point, was_started_by_brimful
 from brimful.base.errors import BrimfulError, RanksParted
+from brimful.base.text import reason_of
 
 MEETING_S = 300.0
 """How long ranks wait for each other at the start."""
@@ -64,7 +65,7 @@ def _store(rank: int, size: int) -> Any:
         )
         return PrefixStore(f"brimful {restarts}", store)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = reason_of(error)[:200]
         raise RanksParted(
             f"rank {rank} of {size} cannot reach the others at {host}:{port} ({reason}). Check"
             " that rank 0 was started and that machines reach each other (MASTER_ADDR,"

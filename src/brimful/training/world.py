@@ -20,6 +20,7 @@ from torch import Tensor
 
 from brimful.base import errors
 from brimful.base.errors import BrimfulError, DeviceError, RanksParted
+from brimful.base.text import reason_of
 
 Result = TypeVar("Result")
 LONGEST_WAIT = timedelta(days=7)
@@ -320,7 +321,7 @@ def join(
         control = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
         data = control if backend == "gloo" else dist.new_group(backend=backend)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = reason_of(error)[:200]
         raise RanksParted(
             f"rank {rank} of {size} did not meet the others within {timeout_s:.0f} s ({reason})."
             " Check that every rank was started, with the same number of ranks, and that machines"
