@@ -9,8 +9,9 @@ ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-b
   1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it (sharded).
   Losses, gradient norms and final weights are compared.
 - kills: a run on 2 ranks with dropout is killed at a random step or in the middle of a save, one rank
-  or all, and finished by the same command. Everything of its last checkpoint (weights, optimizer,
-  generators, progress) and what was measured at steps is compared with an undisturbed run, bit for bit.
+  or all, or one rank is halted (SIGSTOP) and the other ended by its watchdog; then it is finished by
+  the same command. Everything of its last checkpoint (weights, optimizer, generators, progress) and
+  what was measured at steps is compared with an undisturbed run, bit for bit.
 - changes: the same without dropout, finished on another number of ranks or in one process. Losses are
   compared with one process; the target tokens of each step show that the sequences are the same.
 
@@ -32,6 +33,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from rich.console import Console
@@ -151,11 +153,17 @@ def on_ranks(size: int, act: Callable[[World], None]) -> list[int]:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 ends[child] = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > until_s:
+            elif time.monotonic() > until_s or _is_left_halted(child, ends):
                 os.kill(child, signal.SIGKILL)
         time.sleep(0.02)
     shutil.rmtree(store.parent)
     return [abs(end) for end in ends.values()]
+
+
+def _is_left_halted(child: int, ends: dict[int, int]) -> bool:
+    """Return whether a process is halted and another rank has ended: a launcher kills it then."""
+    is_halted = psutil.Process(child).status() == psutil.STATUS_STOPPED
+    return is_halted and any(end != -1 for end in ends.values())
 
 
 def _in_rank(rank: int, size: int, store: Path, act: Callable[[World], None]) -> None:
@@ -229,11 +237,22 @@ def differing(ours: Path, alone: Path) -> dict[str, Any]:
 
 
 PLACES = ("update", "save", "evaluation")
+HALTED_SHARE = 0.2
+"""Of the trials: a rank is halted, not killed."""
+PATIENCE = "run.patience=30s"
+"""Of the rank that waits for a halted one."""
 
 
-def killed(recipe: Recipe, place: str, call: int, victims: tuple[int, ...], world: World) -> None:
-    """Train; at the `call`-th update, save or evaluation the victims are killed, before it is done;
-    in a save rank 0 after it wrote the files, before their folder gets its name.
+def killed(
+    recipe: Recipe,
+    place: str,
+    call: int,
+    victims: tuple[int, ...],
+    world: World,
+    sent: signal.Signals = signal.SIGKILL,
+) -> None:
+    """Train; at the `call`-th update, save or evaluation the victims are sent a signal, before it
+    is done; in a save rank 0 after it wrote the files, before their folder gets its name.
     """
     target, name = {
         "update": (loop, "guarded_update"),
@@ -245,7 +264,7 @@ def killed(recipe: Recipe, place: str, call: int, victims: tuple[int, ...], worl
     def act(*args: Any, **options: Any) -> Any:
         is_counted = place != "save" or ".tmp-" in str(args[0])
         if is_counted and next(count) == call and world.rank in victims:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), sent)
         return real(*args, **options)
 
     setattr(target, name, act)
@@ -271,14 +290,19 @@ def kills(folder: Path, trials: int) -> list[dict[str, Any]]:
         spread, place = SPREADS[number % 2], drawn.choice(PLACES)
         victims = drawn.choice([(0,), (1,), (0, 1)]) if place != "save" else (0,)
         call = drawn.randint(1, {"update": 20, "save": 5, "evaluation": 20}[place])
-        recipe = recipe_of(
-            "documents", folder, f"run.name=kill-{number}", f"plan.spread={spread}", *DROPPING
-        )
-        trial = {"spread": spread, "place": place, "call": call, "victims": list(victims)}
+        name, sent = f"run.name=kill-{number}", signal.SIGKILL
+        waiting: list[str] = []
+        if drawn.random() < HALTED_SHARE and len(victims) == 1:
+            sent, waiting = signal.SIGSTOP, [PATIENCE]
+        changes = ("documents", folder, name, f"plan.spread={spread}", *DROPPING)
+        recipe = recipe_of(*changes)
+        trial: dict[str, Any] = {"spread": spread, "place": place, "call": call}
+        trial |= {"signal": sent.name, "victims": list(victims)}
         ends: list[int] = []
         if not (run_folder(recipe) / "model").is_dir():
             started_s = time.monotonic()
-            ends = on_ranks(2, partial(killed, recipe, place, call, victims))
+            act = partial(killed, recipe_of(*changes, *waiting), place, call, victims, sent=sent)
+            ends = on_ranks(2, act)
             trial["ended_after_s"] = round(time.monotonic() - started_s, 1)
             assert on_ranks(2, partial(train, recipe)) == [0, 0], trial
         ours, theirs = run_folder(recipe), sound[spread]
