@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 import warm
@@ -431,7 +432,8 @@ RANKS_LAST_S = 300.0
 def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
     """`ranks(2, act)` runs `act(world)` in two forked processes that meet over gloo, and returns what
     each returned: JSON, or the name and the message of the error that it raised, or the number of
-    the signal that ended it.
+    the signal that ended it, or ["exit", its code]. One that is halted is killed once another has
+    ended, as a launcher does.
     """
     meetings = itertools.count()
 
@@ -446,21 +448,31 @@ def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
                 if ends[rank] is None:
                     ended, status = os.waitpid(child, os.WNOHANG)
                     ends[rank] = status if ended else None
-            if time.monotonic() > until_s:
-                for child, end in zip(children, ends, strict=True):
-                    if end is None:
-                        os.kill(child, signal.SIGKILL)
-                until_s = math.inf
+            is_late = time.monotonic() > until_s
+            for child, end in zip(children, ends, strict=True):
+                is_left = any(other is not None for other in ends) and _is_halted(child)
+                if end is None and (is_late or is_left):
+                    os.kill(child, signal.SIGKILL)
+            until_s = math.inf if is_late else until_s
             time.sleep(0.01)
-        return [
-            os.WTERMSIG(status)
-            if os.WIFSIGNALED(status)
-            else json.loads((folder / str(rank)).read_text())
-            for rank, status in enumerate(ends)
-            if status is not None
-        ]
+        return [_end(folder / str(rank), status or 0) for rank, status in enumerate(ends)]
 
     return run
+
+
+def _is_halted(process: int) -> bool:
+    try:
+        return psutil.Process(process).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _end(result: Path, status: int) -> Any:
+    """How a rank ended, as `ranks` says."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status)
+    code = os.WEXITSTATUS(status)
+    return ["exit", code] if code else json.loads(result.read_text())
 
 
 def _fork(act: Callable[[], object]) -> int:

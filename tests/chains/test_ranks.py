@@ -215,24 +215,6 @@ def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(
     assert record["where"] == "forward pass (on rank 1, tried to allocate 2.00 GiB)"
 
 
-def test_a_number_that_is_none_on_one_rank_leaves_the_step_out_on_all(
-    ragged: Callable[..., Recipe], ranks: Ranks
-) -> None:
-    real, count = loop.accumulate_gradients, itertools.count(1)
-
-    def poisoned(world: World) -> str:
-        def act(*args: Any, **options: Any) -> Any:
-            loss = real(*args, **options)
-            return loss * torch.nan if world.rank == 1 and next(count) == 3 else loss
-
-        loop.accumulate_gradients = act
-        return _train(ragged("run.name=poisoned"), world)
-
-    (folder, _) = map(Path, ranks(2, poisoned))
-
-    assert [each["skipped"] for each in _steps(folder)] == [0, 0, 1, 1, 1, 1, 1, 1]
-
-
 def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_of_the_same_step(
     ragged: Callable[..., Recipe], ranks: Ranks
 ) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from brimful.training.sharding import give_up_gathered, is_sharded, like, own_rows, shard, within
+from brimful.training.memory_errors import lies_in_parts
+from brimful.training.sharding import give_up_gathered, like, own_rows, shard, within
 from brimful.training.world import World
 
 Ranks = Callable[..., list[Any]]
@@ -40,13 +41,13 @@ def test_parts_are_rows_that_come_back_whole(ranks: Ranks) -> None:
             torch.equal(like(each, whole[name]).full_tensor(), whole[name])
             for name, each in model.named_parameters()
         ]
-        return [rows, is_sharded(model), all(again)]
+        return [rows, lies_in_parts(model), all(again)]
 
     parts = ranks(3, act)
 
     model = _Blocks()
     assert [part[1:] for part in parts] == [[True, True]] * 3
-    assert not is_sharded(model)
+    assert not lies_in_parts(model)
     for name, parameter in model.named_parameters():
         held = [row for rows, *_ in parts for row in rows[name][1]]
         torch.testing.assert_close(torch.tensor(held), parameter)

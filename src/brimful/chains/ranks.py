@@ -4,7 +4,7 @@ after the first do while it goes through the chain.
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -108,8 +108,19 @@ def meet(recipe: Recipe, world: World) -> Device:
         "device": device.name,
         "recipe": recipe.to_yaml(),
     }
-    for rank, other in enumerate(world.gather(facts)):
-        for name, value in facts.items() if world.is_first else ():
+    everywhere = world.gather(facts)
+    world.check(lambda: _refuse_different(everywhere))
+    return device
+
+
+def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
+    """Refuse ranks that have something else than rank 0.
+
+    Args:
+        facts: Of each rank, by name.
+    """
+    for rank, other in enumerate(facts):
+        for name, value in facts[0].items():
             if other[name] == value:
                 continue
             if name == "recipe":
@@ -122,7 +133,6 @@ def meet(recipe: Recipe, world: World) -> Device:
                 " the same: install the same versions on every machine, and use machines of one"
                 " kind."
             )
-    return device
 
 
 def check_same_folder(world: World, folder: Path, lease: Lease | None) -> None:
@@ -160,9 +170,10 @@ def read_together(world: World, data: AnyRunData) -> None:
 
 
 def _check_same_data(world: World, data: AnyRunData) -> None:
-    for rank, other in enumerate(world.gather(dict(data.fingerprints))):
-        differing = [name for name, value in data.fingerprints.items() if other[name] != value]
-        if world.is_first and differing:
+    fingerprints = world.gather(dict(data.fingerprints))
+    for rank, other in enumerate(fingerprints):
+        differing = [name for name, value in fingerprints[0].items() if other[name] != value]
+        if differing:
             raise RunFolderError(
                 f"rank {rank} reads another {differing[0]} than rank 0. Every machine needs the"
                 " same files."

@@ -33,6 +33,7 @@ from brimful.report.live.tensorboard import tensorboard_listener
 from brimful.training.admission import Admission, describe, write_status
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
+from brimful.training.recovery import RememberedSizes
 from brimful.training.session import run_session
 from brimful.training.setup import Setup
 from brimful.training.world import ALONE, World
@@ -107,7 +108,8 @@ def _setup(
     if plan.threads:
         give_back_free_memory()
         keep_freed_memory()
-    rows = EVALUATION_FACTOR * plan.micro_batches[0]
+    fitting = RememberedSizes.of(folder, plan).evaluation_share
+    rows = max(1, int(EVALUATION_FACTOR * plan.micro_batches[0] * fitting))
 
     def score(current: PreTrainedModel) -> dict[str, Any]:
         nonlocal rows

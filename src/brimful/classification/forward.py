@@ -15,7 +15,12 @@ from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
 from brimful.data.labelled_batches import Passes
-from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+from brimful.training.memory_errors import (
+    OutOfMemory,
+    attempt,
+    give_back_memory,
+    refuse_to_halve_in_parts,
+)
 from brimful.training.precision import autocast
 
 Progress = Callable[[str, int, int | None], None]
@@ -56,6 +61,7 @@ class ClassifierForward:
 
         Raises:
             RequestError: memory does not hold one text.
+            CannotHalveAlone: it does not hold a pass, and the model lies in parts on several ranks.
         """
         logits_EC = np.empty((len(ids), int(self._model.config.num_labels)), dtype=np.float32)
         waiting = [list(range(len(ids)))]
@@ -94,4 +100,6 @@ class ClassifierForward:
                 f"out of memory{failure}: not even one text of {longest} tokens can be classified."
                 " Free memory that other programs hold."
             )
-        self.budgets.append(max(longest, texts * longest // 2))
+        smaller = max(longest, texts * longest // 2)
+        refuse_to_halve_in_parts(self._model, failure, texts * longest, smaller)
+        self.budgets.append(smaller)

@@ -27,7 +27,12 @@ from brimful.data.tokens import TokenSplit
 from brimful.evaluation.stats import mean_interval, perplexity_of
 from brimful.generation.engine import context_of, eval_mode
 from brimful.training.losses import token_losses
-from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+from brimful.training.memory_errors import (
+    OutOfMemory,
+    attempt,
+    give_back_memory,
+    refuse_to_halve_in_parts,
+)
 from brimful.training.method import Network, hidden_states_of
 from brimful.training.precision import autocast
 
@@ -233,6 +238,7 @@ class Scorer:
         *,
         sparse: bool = False,
     ) -> None:
+        self._model = model
         self._network = Network(model, hidden_states_of(model), chunk_tokens)
         self._head_VD = self._network.head_weight_VD
         self._device = device
@@ -247,6 +253,8 @@ class Scorer:
 
         Raises:
             RequestError: memory does not hold one window.
+            CannotHalveAlone: it does not hold the batch, and the model lies in parts on several
+                ranks.
         """
         nats: list[Tensor] = []
         start = 0
@@ -269,7 +277,9 @@ class Scorer:
                 f" chunks of {self._network.loss_chunk}. Free memory that other programs hold, or"
                 " set plan.loss_chunk lower."
             )
-        self.batch_sizes.append(-(-windows // 2))
+        smaller = -(-windows // 2)
+        refuse_to_halve_in_parts(self._model, failure, windows, smaller)
+        self.batch_sizes.append(smaller)
 
     def _piece(self, batch: Batch, rows: slice) -> MicroBatch:
         targets_BT, scored_N, mask_BT = batch.targets_BT[rows], None, None

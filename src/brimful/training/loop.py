@@ -20,7 +20,12 @@ from brimful.base.rundir import finite
 from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
 from brimful.training.divergence import ROLLBACKS_BEFORE_STOP, gave_up, problem_of_steps
-from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
+from brimful.training.memory_errors import (
+    CannotHalveAlone,
+    OutOfMemory,
+    attempt,
+    give_back_memory,
+)
 from brimful.training.meter import Meter
 from brimful.training.method import Method, Network
 from brimful.training.optim import guarded_update, learning_rate_at, loss_factor
@@ -405,8 +410,16 @@ def _evaluate_if_due(parts: Parts, progress: Progress) -> str:
     parts.network.model.eval()
     try:
         score = dict(parts.evaluate())
+    except CannotHalveAlone as error:
+        sizes = (error.larger,), (error.smaller,)
+        where = f"validation{error.failure}"
+        parts.remember(
+            parts.meter.note_out_of_memory(progress.step, "evaluation", *sizes, where=where)
+        )
+        raise
     except RequestError as error:
-        _keep(parts, progress)
+        if not parts.is_sharded:
+            _keep(parts, progress)
         raise TrainingStopped(
             f"the evaluation after step {progress.step} failed: {error} What was trained so far is"
             " kept."

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, StartAgain
 
 Result = TypeVar("Result")
 
@@ -72,6 +73,37 @@ class FoundOutOfMemory(torch.OutOfMemoryError):
     def __init__(self, failure: OutOfMemory) -> None:
         super().__init__(f"out of memory{failure}")
         self.failure = failure
+
+
+class CannotHalveAlone(StartAgain):
+    """Memory ran out in an evaluation on a rank that holds a part of the model: the others wait in
+    the pass that failed, so that this rank cannot go on with a smaller one.
+
+    Attributes:
+        failure: Where it ran out.
+        larger, smaller: Sizes of the pass that failed and of the one that should be tried.
+    """
+
+    def __init__(self, failure: OutOfMemory, larger: int, smaller: int) -> None:
+        super().__init__(
+            f"out of memory in an evaluation{failure}. Ranks that hold parts of a model cannot"
+            " repeat a pass alone, so all end. The next start scores fewer sequences at once: run"
+            " the same command to continue from the newest checkpoint."
+        )
+        self.failure, self.larger, self.smaller = failure, larger, smaller
+
+
+def refuse_to_halve_in_parts(
+    model: nn.Module, failure: OutOfMemory, larger: int, smaller: int
+) -> None:
+    """Raise CannotHalveAlone if the model lies in parts on several ranks."""
+    if lies_in_parts(model):
+        raise CannotHalveAlone(failure, larger, smaller)
+
+
+def lies_in_parts(model: nn.Module) -> bool:
+    """Return whether a model's weights lie in parts on several ranks."""
+    return getattr(model, "lies_in_parts", False) is True
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,6 +2,7 @@
 rest of the run.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,18 +73,25 @@ class RememberedSizes:
             remembered._take(read_json(remembered.path))
         return remembered
 
+    @property
+    def evaluation_share(self) -> float:
+        """The share of the rows that evaluations were planned with, which fits into memory."""
+        noted = [each for each in self.events if each.get("phase") == "evaluation"]
+        return math.prod(each["to"][0] / each["from"][0] for each in noted)
+
     def note(self, event: dict[str, Any], *, writes: bool = True) -> None:
         """Use the sizes in the event's `to` from now on; durable when this returns, unless another
         process writes them.
         """
-        self.micro_batches = tuple(event["to"])
+        if event.get("phase") != "evaluation":
+            self.micro_batches = tuple(event["to"])
         self.events.append(event)
         if not writes:
             return
         values = {
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan,
-            "micro_batches": event["to"],
+            "micro_batches": list(self.micro_batches),
             "events": self.events,
         }
         write_json_atomically(self.path, values)

@@ -391,7 +391,8 @@ class TrainingSession:
         if the plan compiles.
         """
         self.sizes.note(out_of_memory, writes=self.world.is_first or self.setup.is_sharded)
-        self._body = self._hidden_states()
+        if out_of_memory["phase"] == "training":
+            self._body = self._hidden_states()
 
     def _note_event(self, message: str) -> None:
         self.meter.note_event(self.progress, message)

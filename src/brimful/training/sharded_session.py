@@ -54,15 +54,15 @@ class InParts:
     def score(self, score: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Let every rank score the same sequences, because each holds a part of the model; return
         what rank 0 found.
+
+        Raises:
+            BrimfulError: of this rank. If it is of this rank alone, the others wait in a pass, and
+                notice when this one ends.
         """
-
-        def act() -> dict[str, Any]:
-            with torch.no_grad():
-                record: dict[str, Any] = within(self._model, lambda: dict(score()))
-            give_up_gathered(self._model)
-            return record
-
-        found: Mapping[str, Any] = self._world.tell(self._world.check(act))
+        with torch.no_grad():
+            record: dict[str, Any] = within(self._model, lambda: dict(score()))
+        give_up_gathered(self._model)
+        found: Mapping[str, Any] = self._world.tell(record)
         return found
 
     def save(self, store: CheckpointStore, snapshot: Snapshot, protect_step: int | None) -> int:

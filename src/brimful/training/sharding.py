@@ -37,6 +37,7 @@ def shard(model: nn.Module, world: World, device: torch.device) -> None:
             # Sums over ranks, not means: the loop divides by the tokens of all ranks.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+    model.lies_in_parts = True  # type: ignore[assignment]  # a mark, not a module
     setattr(model, _WITHIN, lambda act: act())
     register_fsdp_forward_method(model, _WITHIN)
 
@@ -53,11 +54,6 @@ def give_up_gathered(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
-
-
-def is_sharded(model: nn.Module) -> bool:
-    """Return whether a model's parameters lie in parts on several ranks."""
-    return isinstance(model, FSDPModule)
 
 
 def own_rows(tensor: Tensor) -> tuple[Tensor, int]:

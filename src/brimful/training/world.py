@@ -8,7 +8,7 @@ order; a method that asks all ranks returns the same answer to each.
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -207,9 +207,11 @@ class Ranks(World):
                 told = {"result": act()}
             except BrimfulError as error:
                 self.tell(_told_of(error))
+                self._wait_until_told()
                 raise
         told = self.tell(told)
         if "error" in told:
+            self._wait_until_told()
             raise _as_on_another_rank(told)
         return told["result"]
 
@@ -223,10 +225,18 @@ class Ranks(World):
             return result
         told = {} if failure is None else _told_of(failure)
         failures = {rank: each for rank, each in enumerate(self.gather(told)) if each}
+        self._wait_until_told()
         first = min(failures)
         if failure is not None and first == self.rank:
             raise failure
         raise _as_on_another_rank(failures[first]) from failure
+
+    def _wait_until_told(self) -> None:
+        """Let nobody end while another rank still receives why: what is on the way to it would be
+        lost with the connection.
+        """
+        with suppress(RanksParted):
+            self.any(True)
 
 
 def _told_of(error: BrimfulError) -> dict[str, Any]:
