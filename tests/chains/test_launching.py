@@ -64,6 +64,7 @@ def _kill_rank_1_after_a_checkpoint(folder: Path) -> None:
             process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("warm_processes")
 @pytest.mark.filterwarnings("ignore")  # of torch's launcher
 def test_a_killed_rank_ends_the_others_and_all_start_again_and_end_like_an_undisturbed_run(
     tiny: Callable[..., Recipe], recipe_file: Path

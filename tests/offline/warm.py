@@ -40,8 +40,11 @@ LIBRARIES = (
 """Loaded before processes are forked."""
 READ_AT_IMPORT = ("HF_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH", "OMP_", "MKL_", "PYTHON")
 """How variables begin that Python or a library may read only once."""
-READ_LATER = frozenset({"TORCHINDUCTOR_CACHE_DIR"})
-"""Torch sets it, in any process that has compiled something, and reads it whenever it compiles."""
+READ_LATER = ("TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_", "TORCH_NCCL_", "OMP_NUM_THREADS")
+"""How variables begin that are read later: torch sets the first in any process that has compiled
+something, and reads it whenever it compiles; its launcher sets the others for ranks, which read
+them when they meet. `run` passes the number of threads on.
+"""
 STARTED_WITH = dict(os.environ)
 """What this process was started with: libraries change the environment while they are used."""
 JOIN, RUN = b"j", b"r"
@@ -55,7 +58,7 @@ def changed(environment: Mapping[str, str]) -> set[str]:
         name
         for name in STARTED_WITH.keys() | environment.keys()
         if name.startswith(READ_AT_IMPORT)
-        and name not in READ_LATER
+        and not name.startswith(READ_LATER)
         and STARTED_WITH.get(name) != environment.get(name)
     }
 
@@ -214,6 +217,8 @@ def run(request: dict[str, Any]) -> None:
     assert not differ, f"the server of warm processes was started with other values: {differ}"
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "OMP_NUM_THREADS" in os.environ:
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     sys.stdout.reconfigure(line_buffering=os.isatty(1), write_through="-u" in request["flags"])
     sys.orig_argv[1:] = [*request["flags"], request["option"], request["program"]]
     sys.orig_argv.extend(request["arguments"])

@@ -18,6 +18,7 @@ VERBS = (
     training.train,
     training.run,
     training.sample,
+    training.launch,
     models.generate,
     models.predict,
     models.export,

@@ -1,9 +1,11 @@
-"""The verbs that train: train, run, sample. Nothing heavy is imported before one runs."""
+"""The verbs that train: train, run, sample, launch. Nothing heavy is imported before one runs."""
 
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import load_recipe, look_at_data
@@ -181,6 +183,32 @@ def sample(
     print(f"samples: {folder / 'samples.jsonl'}")
     print(f"training set: {folder / 'train.jsonl'}")
     say(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
+
+
+def launch(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    *,
+    kind: Annotated[
+        Literal["torchrun", "slurm", "skypilot"],
+        typer.Option("--print", help="For which launcher: torchrun, slurm or skypilot."),
+    ] = "torchrun",
+    machines: Annotated[int, typer.Option(min=1, metavar="M", help="How many machines.")] = 1,
+    devices: Annotated[int, typer.Option(min=1, metavar="N", help="Devices of each machine.")] = 8,
+) -> None:
+    """Print the script that trains a recipe on many devices or machines, to save and edit; nothing
+    is started.
+    """
+    from brimful.chains.launch_scripts import script
+
+    resolved = load_recipe(recipe, overrides)
+    if resolved.makes_several_runs:
+        raise RequestError(
+            f"{resolved.name} makes several runs, and a launcher starts one. Launch its variants"
+            " one by one, as recipes of their own."
+        )
+    command = ["train", recipe, *(overrides or [])]
+    print(script(resolved, kind, command, machines=machines, devices=devices), end="")
 
 
 def _run_several(

@@ -77,7 +77,7 @@ class RememberedSizes:
     def evaluation_share(self) -> float:
         """The share of the rows that evaluations were planned with, which fits into memory."""
         noted = [each for each in self.events if each.get("phase") == "evaluation"]
-        return math.prod(each["to"][0] / each["from"][0] for each in noted)
+        return float(math.prod(each["to"][0] / each["from"][0] for each in noted))
 
     def note(self, event: dict[str, Any], *, writes: bool = True) -> None:
         """Use the sizes in the event's `to` from now on; durable when this returns, unless another
