@@ -1,22 +1,25 @@
-"""`moderation-offline` beside a bag of words: SMS Spam in folds, each message judged once by a
+"""A recipe for classifiers beside a bag of words: SMS Spam in folds, each message judged once by a
 classifier that has not seen it; SST-2 on its own splits.
 
     python benchmarks/moderation_offline.py --sms FOLDER/sms_spam/SMSSpamCollection --sst2
-    FOLDER/sst2 [--folds 5]
+    FOLDER/sst2 [--folds 5] [--recipe moderation-minilm] [--one-at-a-time] [KEY=VALUE]...
+
+The record is called after the recipe, by default `moderation-offline`. A run that is finished is
+not trained again, so that the same command goes on where it stopped.
 
 Folds by hash of the normalised text, so that equal messages stay together; within what is left an
 eighth validates (best step, temperature, threshold), the rest trains, the encoder's pre-training
-included. Messages that repeat training or validation ones, nearly too, are left out of the scores.
+included where the recipe has one. Messages that repeat training or validation ones, nearly too, are left out of the scores.
 Model and floor are judged on the same messages by decisions at their own folds' thresholds and by
 calibrated probabilities; intervals are 95 % over messages (paired bootstrap, 1,000 resamples). The
-first fold runs alone, for the time it takes; the others two at a time, one thread each.
+first fold runs alone, for the time it takes; the others two at a time, one thread each. With
+`--one-at-a-time` all of them have one thread, for a machine that others use, too.
 """
 
 import argparse
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +33,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, f1_score
 
 from brimful.base.env import runs_folder
-from brimful.base.rundir import read_journal, read_json
+from brimful.base.rundir import read_journal, read_json, write_json_atomically
 from brimful.classification.calibration import LabelCalibration
 from brimful.classification.classifier import load_classifier
 from brimful.data.labels import Labels
@@ -40,7 +43,8 @@ from brimful.kinds.labels import LabelledRunData
 from brimful.kinds.run_data import gather
 from brimful.recipe import load
 
-RECIPE, VALIDATION_SHARE, RESAMPLES = "moderation-offline", 8, 1000
+VALIDATION_SHARE, RESAMPLES = 8, 1000
+ONE_THREAD = "plan.threads=1"
 COLUMNS = {
     "sms": ["data.text_column=1", "data.label_column=0"],
     "sst2": ["data.text_column=0", "data.label_column=1", 'labels.positive="1"'],
@@ -52,36 +56,55 @@ def main() -> None:
     parser.add_argument("--sms", type=Path, required=True)
     parser.add_argument("--sst2", type=Path, required=True)
     parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--recipe", default="moderation-offline")
+    parser.add_argument("--one-at-a-time", action="store_true")
+    parser.add_argument("overrides", nargs="*", help="of the recipe, for every run")
     options = parser.parse_args()
     from record import write_record
 
-    with tempfile.TemporaryDirectory() as folder:
-        folds = _folds(options.sms, Path(folder), options.folds)
-        runs = {f"sms-fold-{number}": _overrides("sms", path) for number, path in enumerate(folds)}
-        first, *rest = runs
-        seconds = {first: _run(first, runs[first])}
-        print(
-            f"first fold alone: {seconds[first]['wall_s']:.0f} s, {seconds[first]['cpu_s']:.0f} s"
-            " of CPU time",
-            flush=True,
-        )
-        others = {name: [*runs[name], "plan.threads=1"] for name in rest} | {
-            "sst2": [*_overrides("sst2", options.sst2), "plan.threads=1"]
-        }
-        with ThreadPoolExecutor(2) as pool:
-            seconds |= dict(zip(others, pool.map(_run, others, others.values()), strict=True))
-        values = {
-            "folds": options.folds,
-            "recipe": RECIPE,
-            "alone": seconds[first],
-            "seconds": seconds,
-            "steps": {name: _steps(name) for name in runs},
-            "sms": _pooled([runs_folder() / name for name in runs]),
-            "sst2": _of_sst2(runs_folder() / "sst2"),
-        }
+    recipe: str = options.recipe
+    record = recipe.replace("-", "_")
+    folds = _folds(options.sms, runs_folder() / f"{record}-folds", options.folds)
+    overrides = {
+        f"{record}-sms-fold-{number}": [*_overrides("sms", path), *options.overrides]
+        for number, path in enumerate(folds)
+    }
+    folders = [runs_folder() / name for name in overrides]
+    of_sst2 = f"{record}-sst2"
+    overrides[of_sst2] = [*_overrides("sst2", options.sst2), *options.overrides]
+    seconds = _run_all(recipe, overrides, one_at_a_time=options.one_at_a_time)
+    values = {
+        "folds": options.folds,
+        "recipe": recipe,
+        "overrides": options.overrides,
+        "alone": seconds[folders[0].name],
+        "seconds": seconds,
+        "steps": {each.name: _steps(each) for each in folders},
+        "sms": _pooled(folders),
+        "sst2": _of_sst2(runs_folder() / of_sst2),
+    }
     print(values["sms"])
     print(values["sst2"])
-    print(write_record("moderation_offline", values))
+    print(write_record(record, values))
+
+
+def _run_all(
+    recipe: str, overrides: Mapping[str, Sequence[str]], *, one_at_a_time: bool
+) -> dict[str, dict[str, float]]:
+    """Run every fold and SST-2; return what each took, by name."""
+    if one_at_a_time:
+        return {name: _run(recipe, name, [*each, ONE_THREAD]) for name, each in overrides.items()}
+    (first, of_first), *rest = overrides.items()
+    seconds = {first: _run(recipe, first, of_first)}
+    print(
+        f"first fold alone: {seconds[first]['wall_s']:.0f} s, {seconds[first]['cpu_s']:.0f} s"
+        " of CPU time",
+        flush=True,
+    )
+    others = {name: [*each, ONE_THREAD] for name, each in rest}
+    with ThreadPoolExecutor(2) as pool:
+        took = pool.map(lambda name: _run(recipe, name, others[name]), others)
+        return seconds | dict(zip(others, took, strict=True))
 
 
 def _overrides(kind: str, path: Path) -> list[str]:
@@ -97,7 +120,7 @@ def _folds(file: Path, folder: Path, count: int) -> list[Path]:
     made = []
     for fold in range(count):
         made.append(folder / f"fold-{fold}")
-        made[-1].mkdir()
+        made[-1].mkdir(parents=True, exist_ok=True)
         split_of = [
             (
                 "test"
@@ -116,39 +139,46 @@ def _folds(file: Path, folder: Path, count: int) -> list[Path]:
     return made
 
 
-def _run(name: str, overrides: Sequence[str]) -> dict[str, float]:
-    """The whole chain, pre-training and report included."""
+def _run(recipe: str, name: str, overrides: Sequence[str]) -> dict[str, float]:
+    """The whole chain, pre-training and report included; what it took is kept beside the run."""
+    kept = runs_folder() / f"{name}-seconds.json"
+    if kept.exists():
+        earlier: dict[str, float] = read_json(kept)
+        return earlier
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [
         sys.executable,
         "-c",
         "from brimful.cli import main; main()",
         "run",
-        RECIPE,
+        recipe,
         *overrides,
         f"run.name={name}",
     ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {
+    took = {
         "wall_s": time.perf_counter() - began,
         "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
     }
+    write_json_atomically(kept, took)
+    return took
 
 
-def _steps(name: str) -> dict[str, int]:
-    """Optimizer updates of the encoder's pre-training and of the classifier's training."""
-    folders = {
-        "pre-training": next(runs_folder().glob(f"*-for-{name}")),
-        "fine-tuning": runs_folder() / name,
-    }
+def _steps(folder: Path) -> dict[str, int]:
+    """Optimizer updates of the encoder's pre-training, where there is one, and of the classifier's
+    training.
+    """
+    folders = {"fine-tuning": folder}
+    for pre_training in runs_folder().glob(f"*-for-{folder.name}"):
+        folders["pre-training"] = pre_training
     return {
         what: max(
             int(each["step"])
-            for each in read_journal(folder / "metrics.jsonl")
+            for each in read_journal(each_folder / "metrics.jsonl")
             if each["kind"] == "step"
         )
-        for what, folder in folders.items()
+        for what, each_folder in folders.items()
     }
 
 
