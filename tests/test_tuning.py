@@ -405,7 +405,11 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
             Console(file=StringIO()),
             request=EvaluationRequest(paths={"code_syntax": "examples.jsonl"}),
         )
-    asked = EvaluationRequest(("code-syntax",), max_examples=2, samples=3, temperature=0.8)
+    with pytest.raises(RequestError, match="--ask is about the model before tuning"):
+        scoring.evaluate(report.parent, Console(), request=EvaluationRequest(ask="plain"))
+    asked = EvaluationRequest(
+        ("code-syntax",), max_examples=2, samples=3, temperature=0.8, max_new_tokens=5
+    )
     sampled = scoring.evaluate(report.parent, Console(file=StringIO()), request=asked)["tasks"][
         "code-syntax"
     ]
@@ -413,8 +417,9 @@ def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
         sampled["n"],
         sampled["samples"],
         sampled["temperature"],
+        sampled["max_new_tokens"],
         sum(sampled["errors"].values()) <= 6,
-    ) == (2, 3, 0.8, True)
+    ) == (2, 3, 0.8, 5, True)
     for wrong, said in (
         (("code-syntax",), "set a temperature above 0"),
         (("lm-eval:gsm8k",), "tasks of lm-eval set their own sampling"),

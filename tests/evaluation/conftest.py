@@ -15,6 +15,7 @@ from transformers import (
 
 from brimful.data.chat import Template
 from brimful.data.tokens import TokenSplit
+from brimful.evaluation.asking import Way
 from brimful.evaluation.task_prompts import Subject
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -91,7 +92,12 @@ class Subjects:
         self._tokenizer = tokenizer
 
     def of(
-        self, *, context: int = 1024, is_tuned: bool = True, text_ending: str | None = None
+        self,
+        *,
+        context: int = 1024,
+        is_tuned: bool = True,
+        text_ending: str | None = None,
+        ways: tuple[Way, ...] = (),
     ) -> Subject:
         config = LlamaConfig(
             vocab_size=257,
@@ -115,6 +121,7 @@ class Subjects:
             is_tuned,
             context,
             text_ending,
+            ways=ways or (("chat",) if is_tuned else ("plain",)),
         )
 
 

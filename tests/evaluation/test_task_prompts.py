@@ -132,3 +132,11 @@ def test_solved_examples_that_the_data_lack_are_missed_by_an_untuned_model_only(
     assert questions.asked[0].text == (
         row["question"] if is_tuned else f"Question: {row['question']}\nAnswer:"
     )
+
+
+def test_an_untuned_model_may_be_asked_through_its_chat_template(subjects: Any) -> None:
+    """The run's own prompts, too, are then a user's message, and nothing solved stands before."""
+    subject = subjects.of(is_tuned=False, ways=("chat",))
+    questions = questions_for(load_task("bleu"), _examples("Ask\n", own=True), subject)
+    assert questions.style == "template"
+    assert questions.asked[0].ids == subject.template.prompt_ids((Message("user", "Ask"),))

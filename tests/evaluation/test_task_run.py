@@ -536,3 +536,24 @@ def test_problems_without_tests_are_refused_before_the_first_is_asked(
         evaluate_tasks(
             subjects.of(), [load_task("humaneval")], paths={"humaneval": str(path)}, sandbox=sandbox
         )
+
+
+def test_of_two_ways_to_ask_the_better_one_counts_and_both_are_told(
+    subjects: Any, sums: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model answers right where its prompt is text to continue, and nothing elsewhere."""
+    subject = subjects.of(is_tuned=False, ways=("chat", "plain"))
+    task = load_task("unit-conversion-guide", ["plain.shots=0"])
+    examples = load_examples(task, paths=sums, own={})
+    plain = questions_for(task, examples, subject, "plain")
+    right = {tuple(each.ids): f"#### {each.example.reference}" for each in plain.asked}
+
+    def write_answers(_: Any, prompts: list[list[int]], *__: Any, **___: Any) -> Any:
+        return [[WrittenAnswer(right.get(tuple(ids), "?"), "stop", 3)] for ids in prompts]
+
+    monkeypatch.setattr(task_run, "write_answers", write_answers)
+    [result] = evaluate_tasks(subject, [task], paths=sums)
+    assert result.prompt == "plain"
+    assert result.metrics["accuracy"].value == 1
+    assert result.facts["asked"] == {"template": 0.0, "plain": 1.0}
+    assert "template accuracy 0.0%, plain accuracy 100.0%" in result.facts["notes"][-1]

@@ -12,7 +12,7 @@ from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import AnyRunData
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
-from brimful.recipe import Recipe
+from brimful.recipe import EvaluationRecipe, Recipe
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import DATA_FILE
 from brimful.training import eight_bit
@@ -22,7 +22,8 @@ def refuse_unknown_tasks(recipe: Recipe) -> None:
     """Raise RequestError for an unknown task in evaluation.tasks, or among the keys of
     evaluation.data.
     """
-    checked_tasks([*recipe.evaluation.tasks, *recipe.evaluation.data])
+    checked_tasks(recipe.evaluation.tasks, task_changes(recipe.evaluation))
+    checked_tasks([*recipe.evaluation.data])
 
 
 def refuse_unreadable_tasks(recipe: Recipe) -> None:
@@ -52,6 +53,17 @@ def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
                 f" {stored[name]}, now {now}). Put the old one back, start over with --fresh, or"
                 " start a new run with run.name=NAME."
             )
+
+
+def task_changes(rules: EvaluationRecipe) -> tuple[str, ...]:
+    """Return what a recipe changes of its tasks, as overrides of a task's keys."""
+    keys = {
+        "sampling.max_new_tokens": rules.max_new_tokens,
+        "sampling.samples": rules.samples,
+        "sampling.temperature": rules.temperature,
+        "plain.shots": rules.shots,
+    }
+    return tuple(f"{key}={value}" for key, value in keys.items() if value is not None)
 
 
 def checked_tasks(

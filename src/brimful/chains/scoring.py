@@ -80,6 +80,11 @@ def evaluate_into(
     only_splits = stride is None and request == DEFAULT_REQUEST
     kind = run_data_class(recipe.kind)
     kind.refuse_evaluation(run_folder, untuned=untuned, only_splits=only_splits)
+    if request.ask and not untuned:
+        raise RequestError(
+            "--ask is about the model before tuning; a tuned one is asked as in its training. Add"
+            " --untuned, or leave --ask out."
+        )
     run = finished_run(run_folder, console, untuned=untuned)
     if untuned:
         describe_untuned(folder, run_folder, run.loaded.recipe)
@@ -87,7 +92,7 @@ def evaluate_into(
     tasks = request.tasks
     if not (tasks or split or stride or recipe.kind.gives_labels):
         tasks = tuple(recipe.evaluation.tasks)
-    own, foreign = request.tasks_to_run(tasks)
+    own, foreign = request.tasks_to_run(tasks, recipe)
     scores: dict[str, Any] = {}
     if not request.tasks:
         with watched_progress(console, run_folder, recipe) as progress:

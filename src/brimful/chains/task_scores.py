@@ -10,14 +10,16 @@ from rich.console import Console
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.chains.checks import checked_tasks
+from brimful.chains.checks import checked_tasks, task_changes
 from brimful.chains.score_files import summary_file
 from brimful.chains.watched_progress import watched_progress
+from brimful.evaluation.asking import Ask
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
 from brimful.evaluation.nats import FOLDER
 from brimful.evaluation.task import Task
 from brimful.evaluation.task_run import evaluate_tasks
 from brimful.kinds.run_data import TrainedRun
+from brimful.recipe import EvaluationRecipe, Recipe
 from brimful.verify.sandbox import Sandbox
 
 
@@ -33,6 +35,9 @@ class EvaluationRequest:
         accept_unsandboxed: Run generated programs where nothing isolates them.
         samples: Answers per example, in place of the task's number.
         temperature: They are drawn at, in place of the task's.
+        max_new_tokens: Of an answer, in place of the task's.
+        shots: Solved examples before a question asked as text to continue, in place of the task's.
+        ask: How a model before tuning is asked, in place of the recipe's.
     """
 
     tasks: tuple[str, ...] = ()
@@ -41,26 +46,35 @@ class EvaluationRequest:
     accept_unsandboxed: bool = False
     samples: int | None = None
     temperature: float | None = None
+    max_new_tokens: int | None = None
+    shots: int | None = None
+    ask: Ask | None = None
 
     @property
-    def sampling(self) -> tuple[str, ...]:
-        """Return the settings of sampling as overrides of a task."""
-        chosen = {"samples": self.samples, "temperature": self.temperature}
-        return tuple(
-            f"sampling.{name}={value}" for name, value in chosen.items() if value is not None
-        )
+    def _chosen(self) -> dict[str, Any]:
+        """What the user asked for, by its key of the recipe's section evaluation."""
+        keys = ("samples", "temperature", "max_new_tokens", "shots")
+        return {key: value for key in keys if (value := getattr(self, key)) is not None}
 
-    def tasks_to_run(self, tasks: Sequence[str]) -> tuple[list[Task], list[str]]:
-        """Return our own tasks, with the settings of sampling, and the harness's by name.
+    def rules_of(self, recipe: Recipe) -> EvaluationRecipe:
+        """Return the recipe's section evaluation with what the user asked for in its place."""
+        asked = {"ask": self.ask} if self.ask else {}
+        return recipe.evaluation.model_copy(update={**self._chosen, **asked})
+
+    def tasks_to_run(self, tasks: Sequence[str], recipe: Recipe) -> tuple[list[Task], list[str]]:
+        """Return our own tasks, with the settings of the recipe and the user's, and the harness's
+        by name.
 
         Raises:
-            RequestError: no such task; or settings of sampling for the harness's tasks.
+            RequestError: no such task, settings that do not suit one, or settings for the harness's
+                tasks.
         """
-        own, foreign = checked_tasks(tasks, self.sampling)
-        if foreign and self.sampling:
+        own, foreign = checked_tasks(tasks, task_changes(self.rules_of(recipe)))
+        if foreign and self._chosen:
+            options = (f"--{key.replace('_', '-')}" for key in self._chosen)
             raise RequestError(
-                f"{', '.join(foreign)}: tasks of lm-eval set their own sampling. Leave out"
-                " --samples and --temperature."
+                f"{', '.join(foreign)}: tasks of lm-eval set their own sampling and prompts. Leave out"
+                f" {', '.join(options)}."
             )
         checked_tasks(tuple(self.paths))
         return own, foreign
@@ -92,7 +106,7 @@ def score_tasks(
     Raises:
         DataError: a task's data cannot be read.
     """
-    subject, recipe = run.data.subject(run.loaded), run.data.recipe
+    subject, recipe = run.data.subject(run.loaded, request.ask), run.data.recipe
     most = request.max_examples or recipe.evaluation.max_examples
     with ExitStack() as stack:
         progress = stack.enter_context(watched_progress(console, run.folder, recipe))

@@ -15,6 +15,7 @@ from brimful.cli.options import DeviceName, Json, RunName
 from brimful.cli.output import loading, open_console, print_json, say
 
 Dtype = Literal["bf16", "fp16", "fp32"]
+Ask = Literal["auto", "chat", "plain"]
 
 
 def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
@@ -217,6 +218,21 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         float | None,
         typer.Option(min=0, help="Of sampled answers. Default: the task's, mostly 0 (greedy)."),
     ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of an answer at most.")
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Solved examples before a question that is asked as text to continue."
+        ),
+    ] = None,
+    ask: Annotated[
+        Ask | None,
+        typer.Option(
+            help="With --untuned: through the chat template, as text, or auto (evaluation.ask)."
+        ),
+    ] = None,
     untuned: Annotated[
         bool,
         typer.Option("--untuned", help="Score the model that the run tuned, as it was before."),
@@ -246,6 +262,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         accept_unsandboxed,
         samples,
         temperature,
+        max_new_tokens,
+        shots,
+        ask,
     )
     console = open_console(stderr=json_output)
     scores = evaluate_run(

@@ -59,7 +59,7 @@ def evaluate_with_lm_eval(
         max_length=subject.context,
         batch_size=batch_size,
     )
-    is_chat = subject.is_tuned and subject.template.style == "chat"
+    is_chat = subject.ways[0] == "chat" and subject.template.style == "chat"
     started_s = time.perf_counter()
     try:
         found = harness.simple_evaluate(

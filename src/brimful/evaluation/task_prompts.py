@@ -1,5 +1,6 @@
-"""How a model is asked: a tuned one through its template, an untuned one with text to continue
-after solved examples (few-shot). Prompts are token ids that fit its context.
+"""How a model is asked: a tuned one through its template, an untuned one through its chat template
+or with text to continue after solved examples (few-shot). Prompts are token ids that fit its
+context.
 """
 
 import re
@@ -12,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.data.chat import Template
 from brimful.data.formats import Example, Message, Prompt
+from brimful.evaluation.asking import Way
 from brimful.evaluation.task import Prompt as PromptRules
 from brimful.evaluation.task import Task, render
 from brimful.evaluation.task_data import TaskExample, TaskExamples
@@ -26,11 +28,13 @@ class Subject:
         tokenizer: Its own.
         template: How messages and texts become its ids.
         stop_ids: Tokens that end an answer.
-        is_tuned: It was tuned to answer questions; otherwise it continues text.
+        is_tuned: It was tuned to answer questions.
         context: Positions it can read at once.
         text_ending: See `text_ending_of`; None: it is asked with messages.
         budget_tokens: Most prompt and answer tokens of all rows that are generated at the same
             time; one row is always generated.
+        ways: How it is asked: through its template, as text to continue, or both, of which the
+            better one counts. Of a tuned model only the first makes sense.
     """
 
     model: PreTrainedModel
@@ -41,6 +45,7 @@ class Subject:
     context: int
     text_ending: str | None = None
     budget_tokens: int = 16_384
+    ways: tuple[Way, ...] = ("chat",)
 
 
 @dataclass(frozen=True)
@@ -94,13 +99,22 @@ def text_ending_of(train: Iterable[Example]) -> str | None:
     return prompt[len(prompt.rstrip()) :]
 
 
-def questions_for(task: Task, examples: TaskExamples, subject: Subject) -> TaskPrompts:
-    """Every example's prompt, with as many solved examples before it as fit."""
+def questions_for(
+    task: Task, examples: TaskExamples, subject: Subject, way: Way | None = None
+) -> TaskPrompts:
+    """Every example's prompt, with as many solved examples before it as fit.
+
+    Args:
+        task: Its rules.
+        examples: What it asks.
+        subject: Who is asked.
+        way: One of the subject's; None: the first.
+    """
     max_new_tokens = min(task.sampling.max_new_tokens, max(1, subject.context // 2))
     longest = subject.context - max_new_tokens
     style: _TemplateStyle | _PlainStyle = _PlainStyle(task, examples.shots[: task.plain.shots])
-    if subject.is_tuned:
-        style = _TemplateStyle(task, subject.text_ending)
+    if (way or subject.ways[0]) == "chat":
+        style = _TemplateStyle(task, subject.text_ending, wraps_text=not subject.is_tuned)
     asked, skipped = [], []
     for example in examples.scored:
         prompt = _fitting_prompt(style, example, subject, longest)
@@ -162,14 +176,17 @@ def _fitting_prompt(
 
 @dataclass(frozen=True)
 class _TemplateStyle:
-    """Prompts for a tuned model: the question alone, as in its training.
+    """Prompts for a tuned model: the question alone, as in its training. An untuned one gets the
+    same words as one user message of its chat template.
 
     Attributes:
         text_ending: See `text_ending_of`.
+        wraps_text: Whether prompts of the run's own examples that are text become messages.
     """
 
     task: Task
     text_ending: str | None
+    wraps_text: bool = False
     name = "template"
     shots = ()
     wanted_shots = 0
@@ -182,6 +199,8 @@ class _TemplateStyle:
         """The prompt, and the beginning of the answer in it: always empty."""
         del num_shots
         if self.task.template.text is None and example.own_prompt is not None:
+            if isinstance(example.own_prompt, str) and self.wraps_text:
+                return (Message("user", example.own_prompt.strip()),), ""
             return example.own_prompt, ""
         text = render(str(self.task.template.text), example.row, example.where)
         if self.text_ending is None:

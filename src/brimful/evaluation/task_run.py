@@ -3,6 +3,7 @@ score it, and keep a record of every example.
 """
 
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +53,19 @@ class TaskResult:
     errors: dict[str, int]
     records: list[dict[str, Any]]
     facts: dict[str, Any]
+
+    @property
+    def main(self) -> tuple[str, float]:
+        """Its first metric: name and value, of nothing at all below every other."""
+        name, summary = next(iter(self.metrics.items()))
+        return name, -math.inf if summary.value is None else summary.value
+
+    @property
+    def main_text(self) -> str:
+        """Its first metric in words."""
+        name, value = self.main
+        is_share = self.metrics[name].unit == "share"
+        return f"{name} {format(value, '.1%' if is_share else '.4g')}"
 
     def to_json(self) -> dict[str, Any]:
         """The summary for evaluations/TASK.json: metrics with intervals, settings and counts."""
@@ -130,19 +144,42 @@ def evaluate_tasks(
     for task, examples in loaded:
         _refuse_unjudgeable(task, examples)
     prompts = {
-        (task.request, examples.source): questions_for(task, examples, subject)
+        (task.request, examples.source, way): questions_for(task, examples, subject, way)
         for task, examples in loaded
+        for way in subject.ways
     }
-    shared: dict[tuple[str, str], _Writing] = {}
+    shared: dict[tuple[str, str, str], _Writing] = {}
     results = []
     for task, examples in loaded:
-        key = (task.request, examples.source)
-        if key not in shared:
-            shared[key] = _written(task, prompts[key], subject, seed, progress)
-        results.append(_result(task, examples, shared[key], sandbox, progress))
+        asked = []
+        for way in subject.ways:
+            key = (task.request, examples.source, way)
+            if key not in shared:
+                shared[key] = _written(task, prompts[key], subject, seed, progress)
+            asked.append(_result(task, examples, shared[key], sandbox, progress))
+        results.append(_better(asked))
         if keep is not None:
             keep(results[-1])
     return results
+
+
+def _better(asked: Sequence[TaskResult]) -> TaskResult:
+    """Return the result with the higher first metric, of equal ones the first, with a note on what
+    the others gave.
+    """
+    best = max(asked, key=lambda result: result.main[1])
+    if len(asked) == 1:
+        return best
+    told = ", ".join(f"{result.prompt} {result.main_text}" for result in asked)
+    note = (
+        f"asked in {len(asked)} ways, as it is in doubt which suits this model, and the better one"
+        f" counts ({told}); evaluation.ask chooses one"
+    )
+    facts = best.facts | {
+        "asked": {result.prompt: result.main[1] for result in asked},
+        "notes": [*best.facts["notes"], note],
+    }
+    return replace(best, facts=facts)
 
 
 def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:

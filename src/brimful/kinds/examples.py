@@ -12,10 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.console import console_printer
 from brimful.base.errors import BrimfulError
+from brimful.data.chat import Template
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
+from brimful.evaluation.asking import Ask, Way, ways_to_ask
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
@@ -52,6 +54,7 @@ class ExampleRunData(RunData[ExampleSplit]):
             source=source,
         )
         self.template = data.template
+        self._ways_to_ask(tokenizer)  # refused before training, not after it
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
@@ -143,11 +146,24 @@ class ExampleRunData(RunData[ExampleSplit]):
     def examples(self) -> Mapping[str, Sequence[Example]]:
         return {name: split.examples for name, split in self.splits.items()}
 
-    def subject(self, loaded: LoadedRun) -> Subject:
-        subject = super().subject(loaded)
-        if not loaded.is_tuned:
-            return subject
-        return replace(subject, text_ending=text_ending_of(self.splits["train"].examples))
+    def subject(self, loaded: LoadedRun, ask: Ask | None = None) -> Subject:
+        subject = super().subject(loaded, ask)
+        if loaded.is_tuned:
+            return replace(subject, text_ending=text_ending_of(self.splits["train"].examples))
+        ways = self._ways_to_ask(loaded.tokenizer, ask)
+        if "chat" not in ways:
+            return replace(subject, ways=ways)
+        template = Template.of(loaded.tokenizer, "chat")
+        return replace(
+            subject, template=template, stop_ids=subject.stop_ids | template.stop_ids, ways=ways
+        )
+
+    def _ways_to_ask(
+        self, tokenizer: PreTrainedTokenizerBase, ask: Ask | None = None
+    ) -> tuple[Way, ...]:
+        """How tasks ask the model as it was before this run."""
+        names = (str(self.recipe.model), self.source)
+        return ways_to_ask(ask or self.recipe.evaluation.ask, tokenizer, names)
 
     @property
     def sample_prompt(self) -> ShownPrompt:

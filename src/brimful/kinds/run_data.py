@@ -25,6 +25,7 @@ from brimful.base.text import shortened_at_a_word
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
+from brimful.evaluation.asking import Ask
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.evaluation.task_prompts import Subject
@@ -343,12 +344,21 @@ class RunData(ABC, Generic[Split]):
         """The run's own examples with a prompt and an answer, by split, which tasks may ask."""
         return {}
 
-    def subject(self, loaded: LoadedRun) -> Subject:
-        """Return the model of a finished run as tasks prompt it."""
+    def subject(self, loaded: LoadedRun, ask: Ask | None = None) -> Subject:
+        """Return the model of a finished run as tasks prompt it; `ask` says how a model before
+        tuning is asked, in place of the recipe.
+        """
+        del ask
         template = loaded.template or Template.of(loaded.tokenizer, "plain")
         stop_ids = loaded.stop_ids | template.stop_ids
         return Subject(
-            loaded.model, loaded.tokenizer, template, stop_ids, loaded.is_tuned, loaded.context
+            loaded.model,
+            loaded.tokenizer,
+            template,
+            stop_ids,
+            loaded.is_tuned,
+            loaded.context,
+            ways=("chat",) if loaded.is_tuned else ("plain",),
         )
 
     def score_finished(

@@ -292,6 +292,29 @@ class EvaluationRecipe(Section):
     max_examples: PositiveInt | None = Field(
         None, description="Examples per task at most, spread evenly; null: all."
     )
+    ask: Literal["auto", "chat", "plain"] = Field(
+        "auto",
+        description=(
+            "How tasks ask a model before tuning: chat template, or text to continue; auto: chat"
+            " where its name says so, both if in doubt (the better one counts)."
+        ),
+    )
+    max_new_tokens: PositiveInt | None = Field(
+        None, description="Tokens of a task's answer at most; null: as the task has it."
+    )
+    samples: PositiveInt | None = Field(
+        None, description="Answers per example of a task; null: as the task has it."
+    )
+    temperature: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="Of tasks' answers, 0 is greedy; null: as the task has it."
+    )
+    shots: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description=(
+            "Solved examples before a question that is asked as text to continue; null: as the task"
+            " has it."
+        ),
+    )
     data: dict[str, str] = Field(
         {},
         description=(
