@@ -390,6 +390,22 @@ def test_a_model_with_random_weights_gets_a_whole_result(
     assert len(list((tmp_path / "evaluations").iterdir())) == 2
 
 
+def test_answers_that_run_in_a_loop_are_counted(
+    subjects: Any, sums: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [("1 + 1 = 2. " * 20, "length"), ("2 + 2", "loop"), ("A long answer", "length")]
+
+    def write_answers(_: Any, prompts: list[list[int]], *__: Any, **___: Any) -> Any:
+        answers = [*said, *[("Done", "end_of_text")] * len(prompts)]
+        return [[WrittenAnswer(*each, 3)] for _, each in zip(prompts, answers, strict=False)]
+
+    monkeypatch.setattr(task_run, "write_answers", write_answers)
+    task = load_task("unit-conversion-guide")
+    [result] = evaluate_tasks(subjects.of(), [task], paths=sums)
+    assert "2 of 5 answers repeat the same words up to the limit" in result.facts["notes"][-1]
+    assert result.records[1]["finish"] == "loop"
+
+
 def test_a_result_is_kept_before_the_next_task_can_fail(
     subjects: Any, problems: dict[str, str], sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

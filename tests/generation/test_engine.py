@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from brimful.base.errors import RequestError
 from brimful.generation.engine import Engine, context_of, generate, longest_first
+from brimful.generation.loops import ends_in_loop
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
 from brimful.generation.slots import Slots
@@ -400,6 +406,26 @@ def test_a_stop_text_ends_at_the_token_that_completes_it(
         expected = Generation(ids[: ends[0]], "stop") if ends else whole[request.key]
         assert ours[request.key] == expected
     assert ours[0].finish == ours[1].finish == "stop"
+
+
+def test_a_greedy_text_in_a_loop_ends_early_where_that_is_wanted() -> None:
+    """What it wrote until then is what it would have written anyway. Without blocks the next token
+    depends on the last one alone, so that every text runs into a circle.
+    """
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=32, num_hidden_layers=0, max_position_embeddings=512
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    requests = [Request(key, tuple(PROMPTS[key]), key, 320) for key in range(4)]
+    whole = streamed(Engine(model), requests, GREEDY)
+    ended = streamed(Engine(model), requests, GREEDY, stop=StopRules(NOTHING, loops=True))
+    assert {each.finish for each in whole.values()} == {"length"}
+    assert "loop" in {each.finish for each in ended.values()}
+    for key, each in ended.items():
+        assert each.token_ids == whole[key].token_ids[: len(each.token_ids)]
+        assert (each.finish == "loop") == ends_in_loop(each.token_ids)
+        assert (each.finish == "loop") == (len(each.token_ids) < 320)
 
 
 def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(

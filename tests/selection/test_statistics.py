@@ -143,6 +143,16 @@ def test_nothing_kept_stops_with_the_reasons_and_what_helps(
     assert told[3] == "What helps most: raise rft.max_new_tokens."
 
 
+def test_answers_that_repeat_themselves_are_not_told_to_be_longer(sample: Any) -> None:
+    loop = " ".join(f"{number} + 1 = {number + 1}." for number in range(243, 263))
+    drawn = [sample(number, question="a", finish="length", completion=loop) for number in range(3)]
+    with pytest.raises(DataError) as stopped:
+        refuse_nothing_kept(statistics_of(QUESTIONS, choose(drawn, RULES), RULES))
+    told = str(stopped.value).splitlines()
+    assert told[1].startswith("  3 of 3: unended (repeats itself), such as '243 + 1 = 244. 244")
+    assert told[2].startswith("What helps most: shorter and more varied demonstrations")
+
+
 def test_no_samples_at_all_are_no_error_until_they_are_to_be_trained_on() -> None:
     empty = statistics_of([], [], RULES)
 

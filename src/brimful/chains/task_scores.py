@@ -73,8 +73,8 @@ class EvaluationRequest:
         if foreign and self._chosen:
             options = (f"--{key.replace('_', '-')}" for key in self._chosen)
             raise RequestError(
-                f"{', '.join(foreign)}: tasks of lm-eval set their own sampling and prompts. Leave out"
-                f" {', '.join(options)}."
+                f"{', '.join(foreign)}: tasks of lm-eval set their own sampling and prompts. Leave"
+                f" out {', '.join(options)}."
             )
         checked_tasks(tuple(self.paths))
         return own, foreign

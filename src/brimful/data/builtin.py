@@ -120,10 +120,14 @@ CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType(
         "python-code": python_code,
         "python-docs": python_docs,
         "unit-conversion": conversion.conversion_documents,
+        "unit-conversion-short": conversion.conversion_documents,
     }
 )
 SPLIT_ROWS: Mapping[str, Callable[[str], Iterator[Row]]] = MappingProxyType(
-    {"unit-conversion": conversion.conversion_rows}
+    {
+        "unit-conversion": conversion.conversion_rows,
+        "unit-conversion-short": conversion.short_conversion_rows,
+    }
 )
 """Corpora that have rows of their own for each of the splits train, validation and test."""
 ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType(

@@ -8,7 +8,7 @@ point stands. Everything is drawn from seeds, without end, and is the same every
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import islice
@@ -18,6 +18,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.data.conversion_pairs import UnitPair, facts, pairs, pairs_apart, value_split
 from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
+from brimful.data.conversion_short import short_paths
 from brimful.data.readers import Row
 from brimful.data.units import Unit
 
@@ -137,6 +138,28 @@ def conversion_rows(split: str = "train") -> Iterator[Row]:
         )
     for place, problem in enumerate(questions(split, NUM_ROWS[split], seed=0), start=1):
         yield Row(problem.columns, f"builtin:unit-conversion, {split} row {place}")
+
+
+def short_conversion_rows(split: str = "train") -> Iterator[Row]:
+    """The same questions and answers with short reasoning (`conversion_short`), in one of several
+    ways each; spelled out where numbers get long.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    rows = conversion_rows(split)
+    for row, problem in zip(rows, questions(split, NUM_ROWS[split], seed=0), strict=True):
+        short = replace(problem, path=_short_path(problem, split))
+        yield Row(short.columns, row.where.replace("unit-conversion", "unit-conversion-short"))
+
+
+def _short_path(problem: Problem, split: str) -> Path:
+    ways = [
+        path
+        for path in short_paths(problem.value, problem.source, problem.target)
+        if split != "train" or _stays_in_training(path)
+    ]
+    return _chosen(random.Random(f"short {problem.question}"), (*ways,)) if ways else problem.path
 
 
 def conversion_documents() -> Iterator[str]:

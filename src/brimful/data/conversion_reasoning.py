@@ -59,14 +59,22 @@ def paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
     """Every way to convert a value by facts of training: directly, or through a hub. There is none
     where numbers get long.
     """
+    for name, hops in routes(source, target):
+        path = _path_along(name, value, hops)
+        if path is not None:
+            yield path
+
+
+def routes(source: Unit, target: Unit) -> Iterator[tuple[str, list[tuple[Unit, Unit]]]]:
+    """Ways from a unit to another by facts of training, each as its hops: directly, or through a
+    hub.
+    """
     hubs = [unit for unit in units_of(source.quantity) if unit.symbol in HUBS]
     through = [(source, hub, target) for hub in hubs if hub not in (source, target)]
     for name, units in [("direct", (source, target)), *(("through", units) for units in through)]:
         hops = list(pairwise(units))
         if all(frozenset({first.name, second.name}) in facts() for first, second in hops):
-            path = _path_along(name, value, hops)
-            if path is not None:
-                yield path
+            yield name, hops
 
 
 def fact(first: Unit, second: Unit) -> str:

@@ -4,7 +4,7 @@ are the files of `metrics/`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.evaluation.stats import example_interval
+from brimful.generation.requests import Finish
 
 METRICS_PACKAGE = "brimful.evaluation.metrics"
 
@@ -24,7 +25,7 @@ class TaskAnswer:
         completion: As written, cut at the first stop string.
         extracted: The part that is judged, such as the code.
         reference: The right answer.
-        finish: Why it ended: end-of-text, a stop string, or the most tokens it may have.
+        finish: Why it ended: end-of-text, a stop string, the most tokens it may have, or a loop.
         tokens: Generated tokens without the stop token.
         status: The sandbox's (passed, failed, error, timeout, blocked) or the verifier's (correct,
             wrong, unparsed) verdict; None where neither judged.
@@ -36,7 +37,7 @@ class TaskAnswer:
     completion: str
     extracted: str
     reference: str
-    finish: Literal["end_of_text", "stop", "length"]
+    finish: Finish
     tokens: int
     status: str | None = None
     detail: str = ""

@@ -59,7 +59,9 @@ def write_answers(
     engine = Engine(subject.model, subject.tokenizer, most_tokens=subject.budget_tokens)
     written: dict[int, WrittenAnswer] = {}
     for request, generation in engine.stream(
-        longest_first(requests), settings, StopRules(subject.stop_ids, tuple(stop))
+        longest_first(requests),
+        settings,
+        StopRules(subject.stop_ids, tuple(stop), loops=sampling.temperature == 0),
     ):
         written[request.key] = _written(subject, request, generation, stop)
         if progress is not None:

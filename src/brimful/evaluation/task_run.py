@@ -29,6 +29,7 @@ from brimful.evaluation.task import Task
 from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_data import TaskExamples, load_examples
 from brimful.evaluation.task_prompts import Subject, TaskPrompt, TaskPrompts, questions_for
+from brimful.generation.loops import text_ends_in_loop
 from brimful.verify.extract import EXTRACTIONS
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import Verdict
@@ -216,6 +217,24 @@ def _written(
     return _Writing(questions, answers, time.perf_counter() - started_s)
 
 
+def _loop_notes(writing: _Writing) -> list[str]:
+    """How many answers repeat themselves without end; none where none does."""
+    unended = [
+        answer
+        for samples in writing.answers
+        for answer in samples
+        if answer.finish in {"length", "loop"}
+    ]
+    looping = sum(each.finish == "loop" or text_ends_in_loop(each.text) for each in unended)
+    if not looping:
+        return []
+    total = sum(map(len, writing.answers))
+    return [
+        f"{looping} of {total} answers repeat the same words up to the limit; more tokens would not"
+        " help them"
+    ]
+
+
 def _result(
     task: Task,
     examples: TaskExamples,
@@ -236,7 +255,7 @@ def _result(
         **task.sampling.model_dump(include={"samples", "temperature", "top_k", "top_p"}),
         "tokens": sum(written.tokens for samples in writing.answers for written in samples),
         "seconds": writing.seconds,
-        "notes": [*examples.notes, *prompts.notes],
+        "notes": [*examples.notes, *prompts.notes, *_loop_notes(writing)],
     }
     judge = task.judge
     if judge is not None and judge.program_of_code is not None and sandbox is not None:

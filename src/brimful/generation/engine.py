@@ -26,6 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
+from brimful.generation.loops import ends_in_loop
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import (
     SamplingSettings,
@@ -48,6 +49,10 @@ PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
 """Of one pass over prompts, filled up to the longest. Logits are computed at every length that
 occurs, so more prompts take more memory.
 """
+
+
+LOOKS_FOR_LOOPS_EVERY = 8
+"""Tokens; a look takes less than 0.1 ms."""
 
 
 def generate(
@@ -272,7 +277,7 @@ class _Run:
         limits: tuple[int, int],
     ) -> None:
         self._engine, self._requests = engine, requests
-        self._settings, self._stop_ids = settings, stop.ids
+        self._settings, self._stop_ids, self._ends_loops = settings, stop.ids, stop.loops
         self._finder: StopFinder | None = None
         if stop.texts and engine.tokenizer is not None:
             self._finder = StopFinder(engine.tokenizer, stop.texts)
@@ -440,6 +445,12 @@ class _Run:
             row.finish = "stop"
         elif len(row.new_ids) == row.request.max_new_tokens:
             row.finish = "length"
+        elif (
+            self._ends_loops
+            and len(row.new_ids) % LOOKS_FOR_LOOPS_EVERY == 0
+            and ends_in_loop(row.new_ids)
+        ):
+            row.finish = "loop"
 
     def _logprobs(self, logits_BV: Tensor, ids_B: Tensor) -> Tensor | None:
         if not self._wants_logprobs:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from brimful.generation.sampler import SamplingSettings
 
-Finish = Literal["end_of_text", "stop", "length"]
-"""Why a text ended: a stop token, a stop text, or the most tokens it may have."""
+Finish = Literal["end_of_text", "stop", "length", "loop"]
+"""Why a text ended: a stop token, a stop text, the most tokens it may have, or a loop that would
+have gone on to that many.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,13 @@ class StopRules:
     Attributes:
         ids: Tokens that end it and do not belong to it.
         texts: Texts that end it; what stands from there on does not belong to it.
+        loops: Whether a text that repeats itself exactly ends, too (`loops.ends_in_loop`). A wish:
+            other back ends than the engine write on up to the most tokens.
     """
 
     ids: frozenset[int]
     texts: tuple[str, ...] = field(default=())
+    loops: bool = False
 
 
 class Backend(Protocol):

@@ -23,6 +23,7 @@ ENDINGS = {
     "end_of_text": "ended by itself",
     "stop": "ended by itself",
     "length": "cut by the token limit",
+    "loop": "ended in a loop",
 }
 
 

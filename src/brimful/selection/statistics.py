@@ -12,6 +12,7 @@ from typing import Any
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
 from brimful.base.text import shortened
+from brimful.generation.loops import text_ends_in_loop
 from brimful.selection.choose import SelectionRules
 from brimful.selection.sample import FATES, JudgedSample, SampledPrompt
 
@@ -28,6 +29,13 @@ _WHAT_THEN = {
     "contaminated": "ask other questions than the evaluation does",
 }
 """By the fate of most samples, what helps."""
+LOOP = "repeats itself"
+"""Detail of an answer that did not end because it runs in a loop."""
+_AGAINST_LOOPS = (
+    "shorter and more varied demonstrations (builtin:unit-conversion-short in place of"
+    " builtin:unit-conversion), a higher rft.temperature, or rft.repetition_penalty=1.1; more"
+    " rft.max_new_tokens would only lengthen the loops"
+)
 
 
 @dataclass(frozen=True)
@@ -194,10 +202,19 @@ def refuse_nothing_kept(statistics: Statistics) -> None:
     advice = "ask at least one question"
     if statistics.reasons:
         advice = _WHAT_THEN.get(statistics.reasons[0].fate, "")
+        if statistics.reasons[0].detail == LOOP:
+            advice = _AGAINST_LOOPS
     raise DataError(
         f"none of {statistics.samples} samples of {statistics.questions} questions can be kept, so"
         " there is nothing to train on.\n" + "\n".join([*lines, f"What helps most: {advice}."])
     )
+
+
+def _detail(sample: JudgedSample) -> str:
+    """The verifier's reason, or that an unended answer repeats itself."""
+    if sample.fate == "unended" and text_ends_in_loop(sample.completion):
+        return LOOP
+    return sample.detail
 
 
 def _kept(samples: Sequence[JudgedSample]) -> int:
@@ -247,10 +264,11 @@ def _kind(drawn: Sequence[Sequence[JudgedSample]]) -> KindCounts:
 
 def _reasons(samples: Sequence[JudgedSample], texts: dict[str, str]) -> list[RejectionReason]:
     refused = [sample for sample in samples if sample.fate != "kept"]
-    counts = Counter((str(sample.fate), sample.detail) for sample in refused)
+    keys = [(str(sample.fate), _detail(sample)) for sample in refused]
+    counts = Counter(keys)
     first: dict[tuple[str, str], JudgedSample] = {}
-    for sample in refused:
-        first.setdefault((str(sample.fate), sample.detail), sample)
+    for key, sample in zip(keys, refused, strict=True):
+        first.setdefault(key, sample)
     return [
         RejectionReason(
             fate,

@@ -13,7 +13,7 @@ def _error(answer: TaskAnswer) -> str:
     if not answer.completion.strip():
         return "empty"
     error = parses(answer.extracted).error
-    if error and answer.finish == "length":
+    if error and answer.finish in {"length", "loop"}:
         return "unfinished"
     return error
 
