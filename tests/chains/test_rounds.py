@@ -416,6 +416,23 @@ def test_where_nothing_is_right_it_stops_with_the_reasons_and_trains_on_nothing(
     assert not (tmp_path / "samples" / "train.jsonl").exists()
 
 
+def test_a_chain_that_keeps_nothing_still_shows_the_base_and_what_was_tuned(
+    chain: Chain, tmp_path: Path
+) -> None:
+    """The base is scored before anything is sampled."""
+    questions = _write_rows(
+        tmp_path / "questions.jsonl",
+        [{"question": f"Say red {number} times.", "answer": "[0-9]+"} for number in range(4)],
+    )
+    changes = [f"rft.questions.path={questions}", "run.name=nothing", f"run.folder={tmp_path}"]
+    with pytest.raises(DataError, match="none of 24 samples of 4 questions can be kept"):
+        rounds.run_rounds(chain.recipe(*changes), _console())
+    table = (tmp_path / "nothing" / "study.md").read_text()
+    assert "| base " in table
+    assert "| sft " in table
+    assert "rft-1" not in table
+
+
 def test_after_a_choice_that_kept_nothing_the_former_one_is_made_again(
     chain: Chain, tmp_path: Path
 ) -> None:

@@ -75,16 +75,18 @@ def test_weights_are_taken_off_before_the_temperature_is_fitted() -> None:
     logits_EC, targets = _validation(BINARY)
     log_weights_C = np.array([0.0, 1.5])
 
-    plain = choose_calibration(logits_EC, targets, BINARY, "best_f1")
+    plain = choose_calibration(logits_EC, targets, BINARY, "best_f1", np.zeros(2))
     weighted = choose_calibration(
         logits_EC + log_weights_C, targets, BINARY, "best_f1", log_weights_C
     )
 
-    assert weighted.temperature == pytest.approx(plain.temperature)
+    assert weighted.temperature == pytest.approx(plain.temperature, rel=1e-4)
     assert weighted.probabilities(logits_EC + log_weights_C, multiple=False) == pytest.approx(
-        plain.probabilities(logits_EC, multiple=False)
+        plain.probabilities(logits_EC, multiple=False), abs=1e-4
     )
-    assert weighted.thresholds[0].value == pytest.approx(plain.thresholds[0].value)
+    assert weighted.bias == pytest.approx(plain.bias, abs=1e-3)
+    assert LabelCalibration.from_json(weighted.to_json()) == weighted
+    assert weighted.thresholds[0].value == pytest.approx(plain.thresholds[0].value, abs=1e-4)
 
 
 def test_calibrated_probabilities_match_the_share_that_happens() -> None:

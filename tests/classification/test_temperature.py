@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss
 from brimful.classification.temperature import (
     TEMPERATURE_BOUNDS,
     fit_temperature,
+    fit_temperature_and_bias,
     log_probabilities,
     nats_per_example,
     probabilities,
@@ -137,6 +138,29 @@ def test_taking_the_weights_off_brings_the_base_rate_back() -> None:
 
     assert single == pytest.approx(natural_EC)
     assert several == pytest.approx(natural_EC)
+
+
+def test_what_is_left_of_label_weights_is_found_as_a_bias() -> None:
+    """Training followed only half of the log weights: taking all of them off goes too far."""
+    random = np.random.default_rng(0)
+    true_EC = random.normal(0, 1.5, (4000, 2)) + np.array([2.0, 0.0])
+    probability_E = 1 / (1 + np.exp(true_EC[:, 0] - true_EC[:, 1]))
+    targets_E = (random.random(4000) < probability_E).astype(np.int64)
+    log_weights_C = np.log([0.6, 5.0])
+    logits_EC = 2.0 * (true_EC + 0.5 * log_weights_C)
+
+    temperature, bias_C = fit_temperature_and_bias(
+        logits_EC, targets_E, multiple=False, log_weights_C=log_weights_C
+    )
+
+    fitted_EC = (logits_EC - log_weights_C) / temperature + bias_C
+    found_E = 1 / (1 + np.exp(fitted_EC[:, 0] - fitted_EC[:, 1]))
+    assert np.abs(found_E - probability_E).max() < 0.05
+    alone = fit_temperature(logits_EC, targets_E, multiple=False, log_weights_C=log_weights_C)
+    without = probabilities(
+        logits_EC, temperature=alone, multiple=False, log_weights_C=log_weights_C
+    )
+    assert abs(without[:, 1].mean() - targets_E.mean()) > 4 * abs(found_E.mean() - targets_E.mean())
 
 
 def test_nats_are_minus_the_log_probability_of_what_was_true() -> None:

@@ -12,7 +12,14 @@ from sklearn.metrics import f1_score, precision_score, recall_score
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
-from brimful.classification.thresholds import Policy, choose_threshold, decide, parse_policy
+from brimful.classification.thresholds import (
+    Policy,
+    _candidates,
+    _error_of_difference,
+    choose_threshold,
+    decide,
+    parse_policy,
+)
 
 
 def _random(seed: int, digits: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -147,6 +154,49 @@ def test_among_equal_choices_the_one_nearest_to_a_half_is_taken() -> None:
     found = choose_threshold("best_f1", [0.9, 0.2, 0.2, 0.2], [True, True, False, False])
 
     assert found.value == pytest.approx(0.55)
+
+
+def test_a_best_threshold_that_is_partly_luck_leans_to_a_half() -> None:
+    """19 positives, of which one lies low: a threshold of 0.0112 looks best by that one alone."""
+    positives, negatives = [0.99] * 17 + [0.6, 0.0113], [0.001] * 200 + [0.0111, 0.55]
+    scores, has_label = [*positives, *negatives], [1] * 19 + [0] * 202
+    assert choose_threshold("best_f1", scores, has_label).value == pytest.approx(0.0112)
+    assert choose_threshold("best_f1", scores, has_label, leans=True).value == 0.5
+
+
+def test_a_best_threshold_that_many_examples_speak_for_stays() -> None:
+    scores, has_label = [0.2] * 300 + [0.9] * 20 + [0.02] * 2000, [1] * 320 + [0] * 2000
+    assert choose_threshold("best_f1", scores, has_label, leans=True).value == pytest.approx(0.11)
+    assert choose_threshold("precision>=0.9", scores, has_label, leans=True) == choose_threshold(
+        "precision>=0.9", scores, has_label
+    )
+
+
+def test_the_error_of_a_difference_of_f1_is_what_the_examples_change() -> None:
+    """Each example's influence by finite differences of a weighted F1, squared and summed."""
+    random = np.random.default_rng(1)
+    scores_E, has_E = random.random(60).round(2), random.random(60) < 0.4
+    values_K, _, recall_K = _candidates(scores_E, has_E)
+    given_KE = scores_E >= values_K[:, None]
+    best = len(values_K) // 3
+
+    def f1_of(weights_E: NDArray[np.float64]) -> NDArray[np.float64]:
+        hits_K = (given_KE * has_E * weights_E).sum(1)
+        return np.asarray(2 * hits_K / ((given_KE * weights_E).sum(1) + (has_E * weights_E).sum()))
+
+    step = 1e-6
+    changes_KE = np.stack(
+        [
+            (f1_of(np.ones(60) + step * (np.arange(60) == e)) - f1_of(np.ones(60))) / step
+            for e in range(60)
+        ],
+        axis=1,
+    )
+    expected_K = np.sqrt(((changes_KE - changes_KE[best]) ** 2).sum(1))
+    found_K = _error_of_difference(
+        recall_K * has_E.sum(), given_KE.sum(1).astype(float), int(has_E.sum()), best
+    )
+    np.testing.assert_allclose(found_K, expected_K, atol=1e-5)
 
 
 def test_all_probabilities_equal_give_the_label_to_all() -> None:

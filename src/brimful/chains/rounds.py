@@ -11,9 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from brimful.base.errors import DataError
 from brimful.chains.round_chain import SFT, RoundChain
 from brimful.chains.study_folder import publish
-from brimful.chains.study_members import score_base, train_member
+from brimful.chains.study_members import Member, score_base, train_member
 from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.results import LOSS
@@ -25,13 +26,28 @@ def run_rounds(
     """Run the whole chain with every seed: tune on demonstrations, then in rounds sample and tune
     on what was kept; score all, compare, write the page. Return the path of the page.
 
-    The same command again continues where it stopped.
+    The same command again continues where it stopped. The base is scored before anything is
+    sampled; if nothing that is sampled can be kept, the table has what there is until then.
 
     Raises:
         BrimfulError: as sampling, training and evaluation do.
     """
     chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept)
-    done = [member for seed in chain.seeds for member in chain.rounds(seed)]
+    done: list[Member] = []
+    try:
+        for seed in chain.seeds:
+            for member in chain.rounds(seed):
+                done.append(member)
+                score_base(done, chain.folder, console)
+    except DataError:
+        if done:
+            _publish(chain, done, console)
+        raise
+    return _publish(chain, done, console)
+
+
+def _publish(chain: RoundChain, done: Sequence[Member], console: Console) -> Path:
+    """Compare the base and what is done, and return the page."""
     runs = [score_base(done, chain.folder, console), *(member.folder for member in done)]
     variants = [BASE, *(member.variant for member in done)]
     # Losses cannot be compared: each variant holds out validation examples of its own.

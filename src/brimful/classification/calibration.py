@@ -1,17 +1,21 @@
 """What turns a trained classifier's logits into labels, chosen on validation and kept in the run:
-temperature, weights taken off, thresholds.
+temperature, weights taken off, a bias for what is left of them, thresholds.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.classification.temperature import fit_temperature, probabilities
+from brimful.classification.temperature import (
+    fit_temperature,
+    fit_temperature_and_bias,
+    probabilities,
+)
 from brimful.classification.thresholds import (
     Policy,
     Threshold,
@@ -33,6 +37,8 @@ class LabelCalibration:
     Attributes:
         temperature: See `temperature.fit_temperature`.
         log_weights: log of the label weights of training, one per label; None: trained without.
+        bias: Added to the scaled logits, one per label, where there are label weights; None:
+            nothing (see `temperature.fit_temperature_and_bias`).
         policy: The policy of the thresholds, in one spelling.
         thresholds: One for two labels, one per label with several per text, none otherwise (the
             likeliest label is given).
@@ -42,6 +48,17 @@ class LabelCalibration:
     log_weights: tuple[float, ...] | None
     policy: str
     thresholds: tuple[Threshold, ...]
+    bias: tuple[float, ...] | None = None
+
+    @property
+    def offsets(self) -> tuple[float, ...] | None:
+        """What is taken off the logits before they are divided by the temperature: the log weights,
+        less the bias as it is before that division; None: nothing.
+        """
+        if self.log_weights is None or self.bias is None:
+            return self.log_weights
+        pairs = zip(self.log_weights, self.bias, strict=True)
+        return tuple(weight - self.temperature * bias for weight, bias in pairs)
 
     def probabilities(self, logits_EC: ArrayLike, *, multiple: bool) -> NDArray[np.float64]:
         """Calibrated probabilities [E, C] (see `temperature.probabilities`)."""
@@ -49,7 +66,7 @@ class LabelCalibration:
             logits_EC,
             temperature=self.temperature,
             multiple=multiple,
-            log_weights_C=self.log_weights,
+            log_weights_C=self.offsets,
         )
 
     def decide(self, probabilities_EC: ArrayLike, labels: Labels) -> NDArray[np.int64]:
@@ -105,6 +122,9 @@ class LabelCalibration:
             thresholds = tuple(Threshold(**threshold) for threshold in value["thresholds"])
             if log_weights is not None:
                 log_weights = tuple(map(float, log_weights))
+            bias = value.get("bias")
+            if bias is not None:
+                bias = tuple(map(float, bias))
             policy = str(parse_policy(value["policy"]))
         except (KeyError, TypeError, ValueError, RequestError) as error:
             raise RunFolderError(
@@ -116,7 +136,7 @@ class LabelCalibration:
                 f"the calibration of this classifier has temperature {temperature}; it must be"
                 " above 0. Train again."
             )
-        return cls(temperature, log_weights, policy, thresholds)
+        return cls(temperature, log_weights, policy, thresholds, bias)
 
 
 def choose_calibration(
@@ -139,17 +159,28 @@ def choose_calibration(
     Raises:
         RequestError: the policy is unknown.
     """
-    policy, log_weights = policy_of(policy), None
-    if log_weights_C is not None:
-        log_weights = tuple(np.asarray(log_weights_C, np.float64).tolist())
-    temperature = fit_temperature(
-        logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights
-    )
-    unset = LabelCalibration(temperature, log_weights, str(policy), ())
+    policy = policy_of(policy)
+    unset = _without_thresholds(logits_EC, targets, labels, str(policy), log_weights_C)
     given_EC = unset.probabilities(logits_EC, multiple=labels.multiple)
-    return LabelCalibration(
-        temperature, log_weights, str(policy), choose_thresholds(policy, given_EC, targets, labels)
+    return replace(unset, thresholds=choose_thresholds(policy, given_EC, targets, labels))
+
+
+def _without_thresholds(
+    logits_EC: ArrayLike,
+    targets: NDArray[Any],
+    labels: Labels,
+    policy: str,
+    log_weights_C: ArrayLike | None,
+) -> LabelCalibration:
+    """The temperature, and the bias where there are label weights."""
+    if log_weights_C is None:
+        temperature = fit_temperature(logits_EC, targets, multiple=labels.multiple)
+        return LabelCalibration(temperature, None, policy, ())
+    temperature, bias_C = fit_temperature_and_bias(
+        logits_EC, targets, multiple=labels.multiple, log_weights_C=log_weights_C
     )
+    log_weights = tuple(np.asarray(log_weights_C, np.float64).tolist())
+    return LabelCalibration(temperature, log_weights, policy, (), tuple(bias_C.tolist()))
 
 
 def _rate(value: float | None) -> str:
@@ -171,5 +202,5 @@ def choose_thresholds(
         has_E = targets == label
         if labels.multiple:
             has_E = targets[:, label]
-        thresholds.append(choose_threshold(policy, given_EC[:, label], has_E))
+        thresholds.append(choose_threshold(policy, given_EC[:, label], has_E, leans=True))
     return tuple(thresholds)

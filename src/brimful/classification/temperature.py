@@ -1,5 +1,6 @@
 """From logits to probabilities that mean what they say: one temperature, fitted on validation (Guo
-et al. 2017), and the base rate brought back.
+et al. 2017), and the base rate brought back; where label weights bent it, by a fitted bias per
+label, too.
 
 Shapes: E examples, C labels. Targets: int64 [E] label numbers where an example has one label;
 float32 [E, C] of 0 and 1 where it may have several.
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
 
 Floats = NDArray[np.float64]
 
@@ -21,6 +22,9 @@ LOG_TEMPERATURE_SPREAD = 1.0
 nothing beside some hundred examples, but it holds T where validation has no mistake, whose
 likelihood alone would sharpen without end.
 """
+
+BIAS_SPREAD, MOST_BIAS = 1.0, 10.0
+"""Standard deviation of the prior on a label's bias, in nats, and the largest bias."""
 
 
 def log_probabilities(
@@ -138,6 +142,51 @@ def fit_temperature(
         cost_nats, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
     )
     return math.exp(float(found.x))
+
+
+def fit_temperature_and_bias(
+    logits_EC: ArrayLike,
+    targets: NDArray[Any],
+    *,
+    multiple: bool,
+    log_weights_C: ArrayLike,
+) -> tuple[float, Floats]:
+    """As `fit_temperature`, for a model that was trained with label weights: with a bias [C] that
+    is added to the scaled logits (Guo et al. 2017, section 4.2, vector scaling with one slope).
+
+    Taking log w off brings the base rate back only if training followed the weights to the end. A
+    model that learned every training text has no reason to, and what is left of them is a bias.
+    Deviation: the bias has a normal prior of spread `BIAS_SPREAD` around 0.
+
+    Returns:
+        The temperature and the bias; 1 and zeros with fewer than two examples or where a logit is
+        not finite.
+    """
+    logits = np.asarray(logits_EC, np.float64)
+    num_labels = logits.shape[1]
+    if len(logits) < 2 or not np.isfinite(logits).all():
+        return 1.0, np.zeros(num_labels)
+    decisions = num_labels if multiple else 1
+    offsets_C = np.asarray(log_weights_C, np.float64)
+
+    def cost_nats(settings: Floats) -> float:
+        temperature, bias_C = math.exp(settings[0]), settings[1:]
+        nats_E = nats_per_example(
+            logits,
+            targets,
+            temperature=temperature,
+            multiple=multiple,
+            log_weights_C=offsets_C - temperature * bias_C,
+        )
+        prior = (settings[0] / LOG_TEMPERATURE_SPREAD) ** 2 + (bias_C**2).sum() / BIAS_SPREAD**2
+        return decisions * float(nats_E.sum()) + 0.5 * float(prior)
+
+    low, high = (math.log(bound) for bound in TEMPERATURE_BOUNDS)
+    if not _has_mistake(logits, targets, multiple=multiple, log_weights_C=log_weights_C):
+        low = 0.0
+    bounds = [(low, high), *[(-MOST_BIAS, MOST_BIAS)] * num_labels]
+    found = minimize(cost_nats, np.zeros(num_labels + 1), method="L-BFGS-B", bounds=bounds)
+    return math.exp(float(found.x[0])), np.asarray(found.x[1:], np.float64)
 
 
 def _has_mistake(

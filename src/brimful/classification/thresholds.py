@@ -107,7 +107,11 @@ def policy_of(policy: Policy | str) -> Policy:
 
 
 def choose_threshold(
-    policy: Policy | str, probabilities_E: ArrayLike, targets_E: ArrayLike
+    policy: Policy | str,
+    probabilities_E: ArrayLike,
+    targets_E: ArrayLike,
+    *,
+    leans: bool = False,
 ) -> Threshold:
     """The threshold that a policy asks for, on examples that neither trained the model nor test it.
 
@@ -122,6 +126,9 @@ def choose_threshold(
         policy: See `parse_policy`.
         probabilities_E: Of the label, calibrated.
         targets_E: Whether each example has it.
+        leans: Of best_f1, take the threshold nearest to one half whose F1 is lower by no more than
+            the standard error of that difference: the best of many candidates is partly luck, and
+            calibrated probabilities say one half.
 
     Raises:
         RequestError: the policy is unknown.
@@ -153,6 +160,9 @@ def choose_threshold(
             f"{policy} is not reached on validation; the highest precision there is"
             f" {precision_K.max():.3f}."
         )
+    elif policy.kind == "best_f1" and leans:
+        value = _nearest_to_half(scores_E, has_label_E)
+        return _threshold_at(policy, value, scores_E, has_label_E, note)
     order_K = np.lexsort((nearness_K, second_K.round(12), first_K.round(12), allowed_K))
     return _threshold_at(policy, float(values_K[order_K[-1]]), scores_E, has_label_E, note)
 
@@ -207,6 +217,44 @@ def _candidates(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> tuple[Float
     values_K = np.where(middle_K > below_K, middle_K, distinct_K)
     hits_K = np.cumsum(has_label_E[order_E])[last_K]
     return values_K, hits_K / (last_K + 1), hits_K / has_label_E.sum()
+
+
+def _nearest_to_half(scores_E: Floats, has_label_E: NDArray[np.bool_]) -> float:
+    """The threshold nearest to one half whose F1 is within a standard error of the best."""
+    values_K, _, recall_K = _candidates(scores_E, has_label_E)
+    num_with_label = int(has_label_E.sum())
+    hits_K = np.rint(recall_K * num_with_label)
+    given_K = len(scores_E) - np.searchsorted(np.sort(scores_E), values_K).astype(np.float64)
+    f1_K = 2 * hits_K / (given_K + num_with_label)
+    best = int(np.lexsort((-abs(values_K - 0.5), f1_K.round(12)))[-1])
+    is_close_K = f1_K[best] - f1_K <= _error_of_difference(hits_K, given_K, num_with_label, best)
+    # All thresholds between two neighbouring probabilities are the same: one half, if it is there.
+    given_at_half = (scores_E >= 0.5).sum()
+    at_half_K = np.where(given_K == given_at_half, 0.5, values_K)
+    close = np.flatnonzero(is_close_K)
+    return float(at_half_K[close[np.argmin(abs(at_half_K[close] - 0.5))]])
+
+
+def _error_of_difference(hits_K: Floats, given_K: Floats, num_with_label: int, best: int) -> Floats:
+    """Standard error [K] of F1 at the best candidate less F1 at each, over the same examples, by
+    the influence of an example on F1 = 2 hits / (given + with label) (Hampel 1974).
+    """
+    base_K = given_K + num_with_label
+    missed_K = -2 * hits_K / base_K / base_K  # what a wrong or a missed example changes
+    hit_K = 2 / base_K + 2 * missed_K  # a hit is both given and with the label
+    hits, given, missed, hit = hits_K[best], given_K[best], missed_K[best], hit_K[best]
+    both, both_given = np.minimum(hits_K, hits), np.minimum(given_K, given)
+    is_lower_K = given_K >= given
+    between, between_wrong = abs(hits_K - hits), abs((given_K - hits_K) - (given - hits))
+    changed_hit_K = np.where(is_lower_K, hit_K - missed, hit - missed_K)
+    changed_wrong_K = np.where(is_lower_K, missed_K, missed)
+    return np.sqrt(
+        both * (hit_K - hit) ** 2
+        + between * changed_hit_K**2
+        + (num_with_label - both - between) * (missed_K - missed) ** 2
+        + (both_given - both) * (missed_K - missed) ** 2
+        + between_wrong * changed_wrong_K**2
+    )
 
 
 def _threshold_at(

@@ -393,7 +393,7 @@ class _Judged:
             split.targets,
             temperature=calibration.temperature,
             multiple=labels.multiple,
-            log_weights_C=calibration.log_weights,
+            log_weights_C=calibration.offsets,
         )
         given_EC = as_indicators(calibration.decide(probability_EC, labels), labels)
         return cls(labels, as_indicators(split.targets, labels), probability_EC, given_EC, nats_E)

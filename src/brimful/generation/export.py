@@ -180,8 +180,8 @@ def export_run(run_folder: Path, to: Path) -> Exported:
                 " calibrated: the probabilities of"
             )
             contents += (
-                " `brimful predict` are softmax((logits - log_weights) / temperature), and texts"
-                " are prepared by its steps first"
+                " `brimful predict` are softmax((logits - log_weights) / temperature + bias), and"
+                " texts are prepared by its steps first"
             )
         if not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa":
             contents += (
