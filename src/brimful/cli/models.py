@@ -193,6 +193,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             help="validation, test or train. Default: validation, and test where there is one."
         ),
     ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Score this text alone: loss, perplexity, bits per byte."
+        ),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -252,7 +258,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     folder = run_folder(run)
     with loading():
         from brimful.chains.scoring import evaluate as evaluate_run
-        from brimful.chains.task_scores import EvaluationRequest
+        from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
+        from brimful.chains.text_score import score_text
         from brimful.report.text import evaluation_lines
 
     request = EvaluationRequest(
@@ -267,9 +274,16 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         ask,
     )
     console = open_console(stderr=json_output)
-    scores = evaluate_run(
-        folder, console, split=split, stride=stride, request=request, untuned=untuned
-    )
+    if text is None:
+        scores = evaluate_run(
+            folder, console, split=split, stride=stride, request=request, untuned=untuned
+        )
+    elif split or request != DEFAULT_REQUEST:
+        raise RequestError(
+            "--text scores that file alone: leave out tasks, --split and the options of tasks."
+        )
+    else:
+        scores = score_text(folder, text, console, stride=stride, untuned=untuned)
     if json_output:
         print_json(scores)
     else:
