@@ -248,12 +248,14 @@ def _error_of_difference(hits_K: Floats, given_K: Floats, num_with_label: int, b
     between, between_wrong = abs(hits_K - hits), abs((given_K - hits_K) - (given - hits))
     changed_hit_K = np.where(is_lower_K, hit_K - missed, hit - missed_K)
     changed_wrong_K = np.where(is_lower_K, missed_K, missed)
-    return np.sqrt(
-        both * (hit_K - hit) ** 2
-        + between * changed_hit_K**2
-        + (num_with_label - both - between) * (missed_K - missed) ** 2
-        + (both_given - both) * (missed_K - missed) ** 2
-        + between_wrong * changed_wrong_K**2
+    return np.asarray(
+        np.sqrt(
+            both * (hit_K - hit) ** 2
+            + between * changed_hit_K**2
+            + (num_with_label - both - between) * (missed_K - missed) ** 2
+            + (both_given - both) * (missed_K - missed) ** 2
+            + between_wrong * changed_wrong_K**2
+        )
     )
 
 
