@@ -37,6 +37,7 @@ STAGES = (
     "notebook",
     "studio",
     "atlas",
+    "prove",
     "cli",
 )
 """The pipeline, in order: a stage imports what stands before it, itself, and `base`."""

@@ -8,7 +8,7 @@ import typer
 from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
-from brimful.cli import catalogs, models, planning, runs, training
+from brimful.cli import catalogs, models, planning, proving, runs, training
 from brimful.cli.output import say
 from brimful.cli.recipes import recipes_app
 
@@ -26,6 +26,7 @@ VERBS = (
     models.diagnose,
     planning.calibrate,
     planning.atlas,
+    proving.prove,
     catalogs.devices,
     runs.report,
     runs.compare,

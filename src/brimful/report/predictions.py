@@ -96,6 +96,7 @@ def _sources(run: RunFolder) -> dict[str, str]:
     return {
         "parameters": "counted in the saved model",
         "peak_memory_bytes": memory_source(run),
+        "allocated_memory_bytes": "the highest of all steps: tensors, by torch's allocator",
         "step_time_s": step_time,
         "tokens_per_s": "at the median step",
         "mfu": "at the median step; arithmetic and peak as planned",

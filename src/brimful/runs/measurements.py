@@ -63,6 +63,7 @@ def measured(run: RunFolder) -> dict[str, float]:
     values = {
         "parameters": _whole_model_parameters(run),
         "peak_memory_bytes": peak_memory_bytes(run.steps),
+        "allocated_memory_bytes": allocated_memory_bytes(run.steps),
         "step_time_s": step_time_s,
         "tokens_per_s": _ratio(_tokens_per_step(run), step_time_s),
         "mfu": _share(_product(run.predicted("mfu"), speedup)),
@@ -80,6 +81,13 @@ def measured(run: RunFolder) -> dict[str, float]:
 def peak_memory_bytes(steps: Sequence[StepRecord]) -> float | None:
     """Return the highest memory of these steps, None where it was not measured."""
     return max((each.memory_bytes for each in steps if each.memory_bytes is not None), default=None)
+
+
+def allocated_memory_bytes(steps: Sequence[StepRecord]) -> float | None:
+    """Return the highest memory of tensors in these steps, None where it was not measured."""
+    return max(
+        (each.allocated_bytes for each in steps if each.allocated_bytes is not None), default=None
+    )
 
 
 def energy_wh(run: RunFolder) -> float | None:

@@ -41,6 +41,7 @@ class StepRecord(Record):
             spike that the recipe skips.
         spikes: Steps since the run began whose loss or gradient norm was far above the usual.
         memory_bytes: The peak so far.
+        allocated_bytes: The peak of tensors so far, on a CUDA device.
     """
 
     loss: float | None = None
@@ -54,6 +55,7 @@ class StepRecord(Record):
     loader_wait_s: float | None = None
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
+    allocated_bytes: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

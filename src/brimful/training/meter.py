@@ -40,6 +40,14 @@ class DevicePeak:
             return torch.mps.driver_allocated_memory()
         return torch.cuda.max_memory_reserved(self._device)
 
+    def look_at_tensors(self) -> int | None:
+        """Return the peak of what tensors take of it, in bytes; None where only the whole is
+        counted.
+        """
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.max_memory_allocated(self._device)
+
 
 class Meter:
     """Keeps losses and norms on the device until `flush`, so that no step waits for a number.
@@ -119,6 +127,9 @@ class Meter:
             "tokens_per_second": self._tokens_per_second(step_time_s),
             "memory_bytes": self._peak.look(),
         }
+        allocated_bytes = self._peak.look_at_tensors()
+        if allocated_bytes is not None:
+            shared["allocated_bytes"] = allocated_bytes
         new_spikes: list[tuple[int, float, float]] = []
         for (plain, _), row in zip(self._pending, rows, strict=True):
             loss, grad_norm, loss_scale, skipped, spikes = row

@@ -1,0 +1,154 @@
+"""What is tried of a GPU itself: the brim of its memory, its sensors, its speed, and the tests that
+need one.
+"""
+
+import importlib.util
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brimful.base.env import of_a_plain_process
+from brimful.base.units import MIB
+from brimful.hardware.monitored import Monitored
+from brimful.prove.record import HELD, SKIPPED, Outcome
+from brimful.prove.training import outcome_of
+from brimful.prove.workplace import TrialFailed, Workplace
+from brimful.report.quantities import plural
+
+GPU_TESTS = Path("tests/training/test_gpu.py")
+SAMPLE_EVERY_S = 1.0
+CLOSE = 0.1
+"""How far apart two readings of one sensor may be, sampled at other moments."""
+
+
+def keeps_the_edge(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:
+    """Run the largest micro-batch that the plan calls possible, and say what memory did.
+
+    Raises:
+        TrialFailed: the run did not get to its end.
+    """
+    plan = {**recipe["plan"], "margin": "tight"}
+    run = place.run_recipe(name, {**recipe, "plan": plan})
+    outcome = outcome_of(run)
+    what = f"the largest micro-batch, {outcome.facts['micro_batch']}, ran through"
+    if run.out_of_memory:
+        last = run.out_of_memory[-1]
+        times = plural(len(run.out_of_memory), "time")
+        what = f"memory ran out {times} and the run ended with micro-batches of {last.smaller}"
+    return Outcome(status=HELD, what=what, measured=outcome.measured, facts=outcome.facts)
+
+
+def reads_like_nvidia_smi(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:
+    """Train while nvidia-smi is asked every second, and compare it with the run's monitor.
+
+    Raises:
+        TrialFailed: memory or power differ.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return Outcome(status=SKIPPED, what="nvidia-smi is not on this machine")
+    samples: list[tuple[float, float]] = []
+    has_ended = threading.Event()
+    watcher = threading.Thread(target=_sample, args=(samples, has_ended), daemon=True)
+    watcher.start()
+    try:
+        monitored = place.run_recipe(name, recipe).monitored
+    finally:
+        has_ended.set()
+        watcher.join()
+    return compared(monitored, samples)
+
+
+def compared(monitored: Monitored, samples: list[tuple[float, float]]) -> Outcome:
+    """Return how the monitor's peaks compare with samples of memory in bytes and power in watts.
+
+    Raises:
+        TrialFailed: they differ by more than `CLOSE`.
+    """
+    memory, power = monitored.peak("device_memory_bytes"), monitored.peak("power_w")
+    if not samples or memory is None:
+        return Outcome(status=SKIPPED, what="nvidia-smi or the monitor read nothing")
+    theirs = (max(each[0] for each in samples), max(each[1] for each in samples))
+    facts = {
+        "memory_bytes": [memory, theirs[0]],
+        "power_w": [power, theirs[1]],
+        "samples": len(samples),
+        "median_power_w": statistics.median(each[1] for each in samples),
+    }
+    differ = [
+        what
+        for what, ours, other in (("memory", memory, theirs[0]), ("power", power, theirs[1]))
+        if ours is not None and abs(ours - other) > CLOSE * other
+    ]
+    if differ:
+        reason = f"peak {' and '.join(differ)} of the monitor and of nvidia-smi differ"
+        raise TrialFailed(reason, Outcome(facts=facts))
+    return Outcome(
+        status=HELD, what="peak memory and peak power are within a tenth of each other", facts=facts
+    )
+
+
+def _sample(samples: list[tuple[float, float]], has_ended: threading.Event) -> None:
+    while not has_ended.wait(SAMPLE_EVERY_S):
+        read = nvidia_smi_reads()
+        if read is not None:
+            samples.append(read)
+
+
+def nvidia_smi_reads() -> tuple[float, float] | None:
+    """Return the first device's used memory in bytes and power in watts; None where they cannot be
+    read.
+    """
+    command = [
+        "nvidia-smi",
+        "--query-gpu=memory.used,power.draw",
+        "--format=csv,noheader,nounits",
+        "--id=0",
+    ]
+    read = subprocess.run(  # noqa: S603 - a fixed command
+        command, capture_output=True, text=True, check=False
+    ).stdout
+    try:
+        memory_mib, power_w = map(float, read.splitlines()[0].split(","))
+    except (ValueError, IndexError):
+        return None
+    return memory_mib * MIB, power_w
+
+
+def calibrates(place: Workplace) -> Outcome:
+    """Measure the device, as `brimful calibrate` does.
+
+    Raises:
+        TrialFailed: the command failed.
+    """
+    place.call("calibrate", "calibrate")
+    return Outcome(status=HELD, what="measured; later plans use what it found")
+
+
+def passes_its_tests(place: Workplace) -> Outcome:
+    """Run brimful's own tests that need a GPU, where they are.
+
+    Raises:
+        TrialFailed: a test failed.
+    """
+    if not GPU_TESTS.is_file() or importlib.util.find_spec("pytest") is None:
+        return Outcome(
+            status=SKIPPED, what="needs a checkout of brimful as the current folder, with pytest"
+        )
+    with place.output_of("tests").open("w", encoding="utf-8") as output:
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=of_a_plain_process(),
+            check=False,
+        )
+    last = place.output_of("tests").read_text(encoding="utf-8").strip().splitlines()[-1]
+    if ended.returncode:
+        raise TrialFailed(f"pytest ended with exit code {ended.returncode}: {last}")
+    return Outcome(status=HELD, what=last)

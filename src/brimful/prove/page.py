@@ -1,0 +1,114 @@
+"""The page of a proof: what held, what did not, and every prediction beside its measurement."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from brimful.base.rundir import write_text_atomically
+from brimful.base.units import format_duration
+from brimful.prove.record import FAILED, HELD, SKIPPED, Measured, Outcome, ProofRecord
+from brimful.prove.trials import PARTS, TRAINING, Trial
+from brimful.report.judgement import guesses_in_words, judgements_in_words
+from brimful.report.page.html import render_page
+from brimful.report.predictions import PREDICTED_NAMES
+from brimful.report.quantities import capitalised, format_error, format_quantity, plural
+from brimful.report.table import Table, table_of
+
+FILE_NAME = "index.html"
+SHORT_NAMES = {
+    "allocated_memory_bytes": "Tensors",
+    "peak_memory_bytes": "Peak memory",
+    "device_memory_bytes": "Device",
+    "step_time_s": "Step",
+}
+
+
+def write_page(folder: Path, record: ProofRecord, trials: Sequence[Trial]) -> Path:
+    """Write `folder/index.html` from what was tried so far, and return its path."""
+    outcomes = {each.name: record.outcomes.get(each.name) for each in trials}
+    values = {
+        "title": f"Does it hold on {record.machine['device']}?",
+        "machine": ", ".join(
+            f"{name} {value}" for name, value in record.machine.items() if name != "device"
+        ),
+        "sentences": sentences(record, trials),
+        "parts_shown": [
+            (part, _table([each for each in trials if each.part == part], outcomes))
+            for part in PARTS
+        ],
+        "measured": _measured_table(trials, outcomes),
+    }
+    path = folder / FILE_NAME
+    write_text_atomically(path, render_page("prove.html.j2", values))
+    return path
+
+
+def sentences(record: ProofRecord, trials: Sequence[Trial]) -> list[str]:
+    """Return what was found, in a few sentences: what held, then how good predictions were."""
+    tried = [record.outcomes[each.name] for each in trials if each.name in record.outcomes]
+    held, failed = _count(tried, HELD), _count(tried, FAILED)
+    first = f"{held} of {plural(held + failed, 'trial')} held"
+    further = []
+    if skipped := _count(tried, SKIPPED):
+        further.append(f"{skipped} could not be tried here")
+    if left := len(trials) - len(tried):
+        further.append(f"{left} were not reached")
+    found = ["; ".join([first, *further]) + "."]
+    for key in SHORT_NAMES:
+        judged = [
+            each.judgement for outcome in tried for each in outcome.measured if each.key == key
+        ]
+        if words := judgements_in_words(judged):
+            found.append(f"{PREDICTED_NAMES[key]}: {words}.")
+        elif guesses := guesses_in_words(judged):
+            found.append(f"{PREDICTED_NAMES[key]}: {guesses}.")
+    return found
+
+
+def _count(outcomes: Sequence[Outcome], status: str) -> int:
+    return sum(each.status == status for each in outcomes)
+
+
+def _table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
+    rows = []
+    for each in trials:
+        outcome = outcomes[each.name]
+        if outcome is None:
+            rows.append((each.title, "not reached", "", ""))
+        else:
+            what = capitalised(outcome.what)
+            rows.append((each.title, outcome.status, what, format_duration(outcome.seconds)))
+    return table_of(("Trial", "Outcome", "What happened", "Time"), rows)
+
+
+def _measured_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
+    """Return a row for each training and quantity."""
+    rows = []
+    for trial in trials:
+        outcome = outcomes[trial.name]
+        if trial.part == TRAINING and outcome is not None:
+            rows += [_row(trial, each) for each in outcome.measured]
+    columns = (
+        "Training",
+        "Quantity",
+        "Predicted",
+        "Interval",
+        "Measured",
+        "Error",
+        "Interval held",
+    )
+    return table_of(columns, rows)
+
+
+def _row(trial: Trial, each: Measured) -> tuple[str, ...]:
+    judgement = each.judgement
+    ends = (format_quantity(each.key, end) for end in (each.low, each.high))
+    error = judgement.error
+    return (
+        trial.title,
+        SHORT_NAMES[each.key],
+        format_quantity(each.key, each.predicted),
+        " to ".join(ends),
+        format_quantity(each.key, each.measured),
+        "" if error is None else format_error(error),
+        judgement.inside,
+    )

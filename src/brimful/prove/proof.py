@@ -1,0 +1,107 @@
+"""Runs the trials of a machine one after another, as long as there is time, and keeps each outcome
+as it ends.
+"""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from brimful.base.console import Say
+from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.text import reason_of
+from brimful.base.units import format_duration
+from brimful.hardware.device import Device
+from brimful.prove.bases import TooLarge
+from brimful.prove.material import write_material
+from brimful.prove.page import write_page
+from brimful.prove.record import FAILED, FILE_NAME, SKIPPED, Outcome, ProofRecord, machine_of
+from brimful.prove.trials import Trial
+from brimful.prove.workplace import TrialFailed, Workplace, device_choice
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a proof found so far.
+
+    Attributes:
+        page: To open in a browser.
+        remaining: Trials that the time did not reach.
+    """
+
+    page: Path
+    record: ProofRecord
+    remaining: tuple[Trial, ...]
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of trials that did not hold."""
+        return [name for name, each in self.record.outcomes.items() if each.status == FAILED]
+
+
+def prove(folder: Path, device: Device, trials: Sequence[Trial], limit_s: float, say: Say) -> Proof:
+    """Try what a folder's record does not hold yet, and what failed before; write record and page
+    after each.
+
+    Args:
+        folder: Made, or continued.
+        limit_s: After so many seconds no further trial begins.
+
+    Raises:
+        RequestError: the folder holds something else, or the record of another machine.
+        RunFolderError: its record is damaged.
+    """
+    _refuse_other_content(folder)
+    record = ProofRecord(folder, machine_of(device))
+    place = Workplace(folder, device_choice(device))
+    write_material(folder)
+    ends_at = time.monotonic() + limit_s
+    waiting = [each for each in trials if _is_open(record.outcomes.get(each.name))]
+    if len(waiting) < len(trials):
+        say(f"{len(trials) - len(waiting)} of {len(trials)} are in {folder} already")
+    while waiting and time.monotonic() < ends_at:
+        trial = waiting.pop(0)
+        _forget(place, trial.name)
+        say(f"{len(trials) - len(waiting)} of {len(trials)}: {trial.title} ...")
+        outcome = _outcome_of(trial, place)
+        record.add(trial.name, outcome)
+        write_page(folder, record, trials)
+        say(f"  {outcome.status}: {outcome.what} ({format_duration(outcome.seconds)})")
+    return Proof(write_page(folder, record, trials), record, tuple(waiting))
+
+
+def _refuse_other_content(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is no folder. Name one that is empty or does not exist.")
+    is_ours = (folder / FILE_NAME).exists() or (folder / "recipes").is_dir()
+    if folder.exists() and any(folder.iterdir()) and not is_ours:
+        raise RequestError(
+            f"{folder} holds something other than a proof. Name a folder that is empty or does not"
+            " exist."
+        )
+
+
+def _is_open(outcome: Outcome | None) -> bool:
+    return outcome is None or outcome.status == FAILED
+
+
+def _forget(place: Workplace, name: str) -> None:
+    """Remove what an earlier try of a trial left."""
+    for path in (place.runs / name, place.runs / f"{name}-killed", place.exported(name)):
+        shutil.rmtree(path, ignore_errors=True)
+    place.output_of(name).unlink(missing_ok=True)
+
+
+def _outcome_of(trial: Trial, place: Workplace) -> Outcome:
+    """Run a trial. Whatever ends it early is its outcome: the others are tried all the same."""
+    started = time.monotonic()
+    try:
+        outcome = trial.run(place)
+    except TooLarge as error:
+        outcome = Outcome(status=SKIPPED, what=reason_of(error))
+    except TrialFailed as error:
+        outcome = replace(error.outcome, status=FAILED, what=reason_of(error))
+    except (BrimfulError, OSError) as error:
+        outcome = Outcome(status=FAILED, what=reason_of(error))
+    return replace(outcome, seconds=time.monotonic() - started)

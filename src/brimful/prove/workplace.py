@@ -1,0 +1,120 @@
+"""Where trials run: a folder with their data, recipes, runs and outputs. Every command is a process
+of its own, as a user starts it, so that none finds memory or compiled kernels of another.
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from brimful.base.env import of_a_plain_process
+from brimful.base.errors import BrimfulError
+from brimful.hardware.device import Device
+from brimful.prove.record import Outcome
+from brimful.runs import RunFolder, read_run
+
+RUNS = "runs"
+LONGEST_S = 1800.0
+"""After which a command is ended and its trial has failed."""
+
+
+class TrialFailed(BrimfulError):
+    """A trial did not hold, with the reason in a sentence, and what it measured all the same."""
+
+    def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
+        super().__init__(reason)
+        self.outcome = outcome or Outcome()
+
+
+def device_choice(device: Device) -> str:
+    """Return what a recipe's `plan.device` says for a device of this machine."""
+    return device.kind if device.index is None else f"{device.kind}:{device.index}"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder, and the device that recipes are run on: `cpu`, `cuda:0` ..."""
+
+    folder: Path
+    device: str
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / RUNS
+
+    def exported(self, name: str) -> Path:
+        """Return the folder that a run's model is exported to."""
+        return self.folder / "exported" / name
+
+    def output_of(self, name: str) -> Path:
+        """Return the file for what the commands of a trial print; its folder is made."""
+        path = self.folder / "output" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def write_recipe(self, name: str, recipe: Mapping[str, Any]) -> Path:
+        """Write a recipe whose run has its name, for this device; return its path as commands
+        get it, which run in the folder.
+        """
+        path = Path("recipes", f"{name}.yaml")
+        (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        plan = {"device": self.device, **recipe.get("plan", {})}
+        values = {"name": name, **recipe, "plan": plan}
+        (self.folder / path).write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+        return path
+
+    def start(self, trial: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `brimful ARGUMENTS`; its output goes to the file of the trial."""
+        with self.output_of(trial).open("a", encoding="utf-8") as output:
+            output.write(f"$ brimful {' '.join(arguments)}\n")
+            output.flush()
+            return subprocess.Popen(  # noqa: S603 - this Python, this package
+                [sys.executable, "-P", "-m", "brimful", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=of_a_plain_process() | {"BRIMFUL_RUNS": RUNS},
+            )
+
+    def run_recipe(self, name: str, recipe: Mapping[str, Any], verb: str = "train") -> RunFolder:
+        """Write a recipe, run it to its end, and return its run.
+
+        Raises:
+            TrialFailed: the command ended with another exit code than 0, or took too long.
+        """
+        self.call(name, verb, str(self.write_recipe(name, recipe)), "--yes")
+        return self.run_of(name)
+
+    def call(self, trial: str, *arguments: str) -> None:
+        """Run `brimful ARGUMENTS` to its end.
+
+        Raises:
+            TrialFailed: it ended with another exit code than 0, or took too long.
+        """
+        with self.start(trial, *arguments) as process:
+            try:
+                exit_code = process.wait(LONGEST_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise TrialFailed(
+                    f"`brimful {arguments[0]}` had not ended after {LONGEST_S / 60:.0f} minutes"
+                ) from None
+        if exit_code:
+            last = self.output_of(trial).read_text(encoding="utf-8", errors="replace").strip()
+            raise TrialFailed(
+                f"`brimful {arguments[0]}` ended with exit code {exit_code}:"
+                f" {last.splitlines()[-1][:300]}"
+            )
+
+    def run_of(self, name: str) -> RunFolder:
+        """Return the run of this name.
+
+        Raises:
+            RunFolderError: there is none.
+        """
+        return read_run(self.runs / name)
