@@ -6,7 +6,9 @@ from brimful.planning.longest_pass import STEPS_LAID_OUT, LongestPass, longest_p
 from brimful.recipe import Recipe
 
 
-def test_the_longest_pass_and_the_most_passes_count(tiny: Callable[..., Recipe]) -> None:
+def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
+    tiny: Callable[..., Recipe],
+) -> None:
     recipe = tiny("sequence_length=32", "batch.sequences=4")
     steps = {0: [40], 4: [10, 12, 11], 8: [99]}
 
@@ -15,8 +17,40 @@ def test_the_longest_pass_and_the_most_passes_count(tiny: Callable[..., Recipe])
         return steps[first]
 
     assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(
-        40 / 32, 3, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32)
+        40 / 32, 12 / 32, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32)
     )
+
+
+def test_later_passes_of_the_first_step_find_no_optimizer_states(
+    tiny: Callable[..., Recipe],
+) -> None:
+    recipe = tiny("sequence_length=32", "batch.sequences=4")
+    steps = {0: [20, 16], 4: [30], 8: [20, 4]}
+
+    found = [
+        longest_pass_of(lambda first, count, budget: steps[first], recipe, steps=count, room=2)
+        for count in (1, 2, 3)
+    ]
+
+    assert [each.later_rows for each in found] == [16 / 32, 0, 4 / 32]
+
+
+def test_where_every_step_has_one_pass_none_finds_gradients(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("sequence_length=32", "batch.sequences=4")
+
+    found = longest_pass_of(lambda first, count, budget: [first + 1], recipe, steps=3, room=2)
+
+    assert (found.rows, found.later_rows) == (9 / 32, 0)
+
+
+def test_the_longest_passes_are_kept_beside_the_first(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("sequence_length=2", "batch.sequences=4")
+
+    found = longest_pass_of(
+        lambda first, count, budget: [first + 2, first + 1], recipe, steps=100, room=2
+    )
+
+    assert found.some == (1, 0.5, 3, 2.5, 5, 4.5, 7, 198.5, 199)
 
 
 def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe]) -> None:

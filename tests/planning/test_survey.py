@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from brimful.base.errors import PlanError
@@ -203,7 +204,7 @@ def test_passes_that_are_not_full_take_less(by_hand: Callable[..., Any]) -> None
     """100 MiB of weights and 300 of gradients and states, and 50 for each full row."""
     target = Target("x", "cpu", 2000 * MIB, 0, 0, 0)
     memory = Memory(
-        by_hand(), target, longest_pass_at=lambda room: LongestPass(0.75 * room, passes=2)
+        by_hand(), target, longest_pass_at=lambda room: LongestPass(0.75 * room, 0.75 * room)
     )
 
     assert memory.at(2).allocated.value == (400 + 75) * MIB
@@ -230,6 +231,44 @@ def test_all_sequences_in_one_pass_accumulate_no_gradients(
 
     assert memory.replayed(15).trace.live_E().max() == (400 + 15 * 50) * MIB
     assert memory.replayed(16).trace.live_E().max() == 400 * MIB
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("longest", "later", "peak_mib"),
+    [
+        (4, 0, 100 + 4 * 50),
+        (4, 3, 100 + 60 + 3 * 50),
+        (4, 1, 100 + 4 * 50),
+        (3, 3, 100 + 60 + 3 * 50),
+    ],
+    ids=["no other", "later, with gradients", "first, without them", "of one length"],
+)
+def test_a_long_pass_alone_in_its_step_finds_no_gradients(
+    by_hand: Callable[..., Any], kind: Any, longest: float, later: float, peak_mib: int
+) -> None:
+    """100 MiB of weights, 60 of gradients that the first pass of a step leaves, 50 for each row."""
+
+    class TwoPasses:
+        def at(self, rows: float) -> Any:
+            row = round(rows * 50 * MIB)
+            return dataclasses.replace(
+                by_hand().at(rows),
+                events_E=np.array([1, 2, -2, 3, 4, -4, -3], np.int32),
+                sizes_S=np.array([100 * MIB, row, 60 * MIB, row, 0], np.int64),
+                marks={"inputs 2": 1, "inputs 3": 4, "optimizer 2": 6},
+            )
+
+        def work_at(self, micro_batch: int) -> Any:
+            return by_hand().work_at(micro_batch)
+
+    memory = Memory(
+        TwoPasses(),
+        Target("x", kind, 2000 * MIB, 0, 0, 0),
+        longest_pass_at=lambda room: LongestPass(longest, later),
+    )
+
+    assert memory.at(4).allocated.value == peak_mib * MIB
 
 
 def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:

@@ -14,28 +14,34 @@ SOME_PASSES = 8
 
 @dataclass(frozen=True)
 class LongestPass:
-    """The longest forward and backward pass of a run, which decides its memory.
+    """The longest forward and backward passes of a run, which decide its memory.
+
+    A pass that is not the first of its optimizer step finds the gradients of those before it, so
+    the longest of these is told apart: where examples are laid into as few passes as hold them, the
+    longest pass is often alone in its step, or the first.
 
     Attributes:
-        rows: Its positions, in rows of the sequence length.
-        passes: Most passes of an optimizer step.
-        some: Rows of the run's first passes and of the longest one, in their order; none where they
+        rows: Positions of the longest pass, in rows of the sequence length.
+        later_rows: The same of the longest that is not the first of its step; 0 where every step
+            has one pass. Those of a run's first step, which has no optimizer states yet, count only
+            where there is no other step.
+        some: Rows of the run's first passes and of the two longest, in their order; none where they
             are not known.
     """
 
     rows: float
-    passes: int
+    later_rows: float
     some: tuple[float, ...] = ()
 
 
 LongestPassAt = Callable[[int], LongestPass]
-"""Returns the longest of the passes that have room for so many rows."""
+"""Returns the longest of passes that have room for so many rows."""
 
 
 def longest_pass_of(
     lay_out: Callable[[int, int, int], list[int]], recipe: Recipe, steps: int | None, room: int
 ) -> LongestPass:
-    """Lay out the first steps of a run and return their longest pass.
+    """Lay out the first steps of a run and return their longest passes.
 
     Args:
         lay_out: (first example, examples, most positions of a pass) -> positions of every pass.
@@ -50,8 +56,10 @@ def longest_pass_of(
     ]
     positions = [each for step in laid_out for each in step]
     longest = max(positions)
+    with_states = laid_out[1:] or laid_out
+    longest_later = max((each for step in with_states for each in step[1:]), default=0)
     some = positions[: SOME_PASSES - 1]
-    some += [longest] * (longest not in some)
+    some += [each for each in (longest_later, longest) if each and each not in some]
     return LongestPass(
-        longest / length, max(map(len, laid_out)), tuple(each / length for each in some)
+        longest / length, longest_later / length, tuple(each / length for each in some)
     )

@@ -58,8 +58,8 @@ class Memory:
         fractions: Lengths of successive passes of the run over the longest; none where all are of
             one length.
         quantized: The base is in 4 bits.
-        longest_pass_at: The longest pass of a micro-batch; None: rows are full, and every step has
-            several passes if the traced one has.
+        longest_pass_at: The longest passes of a micro-batch; None: rows are full, and every step
+            has several passes if the traced one has.
     """
 
     def __init__(
@@ -99,25 +99,39 @@ class Memory:
 
     def replayed(self, micro_batch: int) -> Replayed:
         """Return the trace of a micro-batch, replayed for the device."""
-        workspace_bytes = self._target.workspace_bytes
+        rows, in_one_pass = self._largest_pass(micro_batch)
+        return self._replays.at(rows, self._target.workspace_bytes, in_one_pass=in_one_pass)
+
+    def _longest_pass(self, micro_batch: int) -> LongestPass:
         if self._longest_pass_at is None:
-            return self._replays.at(micro_batch, workspace_bytes)
-        longest = self._longest_pass_at(micro_batch)
-        return self._replays.at(longest.rows, workspace_bytes, in_one_pass=longest.passes == 1)
+            return LongestPass(micro_batch, micro_batch)
+        return self._longest_pass_at(micro_batch)
+
+    def _largest_pass(self, micro_batch: int) -> tuple[float, bool]:
+        """Return the rows of the pass that needs most memory, and whether it is the first of its
+        step. Of a longer pass that comes first and a shorter one that finds gradients either may
+        be.
+        """
+        longest = self._longest_pass(micro_batch)
+        first, later = (longest.rows, True), (longest.later_rows, False)
+        if not longest.later_rows or longest.rows == longest.later_rows:
+            return later if longest.later_rows else first
+        return max(first, later, key=lambda each: self._tensors_bytes(*each))
+
+    def _tensors_bytes(self, rows: float, in_one_pass: bool) -> int:
+        workspace_bytes = self._target.workspace_bytes
+        return self._replays.at(rows, workspace_bytes, in_one_pass=in_one_pass).allocated_bytes
 
     def _peaks(self, micro_batch: int) -> ReservedPeaks:
         """Return what the allocator of a GPU reserves over the run."""
-        longest = LongestPass(micro_batch, 2)
-        if self._longest_pass_at is not None:
-            longest = self._longest_pass_at(micro_batch)
-        rows = longest.some or tuple(longest.rows * each for each in self._fractions)
+        largest, in_one_pass = self._largest_pass(micro_batch)
+        some = self._longest_pass(micro_batch).some
+        rows = tuple(min(each, largest) for each in some)
+        rows = rows or tuple(largest * each for each in self._fractions)
         if len(set(rows)) < 2:
             return peaks_alone(self.replayed(micro_batch), quantized=self._quantized)
         return reserved_over(
-            self._replays,
-            rows,
-            self._target.workspace_bytes,
-            in_one_pass=longest.passes == 1,
+            self._replays, rows, self._target.workspace_bytes, in_one_pass=in_one_pass
         )
 
     def work_at(self, micro_batch: int) -> Work:
@@ -251,7 +265,8 @@ class Prepared:
 
     def _full_at(self, micro_batch: int) -> LongestPass:
         """Return what full rows make of an optimizer step."""
-        return LongestPass(micro_batch, -(-self.recipe.effective_batch // micro_batch))
+        accumulates = micro_batch < self.recipe.effective_batch
+        return LongestPass(micro_batch, micro_batch if accumulates else 0)
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""
