@@ -57,6 +57,10 @@ plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 ANSWER_MS = 120_000
 """The first answer traces; a busy machine takes its time."""
 Open = Callable[..., Any]
+OPEN_ALL = "document.querySelectorAll('details').forEach(each => each.open = true)"
+WIDE_TABLES = """[...document.querySelectorAll('.scroll')]
+  .filter(each => each.scrollWidth > each.clientWidth + 1)
+  .map(each => each.textContent.trim().slice(0, 60))"""
 
 
 @pytest.fixture(scope="module")
@@ -462,6 +466,19 @@ def test_no_tab_is_wider_than_its_window(
         if tab == "Runs":
             expect(page.locator("#runs-view h2")).to_be_visible()
         assert opened.overflow_px() <= 0, tab
+        page.evaluate(OPEN_ALL)
+        assert page.evaluate(WIDE_TABLES) == [], tab
+
+
+def test_runs_side_by_side_are_no_wider_than_a_phone(studio: str, open_page: Open) -> None:
+    page = open_page(studio, "phone").page
+    page.get_by_role("tab", name="Runs").click()
+    for name in ("fresh", "slower"):
+        pick(page, "Compare", name)
+    expect(page.locator("#runs-view table")).to_contain_text("slower")
+    assert page.evaluate(WIDE_TABLES) == []
+    read_by_name = page.locator("#runs-view tbody td").first
+    assert read_by_name.evaluate("each => getComputedStyle(each, '::before').content") != "none"
 
 
 PICTURED = "meta-llama/Llama-3.1-8B"

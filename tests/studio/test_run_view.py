@@ -56,7 +56,7 @@ def test_a_run_shows_predictions_times_curves_and_samples(tmp_path: Path) -> Non
     assert "Time per optimizer step" in shown
     assert 'class="error-close"' in shown
     assert 'class="error-far"' in shown
-    assert "far off</td><td>inside" in shown
+    assert 'far off</td><td data-name="Inside">inside' in shown
     assert "(rough guess)" in shown
     assert "Where the time went" in shown
     assert 'role="img" aria-label="Loss' in shown
