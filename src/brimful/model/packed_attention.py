@@ -123,7 +123,8 @@ class _Kernel:
             return self._by_blocks(query, key, value, [length])
         mask = self.mask
         if mask is None and (self.softcap is not None or not self._sees_all(length)):
-            mask = _visible(length, self.window, query.device)
+            window = None if self._sees_all(length) else self.window
+            mask = _visible(length, window, query.device)
         if mask is not None and self.softcap is not None:
             return self._from_scores(query, *for_every_head(query, key, value), mask, self.softcap)
         is_grouped = mask is None and _has_flash_kernel(query, key, value, self.dropout)

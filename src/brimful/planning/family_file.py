@@ -34,8 +34,11 @@ class DamagedFile(Exception):
 
 def to_bytes(family: ShortFamily) -> bytes:
     """Return the file's content."""
-    from safetensors.numpy import save  # noqa: PLC0415 - plans that find nothing need none
+    return packed(*parts_of(family))
 
+
+def parts_of(family: ShortFamily) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and the plain values of a family."""
     trace, work = family.trace, family.work
     arrays = {name: getattr(family, name) for name in _ARRAYS}
     arrays |= {name: getattr(trace, name) for name in _TRACE_ARRAYS}
@@ -54,6 +57,13 @@ def to_bytes(family: ShortFamily) -> bytes:
     words |= {"places": trace.places, "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words |= {"operators": work.operators, "counts": family.terms.shape}
+    return arrays, words
+
+
+def packed(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> bytes:
+    """Return arrays and plain values as the content of a file."""
+    from safetensors.numpy import save  # noqa: PLC0415 - plans that find nothing need none
+
     content = save(
         {name: np.ascontiguousarray(_narrowed(array)) for name, array in arrays.items()},
         metadata={"family": json.dumps(words, sort_keys=True)},
@@ -67,6 +77,15 @@ def from_bytes(content: bytes) -> ShortFamily:
     Raises:
         DamagedFile: it holds none.
     """
+    return family_of(*unpacked(content))
+
+
+def unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and the plain values in a file's content.
+
+    Raises:
+        DamagedFile: it holds none.
+    """
     from safetensors import SafetensorError  # noqa: PLC0415 - as above
     from safetensors.numpy import load  # noqa: PLC0415
 
@@ -74,8 +93,20 @@ def from_bytes(content: bytes) -> ShortFamily:
         plain = lzma.decompress(content)
         arrays = load(plain)
         header = json.loads(plain[8 : 8 + int.from_bytes(plain[:8], "little")])
-        return _family(arrays, json.loads(header["__metadata__"]["family"]))
+        return arrays, json.loads(header["__metadata__"]["family"])
     except (lzma.LZMAError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(str(error)) from error
+
+
+def family_of(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily:
+    """Return the family of these arrays and plain values.
+
+    Raises:
+        DamagedFile: they are none.
+    """
+    try:
+        return _family(arrays, words)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise DamagedFile(str(error)) from error
 
 

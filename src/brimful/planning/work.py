@@ -53,6 +53,10 @@ aten/native/cuda/MultiTensorApply.cuh).
 """
 
 
+def _nothing() -> Int64Array:
+    return np.zeros(0, np.int64)
+
+
 class IrregularWork(Exception):
     """Operators differ between two sizes of a step in more than their sizes."""
 
@@ -229,18 +233,30 @@ class Calls:
 class Details:
     """The summands of a Work's counts, needed only while families are made.
 
-    Suffix: D accesses to storages, without those of the update.
+    Suffixes: D accesses to storages, without those of the update; U those of the update; N tensors
+    in the lists of the update's calls; P parameters.
 
     Attributes:
         rows_D: The row of the Work that an access belongs to.
         bytes_D, fused_bytes_D: Bytes that it adds to the row's.
         calls: Of the update.
+        rows_U, bytes_U, fused_bytes_U: The same of the update.
+        calls_N, elements_N: The call whose longest list a tensor is in, and its elements.
+        parameters_P: Weights in each parameter of the model; a packed one counts as what it holds.
+        trains_P: 1 where it is trained, else 0.
     """
 
     rows_D: Int64Array
     bytes_D: Int64Array
     fused_bytes_D: Int64Array
     calls: Calls
+    rows_U: Int64Array = dataclasses.field(default_factory=_nothing)
+    bytes_U: Int64Array = dataclasses.field(default_factory=_nothing)
+    fused_bytes_U: Int64Array = dataclasses.field(default_factory=_nothing)
+    calls_N: Int64Array = dataclasses.field(default_factory=_nothing)
+    elements_N: Int64Array = dataclasses.field(default_factory=_nothing)
+    parameters_P: Int64Array = dataclasses.field(default_factory=_nothing)
+    trains_P: Int64Array = dataclasses.field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, eq=False)

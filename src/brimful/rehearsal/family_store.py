@@ -12,6 +12,7 @@ import json
 import uuid
 from pathlib import Path
 
+from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
@@ -19,10 +20,12 @@ from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.shipped import ShippedFamilies, library_versions, name_of
+from brimful.rehearsal.shipped_skeletons import ShippedSkeletons
 
 IN_MEMORY = 24
 """Families kept in memory, a few MB each."""
 WITH_BRIMFUL = ShippedFamilies()
+SKELETONS_WITH_BRIMFUL = ShippedSkeletons()
 _NO_FAMILY = b"none"
 """In place of a family: the step has none."""
 
@@ -32,11 +35,16 @@ class StoredFamilies:
 
     Args:
         folder: Of the user's cache; with None nothing is stored.
-        shipped: Those that come with brimful; None to do without.
+        shipped, skeletons: Those that come with brimful; None to do without.
     """
 
-    def __init__(self, folder: Path | None, shipped: ShippedFamilies | None = WITH_BRIMFUL) -> None:
-        self._folder, self._shipped = folder, shipped
+    def __init__(
+        self,
+        folder: Path | None,
+        shipped: ShippedFamilies | None = WITH_BRIMFUL,
+        skeletons: ShippedSkeletons | None = SKELETONS_WITH_BRIMFUL,
+    ) -> None:
+        self._folder, self._shipped, self._skeletons = folder, shipped, skeletons
         self._made: dict[TraceFamilyKey, Family | None] = {}
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
@@ -67,18 +75,17 @@ class StoredFamilies:
         return family
 
     def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
-        for read in (self._kept, self._with_brimful):
-            content = read(key)
-            if content == _NO_FAMILY:
-                return None
-            # A damaged file is made again.
-            with contextlib.suppress(DamagedFile):
-                if content is not None:
-                    return from_bytes(content).stretched(key)
-        short = _traced(key, like)
-        path = self.path(key)
-        if path is not None:
-            write_whole(path, _NO_FAMILY if short is None else to_bytes(short))
+        content = self._kept(key)
+        if content == _NO_FAMILY:
+            return None
+        short = None if content is None else _read(content)
+        if short is None:
+            short = self._with_brimful(key)
+        if short is None:
+            short = _traced(key, like)
+            path = self.path(key)
+            if path is not None:
+                write_whole(path, _NO_FAMILY if short is None else to_bytes(short))
         return None if short is None else short.stretched(key)
 
     def _kept(self, key: TraceFamilyKey) -> bytes | None:
@@ -87,11 +94,23 @@ class StoredFamilies:
             return None if path is None else path.read_bytes()
         return None
 
-    def _with_brimful(self, key: TraceFamilyKey) -> bytes | None:
-        return None if self._shipped is None else self._shipped.read(key)
+    def _with_brimful(self, key: TraceFamilyKey) -> ShortFamily | None:
+        found = None if self._skeletons is None else self._skeletons.family(key)
+        if found is not None or self._shipped is None:
+            return found
+        content = self._shipped.read(key)
+        return None if content is None else _read(content)
+
+
+def _read(content: bytes) -> ShortFamily | None:
+    """Return the family in a file; None for a damaged one, which is made again."""
+    with contextlib.suppress(DamagedFile):
+        return from_bytes(content)
+    return None
 
 
 def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
+    refuse_without_torch()
     with collector_off():
         from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
 
@@ -99,6 +118,16 @@ def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
         return trace_family(key, like)
     except Irregular:
         return None
+
+
+def refuse_without_torch() -> None:
+    """Raise PlanError where torch is not installed, so that nothing can be traced."""
+    if "torch" not in library_versions():
+        raise PlanError(
+            "this step's recordings do not come with brimful, and without torch none can be made."
+            " Install torch, transformers and peft, or ask about a model whose recordings come with"
+            " brimful (docs/plan.md)."
+        )
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -33,6 +33,14 @@ def lists_of(name: str, operands: Sequence[Sequence[Tensor]]) -> tuple[int, int,
     )
 
 
+def list_elements(lists: tuple[int, int, int], operands: Sequence[Sequence[Tensor]]) -> list[int]:
+    """Return the elements of each tensor that `lists_of` counts."""
+    if lists == NO_LIST:
+        return []
+    first = next(group for group in operands if len(group) > 1)
+    return [tensor.numel() for tensor in first]
+
+
 def launches(limit: int, tensors: int, elements: int) -> int:
     """Return the number of kernels of an operator on lists."""
     return max(math.ceil(tensors / limit), math.ceil(elements / LIST_ELEMENTS))

@@ -198,17 +198,26 @@ def transformers_model(model: nn.Module) -> PreTrainedModel:
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """Return the number of parameters and of trainable ones, adapters included. Tied parameters
-    count once, packed ones as the weights that they hold.
+    """Return the number of parameters and of trainable ones, adapters included; see
+    `parameters_of`.
+    """
+    sizes = parameters_of(model)
+    return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
+
+
+def parameters_of(model: nn.Module) -> list[tuple[int, bool]]:
+    """Return the weights in each parameter and whether it is trained. Tied parameters are one,
+    packed ones count as the weights that they hold.
     """
     packed = {
         id(module.weight): module.in_features * module.out_features
         for module in model.modules()
         if isinstance(module, PackedLinear)
     }
-    parameters = list(model.parameters())
-    total = sum(packed.get(id(parameter), parameter.numel()) for parameter in parameters)
-    return total, sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+    return [
+        (packed.get(id(parameter), parameter.numel()), parameter.requires_grad)
+        for parameter in model.parameters()
+    ]
 
 
 class PackedLinear(nn.Linear):

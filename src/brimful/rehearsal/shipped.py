@@ -101,9 +101,9 @@ class ShippedFamilies:
     def read(self, key: TraceFamilyKey) -> bytes | None:
         """Return the file of a family; None where there is none, or none for these libraries."""
         for path, about in _archives(self._folder, str(key.spec.config.get("model_type"))):
-            if about.is_of(key) and _agree(about.versions):
+            if about.is_of(key) and agree(about.versions):
                 spec = dataclasses.replace(key.spec, config_json=about.config_of(key))
-                content = _read(path, name_of(dataclasses.replace(key, spec=spec)))
+                content = read_entry(path, name_of(dataclasses.replace(key, spec=spec)))
                 if content is not None:
                     return content
         return None
@@ -135,7 +135,7 @@ def _archives(folder: Path, model_type: str) -> list[tuple[Path, About]]:
     """Return the readable archives of a model type."""
     found = []
     for path in sorted(folder.glob(f"{model_type}.*.zip")):
-        content = _read(path, ABOUT)
+        content = read_entry(path, ABOUT)
         try:
             found.append((path, About(**json.loads(content or b""))))
         except (TypeError, ValueError):
@@ -143,7 +143,8 @@ def _archives(folder: Path, model_type: str) -> list[tuple[Path, About]]:
     return found
 
 
-def _read(path: Path, name: str) -> bytes | None:
+def read_entry(path: Path, name: str) -> bytes | None:
+    """Return an entry of an archive; None where one of the two is missing or damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
@@ -151,7 +152,7 @@ def _read(path: Path, name: str) -> bytes | None:
         return None
 
 
-def _agree(versions: Mapping[str, str]) -> bool:
+def agree(versions: Mapping[str, str]) -> bool:
     """Return whether what is installed has these versions but for the last number."""
     installed = library_versions()
     return all(

@@ -16,7 +16,7 @@ from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import IrregularWork, ParametricWork, Work
-from brimful.rehearsal.family_store import StoredFamilies, write_whole
+from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch, write_whole
 from brimful.rehearsal.shipped import library_versions
 
 _SOURCES = (
@@ -31,6 +31,11 @@ _SOURCES = (
     "planning/family_file.py",
     "planning/family_key.py",
     "planning/recordings.py",
+    "planning/architecture.py",
+    "planning/factors.py",
+    "planning/skeleton.py",
+    "planning/skeleton_file.py",
+    "planning/skeleton_recordings.py",
     "planning/allocator.py",
     "planning/memory_pool.py",
     "planning/plain_replay.py",
@@ -233,6 +238,7 @@ class StoredTraces:
 
     def _trace_all(self, anywhere: StepSpec) -> ParametricTrace | Irregular:
         """Trace the step and store the result under `anywhere`."""
+        refuse_without_torch()
         with collector_off():
             from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
 
@@ -258,6 +264,7 @@ class StoredTraces:
         stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
             return stored[0]
+        refuse_without_torch()
         with collector_off():
             from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
 

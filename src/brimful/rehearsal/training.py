@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -24,7 +25,7 @@ from brimful.rehearsal.compiled_blocks import compile_modules
 from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of, padding_mask
-from brimful.rehearsal.models import count_parameters, meta_model, transformers_model
+from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.recorder import Recorder
@@ -68,12 +69,16 @@ def record_training(
         PlanError: the step cannot run without real values.
     """
     model = meta_model(spec, config)
-    counts = count_parameters(model)
+    counts, parameters = count_parameters(model), parameters_of(model)
     with fake_world(spec):
         trace = record_steps(
             materialised(model), spec, micro_batch, evaluation_factor, chunk_factor
         )
-    return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1])
+    details = trace.details
+    if details is not None:
+        sizes_P, trains_P = np.array(parameters, np.int64).T
+        details = dataclasses.replace(details, parameters_P=sizes_P, trains_P=trains_P)
+    return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1], details=details)
 
 
 @contextmanager

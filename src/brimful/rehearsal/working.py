@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import DTYPES, PARTS, PHASES, Calls, Details, Work
-from brimful.rehearsal.kernel_sizes import NO_LIST, launches, lists_of, product
+from brimful.rehearsal.kernel_sizes import NO_LIST, launches, list_elements, lists_of, product
 
 _OPERATORS = tomllib.loads(
     resources.files("brimful.rehearsal").joinpath("operators.toml").read_text(encoding="utf-8")
@@ -87,6 +87,7 @@ class WorkLog:
         self._reads: list[list[_StorageAccess]] = []
         self._writes: list[list[_StorageAccess]] = []
         self._lists: list[tuple[int, int, int]] = []
+        self._list_elements: list[list[int]] = []
         self._known: dict[Any, _Operator] = {}
         self._operators: dict[str, int] = {}
 
@@ -120,11 +121,13 @@ class WorkLog:
         typed = given or made
         if operator.name in _WRITE_ONLY:
             typed = given[::-1]
+        lists = lists_of(operator.name, operands)
+        self._list_elements.append(list_elements(lists, operands))
         self._append(
             operator.name,
             operator.class_index,
             product(CLASSES[operator.class_index], operator.name, args, out),
-            lists_of(operator.name, operands),
+            lists,
             _dtype_of(typed),
             phase,
             layer,
@@ -177,6 +180,7 @@ class WorkLog:
         if self.part is None:
             return
         reads, writes = list(reads), list(writes)
+        self._list_elements.append([])
         reading = [self._access(tensor) for tensor in reads]
         writing = [self._access(tensor) for tensor in writes]
         if extra_bytes:
@@ -218,12 +222,19 @@ class WorkLog:
         )
         place_W = work.places_with_updates_summed()
         update_W = work.parts_W == PARTS.index("optimizer")
-        kept_D = ~update_W[rows_D]
+        is_update_D = update_W[rows_D]
+        elements = [self._list_elements[index] for index in np.flatnonzero(update_W)]
+        elements = [each for each in elements if each]
         details = Details(
-            place_W[rows_D][kept_D],
-            bytes_D[kept_D],
-            fused_D[kept_D],
+            place_W[rows_D][~is_update_D],
+            bytes_D[~is_update_D],
+            fused_D[~is_update_D],
             self._calls(place_W, update_W),
+            rows_U=place_W[rows_D][is_update_D],
+            bytes_U=bytes_D[is_update_D],
+            fused_bytes_U=fused_D[is_update_D],
+            calls_N=np.repeat(np.arange(len(elements)), [len(each) for each in elements]),
+            elements_N=np.array([count for each in elements for count in each], np.int64),
         )
         return work.with_updates_summed(), details
 

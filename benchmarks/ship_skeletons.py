@@ -1,0 +1,264 @@
+"""Make the skeletons that come with brimful: recordings of steps for every network of a structure,
+whatever its widths and number of blocks (docs/plan.md).
+
+    python benchmarks/ship_skeletons.py [--models NAME ...] [--minutes 20] [--check N]
+
+The models say which structures. Archives by model type lie in src/brimful/rehearsal/skeletons; what
+is there is not made again (delete an archive first). With --check N nothing is written: N of the
+families that follow for the models, chosen at random, are traced at the models' own widths and
+compared with what the skeletons say, value by value.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import random
+import sys
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig
+
+from brimful.hardware import catalog as devices
+from brimful.hardware.device import Abilities
+from brimful.planning.architecture import (
+    BLOCKS,
+    KEYS,
+    SMALL_STATES,
+    NotOfItsKind,
+    SizedNetwork,
+)
+from brimful.planning.family import ShortFamily
+from brimful.planning.family_file import from_bytes, to_bytes
+from brimful.planning.family_key import LONGEST, TraceFamilyKey, family_keys_of
+from brimful.planning.parametric import Irregular
+from brimful.planning.skeleton_file import to_bytes as skeleton_to_bytes
+from brimful.planning.step import StepSpec, canonical
+from brimful.planning.survey import prepare
+from brimful.recipe import Recipe, load, shipped_names
+from brimful.rehearsal.shipped import library_versions
+from brimful.rehearsal.shipped_skeletons import (
+    ABOUT,
+    SKELETONS,
+    AboutType,
+    ShippedSkeletons,
+    about_type,
+    name_of_skeleton,
+    network_of_key,
+    write_skeletons,
+)
+from brimful.rehearsal.skeletons import trace_skeleton
+from brimful.rehearsal.store import canonical_step
+from brimful.rehearsal.tracer import trace_family
+
+MODELS = (
+    "meta-llama/Llama-3.1-8B",
+    "HuggingFaceTB/SmolLM2-135M",
+    "google/gemma-2-2b",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen2.5-7B",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen3-0.6B",
+    "Qwen/Qwen3-8B",
+    "meta-llama/Llama-2-7b-hf",
+    "HuggingFaceTB/SmolLM2-1.7B",
+)
+"""One of each structure, the most asked for first."""
+METHODS = {
+    "LoRA": ("adapter.rank=16",),
+    "QLoRA": ("adapter.rank=16", "quantize=nf4"),
+    "full": (),
+}
+CARDS = ("NVIDIA A100-SXM4-40GB", "Tesla T4", "Apple M1", "Tesla P100-PCIE-16GB")
+"""With a flash kernel; without; without kernels or 16-bit precision of NVIDIA's; without the
+latter.
+"""
+_CPU = dataclasses.replace(devices.get("Apple M1"), name="CPU", kind="cpu", dense_flop_per_s={})
+CPUS = {
+    "CPU in fp32": _CPU,
+    "CPU in bf16": dataclasses.replace(
+        _CPU,
+        abilities=Abilities(bf16=True),
+        dense_flop_per_s={"fp32": 1e12, "bf16": 4e12},
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """Which steps are recorded.
+
+    Attributes:
+        cards: Names in the catalog of devices, or of CPUS.
+        methods: Of METHODS.
+    """
+
+    cards: tuple[str, ...] = CARDS
+    methods: tuple[str, ...] = tuple(METHODS)
+
+    def keys_of(self, what: str) -> Iterator[TraceFamilyKey]:
+        """Yield the families that plans of a model, or of a recipe, ask for, those of remedies
+        last.
+        """
+        if what in shipped_names():
+            yield from self._keys({"": load(what)})
+            return
+        words = (f"model={what}", "tokenizer=null", "sequence_length=2048", "batch.sequences=16")
+        yield from self._keys(
+            {name: load("quickstart", [*words, *METHODS[name]]) for name in self.methods}
+        )
+
+    def _keys(self, recipes: Mapping[str, Recipe]) -> Iterator[TraceFamilyKey]:
+        eight_bit = []
+        for card, recipe, recompute in itertools.product(
+            self.cards, recipes.values(), (False, True)
+        ):
+            device = CPUS.get(card) or devices.get(card)
+            prepared = prepare(recipe, device)
+            yield _key(prepared.spec(recompute=recompute))
+            if recipe.adapter is None and device.kind == "cuda":
+                eight_bit.append(prepared.spec(recompute=recompute, optimizer="8bit"))
+        yield from map(_key, eight_bit)
+
+
+def _key(step: StepSpec) -> TraceFamilyKey:
+    return family_keys_of(canonical_step(step))[0]
+
+
+def defaults_of(model_type: str) -> dict[str, Any]:
+    """Return what a config of this type says where nothing is given."""
+    values: dict[str, Any] = json.loads(json.dumps(AutoConfig.for_model(model_type).to_dict()))
+    return values
+
+
+def recorded(key: TraceFamilyKey, network: SizedNetwork) -> bytes:
+    """Return the skeleton of a family's structure as the content of a file."""
+    plain = {
+        name: each for name, each in key.spec.config.items() if name not in (*KEYS.values(), BLOCKS)
+    }
+    for name in ("max_position_embeddings", "sliding_window"):
+        if plain.get(name):
+            plain[name] = LONGEST
+    lengths = None if key.lengths is None else (key.lengths[0], LONGEST)
+    spec = dataclasses.replace(key.spec, config_json=canonical(plain))
+    widths = network.widths.values
+    skeleton = trace_skeleton(
+        dataclasses.replace(key, spec=spec, lengths=lengths, follows=""),
+        every_head=widths["n"] == widths["g"],
+        large=widths["h"] >= SMALL_STATES or spec.optimizer != "8bit",
+    )
+    return skeleton_to_bytes(skeleton)
+
+
+def ship(model: str, asked: Asked, end_s: float) -> bool:
+    """Record what is missing for a model's structure; return whether time was enough."""
+    keys = list(asked.keys_of(model))
+    config = keys[0].spec.config
+    model_type = str(config["model_type"])
+    path = SKELETONS / f"{model_type}.zip"
+    about = about_type(path) or AboutType(library_versions(), defaults_of(model_type))
+    kept = _entries(path)
+    pending: list[tuple[TraceFamilyKey, bool]] = [(key, False) for key in keys]
+    while pending:
+        key, is_single = pending.pop(0)
+        key = dataclasses.replace(key, is_single=is_single)
+        network = network_of_key(key, about.defaults)
+        name = name_of_skeleton(key, network.structure)
+        if name not in kept:
+            if time.monotonic() > end_s:
+                return False
+            start_s = time.process_time()
+            try:
+                kept[name] = recorded(key, network)
+            except Irregular as irregular:
+                print(f"{model} {_said(key)}: {irregular}", flush=True)
+                continue
+            print(
+                f"{model} {_said(key)}: {len(kept[name]):,} bytes,"
+                f" {time.process_time() - start_s:.0f} s of CPU time",
+                flush=True,
+            )
+            SKELETONS.mkdir(exist_ok=True)
+            write_skeletons(path, about, kept)
+        family = ShippedSkeletons().family(key)
+        if not is_single and family is not None and family.lowest > 1:
+            pending.insert(0, (key, True))
+    return True
+
+
+def _entries(path: Path) -> dict[str, bytes]:
+    if not path.exists():
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name != ABOUT}
+
+
+def _said(key: TraceFamilyKey) -> str:
+    spec = key.spec
+    words = [spec.weights, spec.autocast, spec.attention, spec.optimizer, spec.quantize]
+    words += ["LoRA" if spec.adapter else "full", "cuda" if spec.cuda else "not cuda"]
+    words += ["recomputed"] * spec.recompute + ["one sequence"] * key.is_single
+    return " ".join(words)
+
+
+def check(models: list[str], asked: Asked, count: int, seed: int) -> bool:
+    """Compare families that follow from skeletons with traced ones; return whether all agree."""
+    choice = random.Random(seed)
+    keys = [
+        (model, key) for model in models for key in asked.keys_of(model) if _family(key) is not None
+    ]
+    good = True
+    for model, key in choice.sample(keys, min(count, len(keys))):
+        family = _family(key)
+        traced = trace_family(key)
+        same = family is not None and to_bytes(_plain(family)) == to_bytes(_plain(traced))
+        good &= same
+        print(f"{model} {_said(key)}: {'equal' if same else 'DIFFERENT'}", flush=True)
+    return good
+
+
+def _family(key: TraceFamilyKey) -> ShortFamily | None:
+    try:
+        return ShippedSkeletons().family(key)
+    except NotOfItsKind:
+        return None
+
+
+def _plain(family: ShortFamily) -> ShortFamily:
+    """Return the family without what the calls of its first recording held."""
+    calls = {
+        name: dataclasses.replace(
+            each := getattr(family, name),
+            calls=dataclasses.replace(each.calls, elements_L=np.zeros_like(each.calls.elements_L)),
+        )
+        for name in ("short", "longer")
+    }
+    return from_bytes(to_bytes(dataclasses.replace(family, **calls)))
+
+
+def main() -> None:
+    """Make or check the skeletons, and print what was done."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="or recipes")
+    parser.add_argument("--minutes", type=float, default=20, help="nothing is recorded after these")
+    parser.add_argument("--check", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cards", nargs="+", default=CARDS, help=f"also {', '.join(CPUS)}")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    options = parser.parse_args()
+    asked = Asked(tuple(options.cards), tuple(options.methods))
+    if options.check:
+        sys.exit(not check(options.models, asked, options.check, options.seed))
+    end_s = time.monotonic() + 60 * options.minutes
+    for model in options.models:
+        if not ship(model, asked, end_s):
+            break
+
+
+if __name__ == "__main__":
+    main()

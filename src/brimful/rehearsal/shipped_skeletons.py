@@ -1,0 +1,93 @@
+"""Skeletons that come with brimful: one archive for each model type, for every network of the
+structures that were recorded.
+
+`benchmarks/ship_skeletons.py` makes them. They are used where the installed libraries have the same
+major and minor versions, or are not installed; else a step is traced.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brimful.planning.architecture import NotOfItsKind, SizedNetwork, network_of, serves
+from brimful.planning.family import ShortFamily
+from brimful.planning.family_file import FORMAT, DamagedFile
+from brimful.planning.family_key import TraceFamilyKey
+from brimful.planning.skeleton_file import from_bytes
+from brimful.rehearsal.shipped import TRACES, agree, read_entry
+
+SKELETONS = Path(__file__).parent / "skeletons"
+ABOUT = "about.json"
+
+
+@dataclass(frozen=True)
+class AboutType:
+    """What an archive says of itself.
+
+    Attributes:
+        versions: Of the libraries that its skeletons were traced with.
+        defaults: Values of a config of this type where it leaves them out.
+    """
+
+    versions: Mapping[str, str]
+    defaults: Mapping[str, Any]
+
+
+class ShippedSkeletons:
+    """The archives in a folder."""
+
+    def __init__(self, folder: Path = SKELETONS) -> None:
+        self._folder = folder
+
+    def family(self, key: TraceFamilyKey) -> ShortFamily | None:
+        """Return a family; None where there is no skeleton of it, or none for these libraries."""
+        path = self._folder / f"{key.spec.config.get('model_type')}.zip"
+        about = about_type(path)
+        if about is None or not serves(key) or not agree(about.versions):
+            return None
+        with contextlib.suppress(NotOfItsKind, DamagedFile):
+            network = network_of_key(key, about.defaults)
+            content = read_entry(path, name_of_skeleton(key, network.structure))
+            if content is not None:
+                return from_bytes(content).at(network.widths)
+        return None
+
+
+def network_of_key(key: TraceFamilyKey, defaults: Mapping[str, Any]) -> SizedNetwork:
+    """Return the network of a family's steps.
+
+    Raises:
+        NotOfItsKind: see `network_of`.
+    """
+    return network_of(key.spec.config, defaults, eight_bit="8bit" in key.spec.optimizer)
+
+
+def name_of_skeleton(key: TraceFamilyKey, structure: str) -> str:
+    """Return the name of a skeleton's file: a digest of all that decides it but the libraries."""
+    spec = dataclasses.replace(key.spec, config_json=structure)
+    what = f"{FORMAT} {TRACES} {spec.key()} {key.lengths is None} {key.is_single}"
+    return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
+
+
+def write_skeletons(path: Path, about: AboutType, skeletons: Mapping[str, bytes]) -> None:
+    """Write skeletons, by name, as an archive; the same ones give the same bytes."""
+    files = {ABOUT: json.dumps(dataclasses.asdict(about), sort_keys=True).encode()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in sorted({**files, **skeletons}.items()):
+            archive.writestr(zipfile.ZipInfo(name), content)
+
+
+@functools.cache
+def about_type(path: Path) -> AboutType | None:
+    """Return what an archive says of itself; None where it is missing or damaged."""
+    try:
+        return AboutType(**json.loads(read_entry(path, ABOUT) or b""))
+    except (TypeError, ValueError):
+        return None
