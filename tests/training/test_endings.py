@@ -1,6 +1,9 @@
 """Ranks of one run end with one message and one exit code."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,6 +59,23 @@ def test_an_error_of_one_rank_is_told_by_it_and_gives_the_exit_code_of_those_tha
         ["silent", 2],
         ["told", "row 3 is damaged"],
     ]
+
+
+@pytest.mark.usefixtures("meeting")
+def test_a_launcher_that_ends_a_rank_does_not_keep_it_from_telling_why(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = endings._told
+
+    def told_after_sigterm(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args)
+
+    monkeypatch.setattr(endings, "_told", told_after_sigterm)
+
+    first, second = ranks(2, partial(_end, {0: DataError("row 3 is damaged")}))
+
+    assert (first, second) == (["told", "row 3 is damaged"], ["silent", 2])
 
 
 @pytest.mark.usefixtures("meeting")

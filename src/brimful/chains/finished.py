@@ -12,6 +12,7 @@ from brimful.base.errors import (
     RequestError,
 )
 from brimful.chains.checks import refuse_changed_data
+from brimful.chains.ranks import device_to_share
 from brimful.data.formats import Prompt
 from brimful.evaluation.diagnose import Finding, diagnose_model
 from brimful.evaluation.task import load_task, task_names
@@ -25,6 +26,7 @@ from brimful.kinds.run_data import TrainedRun, gather, run_data_class
 from brimful.report.live.progress import data_progress
 from brimful.runs.named import resolve_run
 from brimful.training.checkpoint import CheckpointStore, verify
+from brimful.training.world import ALONE, World
 from brimful.verify.extract import python_verdict
 
 _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
@@ -32,20 +34,23 @@ _CODE_METRICS = frozenset({"syntax", "pass_at_k"})
 MODERATE = SamplingSettings(temperature=0.8, top_k=None, top_p=1.0)
 
 
-def finished_run(run_folder: Path, console: Console, *, untuned: bool = False) -> TrainedRun:
-    """Return a finished run with the data it was trained and validated on.
+def finished_run(
+    run_folder: Path, console: Console, *, untuned: bool = False, world: World = ALONE
+) -> TrainedRun:
+    """Return a finished run with the data it was trained and validated on. The ranks of a `world`
+    score it together.
 
     Raises:
         RunFolderError: it is not finished, or its data changed; DataError: they cannot be read.
     """
-    recipe = recipe_of(run_folder)
+    recipe, device = recipe_of(run_folder), device_to_share(world, run_folder)
     if not untuned:
         trained_folder(run_folder)
     source = run_data_class(recipe.kind).source_of_finished(run_folder)
     with data_progress(console, brief=True) as progress:
         data = gather(recipe, source, progress)
     refuse_changed_data(run_folder, data)
-    return TrainedRun(run_folder, data, torch_device(probe("auto")), untuned)
+    return TrainedRun(run_folder, data, device, untuned, world)
 
 
 class Writer:

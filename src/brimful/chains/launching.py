@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from brimful.base.console import Say
-from brimful.base.env import ranks_are_started
+from brimful.base.env import launched_rank, ranks_are_started
 from brimful.base.errors import (
     BrimfulError,
     DeviceError,
@@ -53,16 +53,7 @@ def count_of(devices: str, recipe: Recipe) -> int:
         RequestError: not a number, more than there are sequences, or a recipe of several runs.
         DeviceError: more than there are CUDA devices.
     """
-    on_cpu = recipe.plan.device == "cpu" or not torch.cuda.is_available()
-    here = 1 if on_cpu else torch.cuda.device_count()
-    if devices != "all" and not (devices.isdecimal() and int(devices) > 0):
-        raise RequestError(f"--devices {devices}: write a number, at least 1, or all.")
-    count = here if devices == "all" else int(devices)
-    if count > here and not on_cpu:
-        raise DeviceError(
-            f"--devices {count}: this machine has {here} CUDA device{'s' * (here != 1)}. Use"
-            f" --devices {here}, or plan.device=cpu for ranks that share the processor."
-        )
+    count = number_of(devices, recipe.plan.device)
     if count > 1 and recipe.makes_several_runs:
         raise RequestError(
             f"--devices {count} is for one run, and {recipe.name} makes several, each on one"
@@ -72,14 +63,57 @@ def count_of(devices: str, recipe: Recipe) -> int:
     return count
 
 
+def number_of(devices: str, asked: str = "auto") -> int:
+    """Return how many ranks `--devices` asks for on this machine.
+
+    Args:
+        asked: The kind of device: as `plan.device`.
+
+    Raises:
+        RequestError: not a number; DeviceError: more than there are CUDA devices.
+    """
+    on_cpu = asked == "cpu" or not torch.cuda.is_available()
+    here = 1 if on_cpu else torch.cuda.device_count()
+    if devices != "all" and not (devices.isdecimal() and int(devices) > 0):
+        raise RequestError(f"--devices {devices}: write a number, at least 1, or all.")
+    count = here if devices == "all" else int(devices)
+    if count > here and not on_cpu:
+        raise DeviceError(
+            f"--devices {count}: this machine has {here} CUDA device{'s' * (here != 1)}. Use"
+            f" --devices {here}, or plan.device=cpu for ranks that share the processor."
+        )
+    return count
+
+
+def without_devices(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command as each rank gets them."""
+    kept: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        if argument in {"--devices", "--restarts"}:
+            next(following, None)
+        elif not argument.startswith(("--devices=", "--restarts=")):
+            kept.append(argument)
+    return kept
+
+
+def refuse_second_launch() -> None:
+    """Raise RequestError if a launcher started this process as one of several."""
+    if launched_rank() is not None:
+        raise RequestError(
+            "--devices starts the processes of a run, and this one was started by a launcher"
+            " already. Leave --devices out: the launcher says how many there are."
+        )
+
+
 def launch(
-    arguments: Sequence[str], count: int, folder: Path, say: Say, *, restarts: int = 0
+    arguments: Sequence[str], count: int, folder: Path | None, say: Say, *, restarts: int = 0
 ) -> None:
     """Run the command line in `count` ranks until all have ended.
 
     Args:
         arguments: Of brimful: verb, recipe, options.
-        folder: Of the run, to name its newest checkpoint.
+        folder: Of the run, to name its newest checkpoint; None: nothing is trained.
         say: Prints a line.
         restarts: How often ranks are started again after one died or hung.
 
@@ -109,13 +143,12 @@ def launch(
             rank, code = _cause(error.failures)
             if code > 0 and code not in _WORTH_ANOTHER_START:
                 raise SystemExit(code) from None
-            told = f"{_ending(rank, code)}, so the other ranks were ended. {_kept(folder)}"
+            told = f"{_ending(rank, code)}, so the other ranks were ended."
+            if folder is not None:
+                told = f"{told} {_kept(folder)}"
             if not left:
-                shown = 128 - code if code < 0 else code
                 raise RankFailed(
-                    f"{told} Run the same command to continue"
-                    f"{' from there' * bool(_newest(folder))}.",
-                    shown,
+                    f"{told} {_remedy(folder)}", 128 - code if code < 0 else code
                 ) from None
             say(f"{told} Starting all {count} ranks again ({left - 1} more restarts after that).")
         except SignalException as stop:
@@ -141,6 +174,12 @@ def _ending(rank: int, code: int) -> str:
     if code == StartAgain.exit_code:
         return f"rank {rank} ran out of memory"
     return f"rank {rank} was ended by {signal.Signals(-code).name}"
+
+
+def _remedy(folder: Path | None) -> str:
+    if folder is None:
+        return "Run the same command again."
+    return f"Run the same command to continue{' from there' * bool(_newest(folder))}."
 
 
 def _newest(folder: Path) -> int | None:

@@ -2,6 +2,7 @@
 after the first do while it goes through the chain.
 """
 
+import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +18,15 @@ from brimful.base.errors import DeviceError, RunFolderError
 from brimful.base.rundir import Lease
 from brimful.base.version import installed_version
 from brimful.chains.devices import here
+from brimful.chains.score_files import model_manifest
 from brimful.chains.training_session import follow_session
 from brimful.hardware import host
 from brimful.hardware.device import Device
+from brimful.hardware.probe import probe, torch_device
 from brimful.kinds.run_data import AnyRunData, gather
 from brimful.planning.plan import plan_from_json
 from brimful.planning.spread import refuse_too_many
-from brimful.recipe import Recipe
+from brimful.recipe import PlanChoices, Recipe
 from brimful.training.endings import ends_together
 from brimful.training.world import ALONE, World, join, leave
 
@@ -66,7 +69,17 @@ def for_rank(recipe: Recipe, world: World) -> Recipe:
     """
     if world.is_alone:
         return recipe
-    choice = recipe.plan.device
+    return recipe.model_copy(update={"plan": share_of_machine(recipe.plan, world)})
+
+
+def share_of_machine(plan: PlanChoices, world: World) -> PlanChoices:
+    """Return the choices with this rank's device: the accelerator of its number on the machine, or
+    its share of the processor's cores.
+
+    Raises:
+        DeviceError: there is none for it.
+    """
+    choice = plan.device
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if choice == "mps" or choice.startswith("cuda:"):
         raise DeviceError(
@@ -79,13 +92,11 @@ def for_rank(recipe: Recipe, world: World) -> Recipe:
                 f"rank {world.rank} has no device: {world.local_size} ranks run on this machine,"
                 f" which has {count} CUDA devices. Start one rank for each, or use plan.device=cpu."
             )
-        device = {"device": f"cuda:{world.local_rank}"}
-        return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=device)})
-    threads = recipe.plan.threads
+        return plan.model_copy(update={"device": f"cuda:{world.local_rank}"})
+    threads = plan.threads
     if threads == "auto":
         threads = max(1, host.usable_cores(host.control_group_limits()) // world.local_size)
-    chosen = {"device": "cpu", "threads": threads}
-    return recipe.model_copy(update={"plan": recipe.plan.model_copy(update=chosen)})
+    return plan.model_copy(update={"device": "cpu", "threads": threads})
 
 
 def meet(recipe: Recipe, world: World) -> Device:
@@ -100,17 +111,49 @@ def meet(recipe: Recipe, world: World) -> Device:
         return here(recipe)
     refuse_too_many(recipe, world.size)
     device = world.check(lambda: here(for_rank(recipe, world)))
+    _refuse_unlike(world, device, {"recipe": recipe.to_yaml()})
+    return device
+
+
+def device_to_share(world: World, folder: Path, asked: str = "auto") -> torch.device:
+    """Return this rank's device for work with a finished run's model, once all ranks have found
+    theirs, run the same software and see the same model.
+
+    Args:
+        folder: Of the run.
+        asked: auto, cpu, cuda, cuda:N or mps; the last two for one process only.
+
+    Raises:
+        DeviceError: a rank has no device, or another one or other versions than rank 0.
+        RunFolderError: a rank sees another model.
+    """
+    if world.is_alone:
+        return torch_device(probe(asked))
+
+    def find() -> Device:
+        choices = share_of_machine(PlanChoices(device=asked), world)
+        if isinstance(choices.threads, int):
+            torch.set_num_threads(choices.threads)
+        return probe(choices.device)
+
+    device = world.check(find)
+    weights = hashlib.sha256(model_manifest(folder)).hexdigest()
+    _refuse_unlike(world, device, {"model": weights})
+    return torch_device(device)
+
+
+def _refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> None:
+    """Refuse ranks that differ from rank 0 in their software, device, or what else is `known`."""
     facts = {
         "brimful": installed_version(),
         "torch": str(torch.__version__),
         "transformers": str(transformers.__version__),
         "Python": platform.python_version(),
         "device": device.name,
-        "recipe": recipe.to_yaml(),
+        **known,
     }
     everywhere = world.gather(facts)
     world.check(lambda: _refuse_different(everywhere))
-    return device
 
 
 def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
@@ -123,9 +166,9 @@ def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
         for name, value in facts[0].items():
             if other[name] == value:
                 continue
-            if name == "recipe":
+            if name in {"recipe", "model"}:
                 raise RunFolderError(
-                    f"rank {rank} was started with another recipe than rank 0. Start all ranks with"
+                    f"rank {rank} was started with another {name} than rank 0. Start all ranks with"
                     " the same command, on the same files."
                 )
             raise DeviceError(

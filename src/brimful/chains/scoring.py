@@ -3,6 +3,7 @@ sees every stage.
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rich.console import Console
@@ -25,6 +26,7 @@ from brimful.kinds.run_data import AnyRunData, plan_of, run_data_class
 from brimful.recipe import Recipe
 from brimful.report.tuned import UNTUNED_FOLDER
 from brimful.runs.files import PLAN_FILE
+from brimful.training.world import ALONE, World
 
 
 def evaluate(
@@ -35,6 +37,7 @@ def evaluate(
     stride: int | None = None,
     request: EvaluationRequest = DEFAULT_REQUEST,
     untuned: bool = False,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Score a finished run on its whole validation and test splits (or the one named) and on tasks;
     writes scores.json and evaluations/.
@@ -44,6 +47,7 @@ def evaluate(
     Args:
         untuned: Score the model that the run tuned, as it was before, into the folder `untuned` of
             the run.
+        world: Ranks that score together; each holds the whole model, and the first one writes.
 
     Returns:
         By split the likelihood's record, under "layers" what goes on inside kernel attention and
@@ -60,6 +64,7 @@ def evaluate(
         split=split,
         stride=stride,
         request=request,
+        world=world,
     )
 
 
@@ -71,12 +76,31 @@ def evaluate_into(
     split: str | None = None,
     stride: int | None = None,
     request: EvaluationRequest = DEFAULT_REQUEST,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """As `evaluate`; another folder than the run's own gets the scores of the untuned model."""
-    require_writable(run_folder)
-    if problem := move_damaged_aside(folder):
-        console_printer(console)(problem)
-    recipe, untuned = recipe_of(run_folder), folder != run_folder
+    untuned = folder != run_folder
+    if world.is_first:
+        require_writable(run_folder)
+        if problem := move_damaged_aside(folder):
+            console_printer(console)(problem)
+        return _evaluate(folder, run_folder, untuned, console, split, stride, request, world)
+    with TemporaryDirectory() as scrap:  # what other ranks write is what the first one does
+        return _evaluate(Path(scrap), run_folder, untuned, console, split, stride, request, world)
+
+
+def _evaluate(
+    folder: Path,
+    run_folder: Path,
+    untuned: bool,
+    console: Console,
+    split: str | None,
+    stride: int | None,
+    request: EvaluationRequest,
+    world: World,
+) -> dict[str, Any]:
+    """Write the scores into the folder, and return them."""
+    recipe = recipe_of(run_folder)
     only_splits = stride is None and request == DEFAULT_REQUEST
     kind = run_data_class(recipe.kind)
     kind.refuse_evaluation(run_folder, untuned=untuned, only_splits=only_splits)
@@ -85,7 +109,7 @@ def evaluate_into(
             "--ask is about the model before tuning; a tuned one is asked as in its training. Add"
             " --untuned, or leave --ask out."
         )
-    run = finished_run(run_folder, console, untuned=untuned)
+    run = finished_run(run_folder, console, untuned=untuned, world=world)
     if untuned:
         describe_untuned(folder, run_folder, run.loaded.recipe)
     names = _splits(run_folder, run.data, split)
@@ -97,7 +121,7 @@ def evaluate_into(
     if not request.tasks:
         with watched_progress(console, run_folder, recipe) as progress:
             scores = run.data.score_finished(run, folder, names, stride, progress)
-        if "validation" in scores and not untuned:
+        if "validation" in scores and not untuned and world.is_first:
             scores |= run.data.look_into_layers(run)
         add_scores(folder, scores)  # all at once: whoever is killed before does it all again
     if tasks:

@@ -111,7 +111,7 @@ def score_tasks(
     with ExitStack() as stack:
         progress = stack.enter_context(watched_progress(console, run.folder, recipe))
         sandbox = None
-        if any(task.needs_sandbox for task in own):
+        if run.world.is_first and any(task.needs_sandbox for task in own):
             isolated = Sandbox(accept_unsandboxed=request.accept_unsandboxed)
             sandbox = stack.enter_context(isolated)
         results = evaluate_tasks(
@@ -124,9 +124,10 @@ def score_tasks(
             sandbox=sandbox,
             keep=lambda result: result.write(folder / FOLDER),
             progress=progress,
+            world=run.world,
         )
     made = {result.task.name: result.to_json() for result in results}
-    if foreign:
+    if foreign and run.world.is_first:
         summaries = evaluate_with_lm_eval(subject, foreign, max_examples=most, seed=recipe.seed)
         for summary in summaries:
             made[summary["task"]] = summary

@@ -33,6 +33,7 @@ from brimful.data.preparation import preparation, preparation_notes
 from brimful.generation.load import read_exported, recipe_of, trained_folder
 from brimful.hardware.device import abilities_of
 from brimful.recipe import Recipe
+from brimful.training.world import ALONE, World
 
 TOKENS_PER_PASS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
 """Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M
@@ -111,7 +112,11 @@ class Classifier:
 
 
 def load_classifier(
-    run_folder: Path, device: torch.device, *, tokens_per_pass: int | None = None
+    run_folder: Path,
+    device: torch.device,
+    *,
+    tokens_per_pass: int | None = None,
+    world: World = ALONE,
 ) -> Classifier:
     """The classifier of a finished run: safetensors only, nothing from the network, no code from
     the folder is run.
@@ -121,6 +126,7 @@ def load_classifier(
         device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they
             are made for.
         tokens_per_pass: Positions of a pass to begin with; None: by the device.
+        world: Ranks that classify together; each holds the whole model.
 
     Raises:
         RequestError: the run trained something else, or the library of a step of its preparation is
@@ -134,7 +140,12 @@ def load_classifier(
     record = load_record(run_folder)
     return Classifier(
         *load_forward(
-            run_folder, record.labels, record.max_tokens, device, tokens_per_pass=tokens_per_pass
+            run_folder,
+            record.labels,
+            record.max_tokens,
+            device,
+            tokens_per_pass=tokens_per_pass,
+            world=world,
         ),
         record,
     )
@@ -147,6 +158,7 @@ def load_forward(
     device: torch.device,
     *,
     tokens_per_pass: int | None = None,
+    world: World = ALONE,
 ) -> tuple[ClassifierForward, PreTrainedTokenizerBase]:
     """The model of a finished run, which needs no record for its logits, and its tokenizer.
 
@@ -156,6 +168,7 @@ def load_forward(
         max_tokens: Of a text.
         device: As for `load_classifier`.
         tokens_per_pass: Likewise.
+        world: Likewise.
 
     Raises:
         RunFolderError: as `load_classifier`.
@@ -170,10 +183,14 @@ def load_forward(
             f" {len(labels.names)}: they come from different runs. Put back the files of one run,"
             " or train again under another run.name."
         )
-    return (
-        forward_of(model.to(device).eval(), tokenizer, max_tokens, tokens_per_pass=tokens_per_pass),
+    forward = forward_of(
+        model.to(device).eval(),
         tokenizer,
+        max_tokens,
+        tokens_per_pass=tokens_per_pass,
+        world=world,
     )
+    return forward, tokenizer
 
 
 def forward_of(
@@ -182,6 +199,7 @@ def forward_of(
     max_tokens: int,
     *,
     tokens_per_pass: int | None = None,
+    world: World = ALONE,
 ) -> ClassifierForward:
     """How a classifier's model, in eval mode on its device, gives logits there; see
     `load_forward`.
@@ -194,6 +212,7 @@ def forward_of(
         tokens_per_pass or TOKENS_PER_PASS[device.type],
         device,
         autocast_dtype_of(device),
+        world,
     )
 
 

@@ -22,6 +22,8 @@ from brimful.training.memory_errors import (
     refuse_to_halve_in_parts,
 )
 from brimful.training.precision import autocast
+from brimful.training.shared_work import is_own
+from brimful.training.world import ALONE, World
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -35,6 +37,7 @@ class ClassifierForward:
         budget: Positions of a pass to begin with.
         device: Where the model is.
         autocast_dtype: Autocast to this type, None for none.
+        world: Ranks that share the passes; each holds the whole model.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class ClassifierForward:
         budget: int,
         device: torch.device,
         autocast_dtype: torch.dtype | None = None,
+        world: World = ALONE,
     ) -> None:
         self._model, self._passes, self._device, self._autocast_dtype = (
             model,
@@ -51,6 +55,7 @@ class ClassifierForward:
             device,
             autocast_dtype,
         )
+        self._world = world
         self.budgets = [budget]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 
@@ -64,21 +69,35 @@ class ClassifierForward:
             CannotHalveAlone: it does not hold a pass, and the model lies in parts on several ranks.
         """
         logits_EC = np.empty((len(ids), int(self._model.config.num_labels)), dtype=np.float32)
-        waiting = [list(range(len(ids)))]
+        passes = self._laid_out(ids, list(range(len(ids))))
+        waiting = [each for place, each in enumerate(passes) if is_own(self._world, place)]
+        own = [number for each in waiting for number in each]
         done = 0
         while waiting:
-            numbers = waiting.pop()
-            for place, chosen in enumerate(passes := self._laid_out(ids, numbers)):
-                made = attempt(partial(self._pass, [ids[number] for number in chosen]))
-                if isinstance(made, OutOfMemory):
-                    self._halve(max(len(ids[number]) for number in chosen), len(chosen), made)
-                    waiting.append([number for rest in passes[place:] for number in rest])
-                    break
-                logits_EC[chosen] = made.float().cpu().numpy()
-                done += len(chosen)
-                if progress is not None:
-                    progress("classify", done, len(ids))
+            chosen = waiting.pop(0)
+            made = attempt(partial(self._pass, [ids[number] for number in chosen]))
+            if isinstance(made, OutOfMemory):
+                self._halve(max(len(ids[number]) for number in chosen), len(chosen), made)
+                rest = [number for each in (chosen, *waiting) for number in each]
+                waiting = self._laid_out(ids, rest)
+                continue
+            logits_EC[chosen] = made.float().cpu().numpy()
+            done += len(chosen)
+            if progress is not None:
+                progress("classify", done, len(own))
+        if not self._world.is_alone:
+            self._take_those_of_others(logits_EC, own)
         return logits_EC
+
+    def _take_those_of_others(self, logits_EC: NDArray[np.float32], own: list[int]) -> None:
+        """Fill in what the other ranks made.
+
+        Args:
+            own: Numbers of the texts that this rank classified.
+        """
+        for numbers, rows in self._world.gather([own, logits_EC[own].tolist()]):
+            if numbers:
+                logits_EC[numbers] = np.asarray(rows, dtype=np.float32)
 
     def _laid_out(self, ids: Sequence[NDArray[np.uint32]], numbers: list[int]) -> list[list[int]]:
         laid_out = self._passes.laid_out([len(ids[number]) for number in numbers], self.budgets[-1])

@@ -8,10 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 from typing import BinaryIO
+
+import torch
 
 from brimful.base.errors import DataError, Interrupted, RequestError
 from brimful.classification.answers import (
@@ -29,6 +32,7 @@ from brimful.classification.classifier import Classifier, classifier_recipe, loa
 from brimful.classification.texts import WINDOW_TEXTS, Source, TextRow, source_of, windows
 from brimful.hardware.probe import probe, torch_device
 from brimful.recipe import Recipe
+from brimful.training.world import ALONE, World
 
 Progress = Callable[[str, int, int | None], None]
 Tell = Callable[[str], None]
@@ -110,6 +114,8 @@ def predict(
     tell: Tell,
     progress: Progress | None = None,
     standard_input: BinaryIO | None = None,
+    device: torch.device | None = None,
+    world: World = ALONE,
 ) -> PredictionSummary:
     """Classify every text of a file or of standard input with a finished run's classifier.
 
@@ -123,6 +129,8 @@ def predict(
             versions of libraries.
         progress: Called with ("predict", texts, None) after every window.
         standard_input: Read in place of the process's own.
+        device: Of this rank; None: as the request says.
+        world: Ranks that read the same file and classify it together; the first one writes.
 
     Raises:
         RequestError: not a classifier, an unknown policy, format or kind; DataError: the file or a
@@ -134,8 +142,14 @@ def predict(
     source = source_of(request.source, recipe, request.changes)
     if request.output is not None:
         _check_output(request.output, source)
+    if source.is_standard_input and not world.is_alone:
+        raise RequestError(
+            "standard input can be read once, and several devices each read the texts. Name a file,"
+            " or leave --devices out."
+        )
     kind = output_format(request.written_as, request.output, source.kind)
-    classifier = load_classifier(run_folder, torch_device(probe(request.device)))
+    where = torch_device(probe(request.device)) if device is None else device
+    classifier = load_classifier(run_folder, where, world=world)
     if request.threshold is not None:
         classifier.record = classifier.record.with_threshold(request.threshold)
     for note in (
@@ -147,9 +161,9 @@ def predict(
     size = WINDOW_TEXTS
     if source.is_standard_input and standard_input is None and sys.stdin.isatty():
         size = 1
-    return _Prediction(classifier, recipe, source, kind, tell).run(
-        request.output, request.window or size, progress, standard_input
-    )
+    prediction = _Prediction(classifier, recipe, source, kind, tell)
+    prediction.is_written = world.is_first
+    return prediction.run(request.output, request.window or size, progress, standard_input)
 
 
 def _check_output(output: Path, source: Source) -> None:
@@ -164,7 +178,11 @@ def _check_output(output: Path, source: Source) -> None:
 
 
 class _Prediction:
-    """One pass over the texts."""
+    """One pass over the texts.
+
+    Attributes:
+        is_written: Whether the answers are written; one rank of several does.
+    """
 
     def __init__(
         self, classifier: Classifier, recipe: Recipe, source: Source, kind: str, tell: Tell
@@ -173,6 +191,7 @@ class _Prediction:
         self._classifier, self._recipe, self._source = classifier, recipe, source
         self._kind, self._tell = kind, tell
         self._form: Form | None = None
+        self.is_written = True
         thresholds = tuple(record.calibration.lines(record.labels))
         self.summary = PredictionSummary(
             dict.fromkeys(record.labels.names, 0),
@@ -190,7 +209,7 @@ class _Prediction:
         """Everything; an error says what is written already."""
         started_s = time.perf_counter()
         try:
-            with writing(output) as write:
+            with writing(output) if self.is_written else nullcontext(_forget) as write:
                 for window in windows(self._source.rows(standard_input), size):
                     self._write(window, write)
                     if progress is not None:
@@ -277,6 +296,10 @@ class _Prediction:
         if self.summary.texts == 1:
             rows = "row before is"
         return f" The {rows} {where}."
+
+
+def _forget(text: str) -> None:
+    """Write nothing."""
 
 
 def _forget_standard_output() -> None:

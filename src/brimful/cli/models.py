@@ -11,7 +11,7 @@ import typer
 from brimful.base.console import width_of
 from brimful.base.errors import RequestError
 from brimful.cli.inputs import run_folder
-from brimful.cli.options import DeviceName, Json, RunName
+from brimful.cli.options import DeviceName, Json, RunName, SharedBy
 from brimful.cli.output import loading, open_console, print_json, say
 
 Dtype = Literal["bf16", "fp16", "fp32"]
@@ -62,7 +62,7 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     write(folder, prompt, request, open_console(), beside_base=beside_base, code=code)
 
 
-def predict(
+def predict(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     run: RunName,
     source: Annotated[
         str,
@@ -114,6 +114,7 @@ def predict(
         ),
     ] = None,
     device: DeviceName = "auto",
+    devices: SharedBy = None,
 ) -> None:
     """Labels and calibrated probabilities for texts, by a finished run's classifier, beside the
     columns they came with.
@@ -121,7 +122,10 @@ def predict(
     from contextlib import nullcontext
 
     folder = run_folder(run)
+    if _shared(devices, device):
+        return
     with loading():
+        from brimful.chains.ranks import device_to_share, joined
         from brimful.classification.predict import PredictionRequest
         from brimful.classification.predict import predict as predict_texts
         from brimful.report.live.progress import data_progress
@@ -136,9 +140,15 @@ def predict(
     request = PredictionRequest(
         source, tuple(reading), output, written_as, threshold, window, device
     )
-    with data_progress(console) if shows_progress else nullcontext() as progress:
-        summary = predict_texts(folder, request, tell=_print_note, progress=progress)
-    if not summary.is_read_to_the_end:
+    with joined() as world:
+        shows_progress = shows_progress and world.is_first
+        tell = _print_note if world.is_first else _tell_nobody
+        where = None if world.is_alone else device_to_share(world, folder, device)
+        with data_progress(console) if shows_progress else nullcontext() as progress:
+            summary = predict_texts(
+                folder, request, tell=tell, progress=progress, device=where, world=world
+            )
+    if not (summary.is_read_to_the_end and world.is_first):
         return
     lines = summary.lines()
     if output is not None:
@@ -148,6 +158,26 @@ def predict(
 
 def _print_note(note: str) -> None:
     say(f"note: {note}", stderr=True)
+
+
+def _tell_nobody(note: str) -> None:
+    """Say nothing: the first rank does."""
+
+
+def _shared(devices: str | None, device: str = "auto") -> bool:
+    """Run this very command in several processes if `--devices` asks for that; return whether it
+    did.
+    """
+    if devices is None:
+        return False
+    with loading():
+        from brimful.chains import launching
+
+    launching.refuse_second_launch()
+    count = launching.number_of(devices, device)
+    if count > 1:
+        launching.launch(launching.without_devices(sys.argv[1:]), count, None, say)
+    return count > 1
 
 
 def export(
@@ -251,12 +281,16 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         ),
     ] = False,
     json_output: Json = False,
+    devices: SharedBy = None,
 ) -> None:
     """Loss, perplexity and bits per byte on whole held-out splits, then the recipe's tasks; with
     intervals. Named tasks alone where there are some.
     """
     folder = run_folder(run)
+    if _shared(devices):
+        return
     with loading():
+        from brimful.chains.ranks import joined
         from brimful.chains.scoring import evaluate as evaluate_run
         from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
         from brimful.chains.text_score import score_text
@@ -274,16 +308,29 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         ask,
     )
     console = open_console(stderr=json_output)
-    if text is None:
-        scores = evaluate_run(
-            folder, console, split=split, stride=stride, request=request, untuned=untuned
-        )
-    elif split or request != DEFAULT_REQUEST:
+    is_of_tasks = bool(split) or request != DEFAULT_REQUEST
+    if text is not None and is_of_tasks:
         raise RequestError(
             "--text scores that file alone: leave out tasks, --split and the options of tasks."
         )
-    else:
-        scores = score_text(folder, text, console, stride=stride, untuned=untuned)
+    with joined() as world:
+        console.quiet = not world.is_first
+        if text is not None:
+            if not world.is_alone:
+                raise RequestError("--text is scored on one device. Leave --devices out.")
+            scores = score_text(folder, text, console, stride=stride, untuned=untuned)
+        else:
+            scores = evaluate_run(
+                folder,
+                console,
+                split=split,
+                stride=stride,
+                request=request,
+                untuned=untuned,
+                world=world,
+            )
+    if not world.is_first:
+        return
     if json_output:
         print_json(scores)
     else:

@@ -77,6 +77,14 @@ DeviceCount = Annotated[
         help="Train on several devices of this machine together: how many, or all.",
     ),
 ]
+SharedBy = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="N|all",
+        help="Share the work among several devices of this machine: how many, or all.",
+    ),
+]
 Restarts = Annotated[
     int,
     typer.Option(

@@ -76,39 +76,21 @@ def _started_ranks(recipe: "Recipe", devices: str | None, restarts: int) -> bool
     """Run this very command in several processes if `--devices` asks for that; return whether it
     did.
     """
-    from brimful.base.env import launched_rank
-
     if devices is None and restarts:
         raise RequestError("--restarts goes with --devices N. Leave it out, or say how many.")
     if devices is None:
         return False
-    if launched_rank() is not None:
-        raise RequestError(
-            "--devices starts the processes of a run, and this one was started by a launcher"
-            " already. Leave --devices out: the launcher says how many there are."
-        )
     from brimful.chains import launching
     from brimful.chains.pipeline import folder_of
 
+    launching.refuse_second_launch()
     count = launching.count_of(devices, recipe)
     if count == 1:
         return False
     launching.launch(
-        _without_devices(sys.argv[1:]), count, folder_of(recipe), say, restarts=restarts
+        launching.without_devices(sys.argv[1:]), count, folder_of(recipe), say, restarts=restarts
     )
     return True
-
-
-def _without_devices(arguments: list[str]) -> list[str]:
-    """Return the arguments of this command as each rank gets them."""
-    kept: list[str] = []
-    following = iter(arguments)
-    for argument in following:
-        if argument in {"--devices", "--restarts"}:
-            next(following, None)
-        elif not argument.startswith(("--devices=", "--restarts=")):
-            kept.append(argument)
-    return kept
 
 
 def _uses(recipe: "Recipe", run: str) -> list[str]:

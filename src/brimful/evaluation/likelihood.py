@@ -35,6 +35,8 @@ from brimful.training.memory_errors import (
 )
 from brimful.training.method import Network, hidden_states_of
 from brimful.training.precision import autocast
+from brimful.training.shared_work import is_own, merged_numbers
+from brimful.training.world import ALONE, World
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (what, done, total); total None when unknown."""
@@ -157,6 +159,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     autocast_dtype: torch.dtype | None = None,
     max_sequences: int | None = None,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> Likelihood:
     """Score a split; all of its tokens but the first are targets exactly once.
 
@@ -176,6 +179,7 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
         max_sequences: Score at most this many windows; `bytes` is then the tokens scored times the
             split's bytes per token.
         progress: Told after every batch, in target tokens.
+        world: Ranks that hold the whole model and share the batches.
 
     Raises:
         RequestError: context, stride or batch size out of range, nothing to score, a head bias, or
@@ -190,17 +194,19 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     total = None
     if max_sequences is None:
         total = num_targets
-    nats: list[Tensor] = []
+    nats: dict[int, Tensor] = {}
     window_tokens: list[NDArray[np.int64]] = []
     done = 0
     with eval_mode(model):
-        for batch in evaluation_batches(split, context, stride, batch_size, max_sequences):
-            nats += scorer.score(batch)
+        batches = evaluation_batches(split, context, stride, batch_size, max_sequences)
+        for number, batch in enumerate(batches):
+            if is_own(world, number):
+                nats[number] = torch.cat(scorer.score(batch))
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done += int(window_tokens[-1].sum())
             if progress is not None:
                 progress("evaluate", done, total)
-    nats_N, tokens_N = torch.cat(nats).cpu().double().numpy(), np.concatenate(window_tokens)
+    nats_N, tokens_N = merged_numbers(world, nats), np.concatenate(window_tokens)
     share = int(tokens_N.sum()) / num_targets
     seconds, sizes = time.perf_counter() - started, tuple(scorer.batch_sizes)
     likelihood = summarise(

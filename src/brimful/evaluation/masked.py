@@ -19,6 +19,8 @@ from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation.likelihood import Likelihood, Progress, Scorer, summarise
 from brimful.generation.engine import eval_mode
+from brimful.training.shared_work import is_own, merged_numbers
+from brimful.training.world import ALONE, World
 
 
 def score_masked(  # noqa: PLR0913 - each is one independent choice of the measurement
@@ -33,6 +35,7 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
     autocast_dtype: torch.dtype | None = None,
     max_sequences: int | None = None,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> Likelihood:
     """Loss per hidden token over windows that hold every token of a split but the very first once.
 
@@ -51,6 +54,7 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
         autocast_dtype: Autocast to this dtype, None for none.
         max_sequences: Score at most this many windows, spread evenly.
         progress: Told after every batch, in tokens of the text.
+        world: Ranks that hold the whole model and share the batches.
 
     Raises:
         RequestError: nothing to score, or not even one window fits into memory.
@@ -62,20 +66,22 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
         )
     started_s = time.perf_counter()
     scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size, sparse=True)
-    nats: list[Tensor] = []
+    nats: dict[int, Tensor] = {}
     window_tokens: list[NDArray[np.int64]] = []
     num_tokens, done = len(split.tokens_N) - 1, 0
     total = None
     if max_sequences is None:
         total = num_tokens
     with eval_mode(model):
-        for batch in masked_evaluation_batches(split, context, batch_size, rules, max_sequences):
-            nats += scorer.score(batch)
+        batches = masked_evaluation_batches(split, context, batch_size, rules, max_sequences)
+        for number, batch in enumerate(batches):
+            if is_own(world, number):
+                nats[number] = torch.cat(scorer.score(batch))
             window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
             done = min(done + len(batch.inputs_BT) * (context - 1), num_tokens)
             if progress is not None:
                 progress("evaluate", done, total)
-    tokens_N = np.concatenate(window_tokens)
+    tokens_N, all_nats_N = np.concatenate(window_tokens), merged_numbers(world, nats)
     # The last window may hold the end of a document alone.
     has_targets_N = tokens_N > 0
     if not has_targets_N.any():
@@ -83,7 +89,7 @@ def score_masked(  # noqa: PLR0913 - each is one independent choice of the measu
             "the split holds only empty documents, so no token can be masked and scored. Add"
             " documents with text to it."
         )
-    nats_N = torch.cat(nats).cpu().double().numpy()[has_targets_N]
+    nats_N = all_nats_N[has_targets_N]
     seconds, sizes = time.perf_counter() - started_s, tuple(scorer.batch_sizes)
     scored = summarise(
         nats_N,

@@ -1,7 +1,7 @@
 """Many questions to one model: their samples, cut at stop texts, in the order of the questions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from brimful.generation.engine import Engine, longest_first
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import first_stop, text_behind
+from brimful.training.shared_work import is_own, merged
+from brimful.training.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ def write_answers(
     max_new_tokens: int,
     seed: int,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> list[list[WrittenAnswer]]:
     """For every prompt its samples, in order. A sample depends on the seed, its prompt's place and
     its own number, not on its neighbours.
@@ -44,6 +47,7 @@ def write_answers(
         max_new_tokens: Per answer.
         seed: Of all samples.
         progress: Told of every answer that is finished.
+        world: Ranks that share the prompts; each holds the whole model.
     """
     requests = [
         Request(
@@ -53,6 +57,7 @@ def write_answers(
             max_new_tokens,
         )
         for place, ids in enumerate(prompts_ids)
+        if is_own(world, place)
         for sample in range(sampling.samples)
     ]
     settings = SamplingSettings(sampling.temperature, sampling.top_k, sampling.top_p)
@@ -66,8 +71,10 @@ def write_answers(
         written[request.key] = _written(subject, request, generation, stop)
         if progress is not None:
             progress("generate", len(written), len(requests))
+    every = merged(world, {key: asdict(answer) for key, answer in written.items()})
+    answers = [WrittenAnswer(**each) for each in every]
     return [
-        [written[place * sampling.samples + sample] for sample in range(sampling.samples)]
+        answers[place * sampling.samples : (place + 1) * sampling.samples]
         for place in range(len(prompts_ids))
     ]
 

@@ -30,6 +30,7 @@ from brimful.evaluation.task_answers import WrittenAnswer, write_answers
 from brimful.evaluation.task_data import TaskExamples, load_examples
 from brimful.evaluation.task_prompts import Subject, TaskPrompt, TaskPrompts, questions_for
 from brimful.generation.loops import text_ends_in_loop
+from brimful.training.world import ALONE, World
 from brimful.verify.extract import EXTRACTIONS
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import Verdict
@@ -100,7 +101,7 @@ class _Writing:
     seconds: float
 
 
-def evaluate_tasks(
+def evaluate_tasks(  # noqa: PLR0913 - each is one independent choice of the measurement
     subject: Subject,
     tasks: Sequence[Task],
     *,
@@ -111,6 +112,7 @@ def evaluate_tasks(
     sandbox: Sandbox | None = None,
     keep: Callable[[TaskResult], None] | None = None,
     progress: Progress | None = None,
+    world: World = ALONE,
 ) -> list[TaskResult]:
     """Ask a model every task's questions and score the answers. Tasks that ask the same share the
     answers.
@@ -128,15 +130,18 @@ def evaluate_tasks(
         keep: Called with each task's result as soon as it is there, to write it, so that a failure
             of a later task loses no earlier result.
         progress: Called with "generate" or "verify", answers done and answers in all.
+        world: Ranks that write the answers together; the first one judges them, and the others
+            return no results.
 
     Raises:
         DataError: data of a task are missing, unreachable or of another task.
         RequestError: a task needs the sandbox, examples of the run or a verifier that is not
             installed, or memory does not hold one answer.
     """
-    if sandbox is None and (judged := [task.name for task in tasks if task.needs_sandbox]):
+    needs = [task.name for task in tasks if task.needs_sandbox]
+    if needs and sandbox is None and world.is_first:
         raise RequestError(
-            f"{', '.join(judged)}: the answers are programs to run, which needs the sandbox."
+            f"{', '.join(needs)}: the answers are programs to run, which needs the sandbox."
         )
     loaded = [
         (task, load_examples(task, paths=paths, own=own, max_examples=max_examples))
@@ -156,8 +161,11 @@ def evaluate_tasks(
         for way in subject.ways:
             key = (task.request, examples.source, way)
             if key not in shared:
-                shared[key] = _written(task, prompts[key], subject, seed, progress)
-            asked.append(_result(task, examples, shared[key], sandbox, progress))
+                shared[key] = _written(task, prompts[key], subject, seed, progress, world)
+            if world.is_first:
+                asked.append(_result(task, examples, shared[key], sandbox, progress))
+        if not world.is_first:
+            continue
         results.append(_better(asked))
         if keep is not None:
             keep(results[-1])
@@ -202,7 +210,12 @@ def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
 
 
 def _written(
-    task: Task, questions: TaskPrompts, subject: Subject, seed: int, progress: Progress | None
+    task: Task,
+    questions: TaskPrompts,
+    subject: Subject,
+    seed: int,
+    progress: Progress | None,
+    world: World,
 ) -> _Writing:
     started_s = time.perf_counter()
     answers = write_answers(
@@ -213,6 +226,7 @@ def _written(
         max_new_tokens=questions.max_new_tokens,
         seed=seed,
         progress=progress,
+        world=world,
     )
     return _Writing(questions, answers, time.perf_counter() - started_s)
 

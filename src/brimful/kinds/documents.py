@@ -79,6 +79,7 @@ class DocumentRunData(RunData[TokenSplit]):
             autocast_dtype=options.autocast_dtype,
             max_sequences=options.max_sequences,
             progress=options.progress,
+            world=options.world,
         )
 
     def baselines(self, split: str) -> dict[str, Any]:

@@ -140,6 +140,7 @@ class ExampleRunData(RunData[ExampleSplit]):
             autocast_dtype=options.autocast_dtype,
             max_examples=options.max_sequences,
             progress=options.progress,
+            world=options.world,
         )
 
     @property

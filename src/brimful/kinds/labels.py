@@ -332,7 +332,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         # Takes a second to import, which training does not need.
         from brimful.evaluation.bag_of_words import bag_of_words  # noqa: PLC0415
 
-        classifier = load_classifier(run.folder, run.device)
+        classifier = load_classifier(run.folder, run.device, world=run.world)
         calibration = classifier.record.calibration
         train, validation = self.splits["train"].split, self.splits["validation"].split
         floor = bag_of_words(train, validation, self.labels, calibration.policy)

@@ -65,6 +65,7 @@ class MaskedRunData(DocumentRunData):
             autocast_dtype=options.autocast_dtype,
             max_sequences=options.max_sequences,
             progress=options.progress,
+            world=options.world,
         )
 
     def baselines(self, split: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from brimful.runs.deciding import read_deciding
 from brimful.runs.files import PLAN_FILE
 from brimful.training.loop import Sequences
 from brimful.training.precision import Precision
+from brimful.training.world import ALONE, World
 
 BASE = "base model"
 """Name of the published model's fingerprint."""
@@ -71,6 +72,7 @@ class ScoringOptions:
         stride: New tokens per window of documents; None: windows do not overlap.
         exact: In the model's own arithmetic, not in the plan's autocast.
         progress: Called as scoring goes on.
+        world: Ranks that share the work; each holds the whole model.
     """
 
     plan: Plan
@@ -80,6 +82,7 @@ class ScoringOptions:
     stride: int | None = None
     exact: bool = False
     progress: Progress | None = None
+    world: World = ALONE
 
     @property
     def autocast_dtype(self) -> torch.dtype | None:
@@ -110,12 +113,14 @@ class TrainedRun:
         data: As it was trained and validated on.
         device: Where the model goes.
         untuned: Whether to load the published model as it was before this run tuned it.
+        world: Ranks that score it together; each holds the whole model.
     """
 
     folder: Path
     data: "AnyRunData"
     device: torch.device
     untuned: bool = False
+    world: World = ALONE
 
     @cached_property
     def plan(self) -> Plan:
@@ -391,6 +396,7 @@ class RunData(ABC, Generic[Split]):
             stride=stride,
             exact=True,
             progress=progress,
+            world=run.world,
         )
         records = {}
         for name in names:

@@ -1,9 +1,10 @@
 """How the processes of one run end: with one message, from one of them, and one exit code."""
 
 import json
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +38,7 @@ def ends_together(rank: int, size: int) -> Iterator[Any]:
     try:
         yield store
     except BrimfulError as error:
+        _stay_until_told()
         is_lost = isinstance(error, RanksParted)
         told = _told(store, OTHERS_WORD_S * is_lost + FIRST_WORD_S * (rank > 0))
         if told is None:
@@ -49,6 +51,14 @@ def ends_together(rank: int, size: int) -> Iterator[Any]:
     except Exception:
         _tell(store, rank, 1)
         raise
+
+
+def _stay_until_told() -> None:
+    """Ignore SIGTERM from now on: a launcher that saw another rank end sends it at once, and this
+    one has to tell why. It lasts some seconds; launchers wait longer.
+    """
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _store(rank: int, size: int) -> Any:
