@@ -172,6 +172,11 @@ def test_rounds_sample_verify_and_train_and_end_in_one_table(chain: Chain) -> No
     }
     assert all(f"| {name} " in table for name in ("base", "sft", "rft-1", "rft-2"))
     assert "Validation loss" not in table, "every variant holds out examples of its own"
+    phases = {entry["name"]: entry for entry in read_json(folder / "study.json")["phases"]}
+    assert {*phases} == {"training", "sampling", "task answers"}
+    assert all(entry["measured_s"] > 0 for entry in phases.values())
+    assert phases["training"]["low_s"] < phases["training"]["expected_s"]
+    assert "predicted beside measured" in (folder / "study.html").read_text()
     assert [
         (entry["round"], entry["folder"]) for entry in read_json(folder / "study.json")["rounds"]
     ] == [(1, "samples-1"), (2, "samples-2")]

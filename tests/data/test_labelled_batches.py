@@ -15,6 +15,7 @@ from brimful.data.labelled import LabelledSplit
 from brimful.data.labelled_batches import (
     EncodedLabels,
     LabelledSequences,
+    LengthWindow,
     Passes,
     class_weights,
     encode_split,
@@ -104,6 +105,42 @@ def test_a_step_sees_each_text_of_an_epoch_once_and_the_same_again_with_the_same
         ids.tolist()
         for ids in LabelledSequences(encoded, None, Passes(0, 32, 0), seed=7).batch(0, 6).ids
     ] == seen
+
+
+def _windowed(steps: int) -> LabelledSequences:
+    random = np.random.default_rng(0)
+    encoded = _encoded(random.integers(3, 32, 103).tolist())
+    return LabelledSequences(encoded, None, Passes(0, 32, 64), 7, LengthWindow(8, steps))
+
+
+def test_batches_of_similar_length_hold_each_text_once_an_epoch_and_less_padding() -> None:
+    """Epochs of 103 texts in batches of 8: windows and batches end apart."""
+    shuffled, grouped = _windowed(1), _windowed(4)
+    for epoch in range(3):
+        texts = grouped.batch(epoch * 103, 103).ids
+        assert sorted(map(len, texts)) == sorted(map(len, shuffled.batch(epoch * 103, 103).ids))
+
+    def positions(sequences: LabelledSequences) -> int:
+        return sum(sum(sequences.positions_of_passes(8 * step, 8, 256)) for step in range(39))
+
+    def spread(sequences: LabelledSequences) -> float:
+        batches = (sequences.batch(8 * step, 8).ids for step in range(12))
+        return float(np.mean([np.ptp([len(ids) for ids in batch]) for batch in batches]))
+
+    assert positions(grouped) < 0.95 * positions(shuffled)
+    assert spread(grouped) < spread(shuffled) / 2
+
+
+def test_a_window_does_not_depend_on_where_reading_begins() -> None:
+    """As after a resume; and the order of batches within a window is not that of their lengths."""
+    whole = [ids.tolist() for ids in _windowed(4).batch(0, 240).ids]
+    for start in (8, 96, 100, 104, 200):
+        assert [ids.tolist() for ids in _windowed(4).batch(start, 16).ids] == (
+            whole[start : start + 16]
+        )
+    means = [np.mean([len(ids) for ids in whole[start : start + 8]]) for start in range(0, 96, 8)]
+    assert any(means[step] > means[step + 1] for step in (0, 1, 2, 4, 5, 6, 8, 9, 10))
+    assert any(means[step] < means[step + 1] for step in (0, 1, 2, 4, 5, 6, 8, 9, 10))
 
 
 def test_the_positions_of_passes_are_known_without_making_them() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from brimful.base.errors import DataError
+from brimful.chains.chain_phases import phases_beside_measured
 from brimful.chains.round_chain import SFT, RoundChain
 from brimful.chains.study_folder import publish
 from brimful.chains.study_members import Member, score_base, train_member
@@ -52,7 +53,9 @@ def _publish(chain: RoundChain, done: Sequence[Member], console: Console) -> Pat
     variants = [BASE, *(member.variant for member in done)]
     # Losses cannot be compared: each variant holds out validation examples of its own.
     comparison = compare(runs, variants, without=(LOSS,))
-    facts = {"what": chain.descriptions(), "rounds": chain.drawn}
+    folders = [member.folder for member in done]
+    phases = phases_beside_measured(chain.recipe, runs[0], folders, chain.drawn)
+    facts = {"what": chain.descriptions(), "rounds": chain.drawn, "phases": phases}
     return publish(chain.recipe, chain.folder, comparison, console, facts=facts)
 
 

@@ -15,6 +15,8 @@ from brimful.cli.output import loading, open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
+    from brimful.planning.chain import Phase
+    from brimful.recipe import Recipe
     from brimful.rehearsal.verify import Verification
     from brimful.report.plan.table import Entries
 
@@ -117,10 +119,13 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             write_timeline(surveyed, timeline)
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
+        chain = _chain_of(resolved, surveyed)
     if json_output:
-        print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
+        plans = _plans_json(resolved.name, surveyed, answered, verification, sort)
+        print_json(plans | ({"chain": [phase.to_json() for phase in chain]} if chain else {}))
     else:
         _print_plans(surveyed, answered, verification, sort, explain=explain)
+        _print_chain(chain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
         command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
@@ -129,6 +134,26 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if verification is not None and not verification.passed:
         code = max(code, 1)
     raise typer.Exit(code)
+
+
+def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[Phase]":
+    """Return the phases of rounds on the only device; none for other recipes, or several
+    devices.
+    """
+    from brimful.planning.surveyed import Surveyed
+
+    if recipe.rft is None or len(surveyed) != 1 or not isinstance(surveyed[0], Surveyed):
+        return []
+    from brimful.chains.chain_plan import phases_of
+
+    return phases_of(recipe, surveyed[0].derived.plan)
+
+
+def _print_chain(chain: "list[Phase]") -> None:
+    if chain:
+        from brimful.report.plan.chain import chain_lines
+
+        say("\n" + "\n".join(chain_lines(chain, open_console(least_width=120).width)))
 
 
 def _plans_json(

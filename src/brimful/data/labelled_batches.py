@@ -9,7 +9,8 @@ a row, C labels, N tokens.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -200,9 +201,13 @@ def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
     optimizer steps.
     """
     passes, batch = Passes(0, recipe.sequence_length, PASS_OVERHEAD["cpu"]), recipe.effective_batch
+    steps = recipe.label_rules.length_window
     shuffled = np.random.Generator(np.random.Philox(key=recipe.seed)).choice(
-        encoded.lengths_E, size=(_STEPS_LAID_OUT, batch)
+        encoded.lengths_E, size=(_STEPS_LAID_OUT * steps, batch)
     )
+    if steps > 1:
+        windows = np.sort(shuffled.reshape(_STEPS_LAID_OUT, -1), axis=1)
+        shuffled = windows.reshape(_STEPS_LAID_OUT * steps, batch)
     budget = batch * recipe.sequence_length
     positions = sum(sum(passes.positions(lengths, budget)) for lengths in shuffled.tolist())
     return positions / shuffled.size
@@ -343,6 +348,48 @@ def _evenly_cut(numbers: list[int], most: int) -> list[list[int]]:
     return [piece.tolist() for piece in np.array_split(np.array(numbers), pieces)]
 
 
+@dataclass(frozen=True)
+class LengthWindow:
+    """Batches of texts of similar length: so many batches' texts are sorted by length and dealt out
+    to these batches, whose order is drawn. A window never reaches beyond its epoch, so each text
+    still comes once in an epoch.
+
+    Attributes:
+        batch: Texts of an optimizer step.
+        steps: Batches of a window.
+    """
+
+    batch: int
+    steps: int
+
+    @property
+    def texts(self) -> int:
+        """Texts of a window."""
+        return self.batch * self.steps
+
+    def ordered(
+        self, lengths: NDArray[np.int64], first_sample: int, seed: NDArray[np.uint64]
+    ) -> NDArray[np.int64]:
+        """Return the order of a window's texts.
+
+        Args:
+            lengths: Of its texts.
+            first_sample: Number of the first one: batches begin at multiples of `batch`.
+            seed: Two numbers, of the order of the batches.
+        """
+        count = len(lengths)
+        begins = [0, *range(self.batch - first_sample % self.batch, count, self.batch)]
+        pieces = [np.arange(*ends) for ends in pairwise([*begins, count])]
+        raw = np.random.Philox(key=seed).random_raw(len(pieces))
+        order, done = np.empty(count, np.int64), 0
+        by_length = np.argsort(lengths, kind="stable")
+        for piece in np.argsort(raw, kind="stable"):
+            places = pieces[piece]
+            order[places] = by_length[done : done + len(places)]
+            done += len(places)
+        return order
+
+
 class LabelledSequences:
     """Endless numbered training texts of a split: sample i belongs to epoch `i // len(self)` and is
     shuffled within it.
@@ -353,6 +400,7 @@ class LabelledSequences:
             labels: how much having the label counts.
         passes: How texts become rows.
         seed: Of the shuffle.
+        window: See `LengthWindow`; None: batches are as they are shuffled.
     """
 
     def __init__(
@@ -361,9 +409,12 @@ class LabelledSequences:
         weights_C: NDArray[np.float32] | None,
         passes: Passes,
         seed: int,
+        window: LengthWindow | None = None,
     ) -> None:
         self._encoded, self._weights_C, self._passes = encoded, weights_C, passes
-        self._shuffle = Shuffle(len(encoded), seed)
+        self._shuffle, self._seed = Shuffle(len(encoded), seed), seed
+        self._window = window
+        self._numbers_of_window = lru_cache(maxsize=4)(self._draw_window)
 
     def __len__(self) -> int:
         """Texts of one epoch."""
@@ -373,7 +424,7 @@ class LabelledSequences:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        chosen = self._shuffle.numbers(first_sample, count)
+        chosen = self._numbers(first_sample, count)
         targets = self._encoded.split.targets[chosen]
         return LabelledBatch(
             tuple(self._encoded.ids(number) for number in chosen),
@@ -384,8 +435,33 @@ class LabelledSequences:
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
         """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
-        lengths = self._encoded.lengths_E[self._shuffle.numbers(first_sample, count)].tolist()
+        lengths = self._encoded.lengths_E[self._numbers(first_sample, count)].tolist()
         return self._passes.positions(lengths, budget)
+
+    def _numbers(self, first_sample: int, count: int) -> NDArray[np.int64]:
+        """Numbers of the texts of samples, which may span windows and epochs."""
+        if self._window is None:
+            return self._shuffle.numbers(first_sample, count)
+        pieces, sample, end = [], first_sample, first_sample + count
+        while sample < end:
+            epoch, place = divmod(sample, len(self))
+            number, place = divmod(place, self._window.texts)
+            numbers = self._numbers_of_window(self._window, epoch, number)
+            taken = min(end - sample, len(numbers) - place)
+            pieces.append(numbers[place : place + taken])
+            sample += taken
+        return np.concatenate(pieces)
+
+    def _draw_window(self, window: LengthWindow, epoch: int, number: int) -> NDArray[np.int64]:
+        """The texts of a window of an epoch, in order; the last one of an epoch may be smaller."""
+        start = number * window.texts
+        size = min(window.texts, len(self) - start)
+        first = epoch * len(self) + start
+        numbers = self._shuffle.numbers(first, size)
+        words = np.random.SeedSequence((self._seed, epoch, number)).generate_state(2, np.uint64)
+        seed = np.asarray(words, np.uint64)
+        order = window.ordered(self._encoded.lengths_E[numbers], first, seed)
+        return numbers[order]
 
 
 def weights_of(targets: NDArray[Any], weights_C: NDArray[np.float32] | None) -> NDArray[np.float32]:

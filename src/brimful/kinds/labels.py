@@ -29,6 +29,7 @@ from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
     EncodedLabels,
     LabelledSequences,
+    LengthWindow,
     Passes,
     class_weights,
     encode_split,
@@ -180,11 +181,14 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     @property
     def objective(self) -> Mapping[str, Any]:
+        rules = self.recipe.label_rules.model_dump()
+        if self.recipe.label_rules.length_window == 1:
+            del rules["length_window"]  # as in checkpoints of versions that had no windows
         return {
             "method": self.recipe.method,
             "sequence_length": self.recipe.sequence_length,
             "model": self.recipe.model,
-            "labels": self.recipe.label_rules.model_dump(),
+            "labels": rules,
             "names": self.labels.names,
         }
 
@@ -224,7 +228,10 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     def _sequences(self, device_kind: str) -> LabelledSequences:
         passes = self._passes(device_kind)
-        return LabelledSequences(self.splits["train"], self.weights_C, passes, self.recipe.seed)
+        steps, batch = self.recipe.label_rules.length_window, self.recipe.effective_batch
+        window = LengthWindow(batch, steps) if steps > 1 else None
+        seed = self.recipe.seed
+        return LabelledSequences(self.splits["train"], self.weights_C, passes, seed, window)
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> NoReturn:
         """Raise RequestError: a classifier has no likelihood."""

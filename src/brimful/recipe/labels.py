@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from brimful.base.discover import names_in
-from brimful.recipe.base import Section, Share, known_name
+from brimful.recipe.base import PositiveInt, Section, Share, known_name
 
 PREPROCESS_PACKAGE = "brimful.data.preprocessing"
 """Each file in it is a step of text preparation; only the names of the files are read here."""
@@ -114,6 +114,13 @@ class LabelsRecipe(Section):
         description=(
             "model=recipe:NAME: the encoder reads what its recipe says; that and this recipe's"
             " training texts; or these alone (Gururangan 2020)."
+        ),
+    )
+    length_window: PositiveInt = Field(
+        1,
+        description=(
+            "Optimizer steps among whose texts those of similar length are put together, so that"
+            " less is computed on padding; 1: as they are shuffled."
         ),
     )
     near_duplicates: Annotated[float, Field(gt=0, le=1)] | None = Field(

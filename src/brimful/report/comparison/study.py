@@ -11,6 +11,7 @@ from urllib.parse import quote
 import yaml
 
 from brimful.base.rundir import write_text_atomically
+from brimful.base.units import format_duration
 from brimful.recipe import BASE
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.ranges import all_ranges
@@ -22,6 +23,7 @@ from brimful.report.comparison.units import layer_table, score_table, variant_ta
 from brimful.report.comparison.variants import Variant
 from brimful.report.page import html
 from brimful.report.quantities import plural
+from brimful.report.table import Table, table_of
 from brimful.report.tuned import short_name
 from brimful.runs.files import JOURNAL_FILE
 
@@ -76,11 +78,28 @@ def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
         "ranges": all_ranges(comparison, frozenset(chart.title for chart in drawn)),
         "kind_tables": kind_tables(comparison),
         "rounds": round_views(study),
+        "phases": _phase_table(study),
         "variants": [_variant(study, variant) for variant in comparison.variants],
         "left_out": study.left_out,
         "recipe_text": study.recipe.values
         and yaml.safe_dump(study.recipe.values, sort_keys=False, width=120),
     }
+
+
+def _phase_table(study: StudyFolder) -> Table | None:
+    """Predicted beside measured time of each phase of a chain."""
+
+    def told(seconds: float | None) -> str:
+        return "" if seconds is None else format_duration(seconds)
+
+    rows = []
+    for phase in study.phases:
+        interval = ""
+        if phase.low_s is not None and phase.high_s is not None:
+            interval = f"{told(phase.low_s)} to {told(phase.high_s)}"
+        times = (told(phase.expected_s), interval, told(phase.measured_s))
+        rows.append((phase.name, *times, phase.about))
+    return table_of(("", "Predicted", "9 of 10 chains", "Measured", "What"), rows)
 
 
 def _sentence(study: StudyFolder, comparison: RunComparison) -> str:

@@ -62,6 +62,18 @@ class RoundSamples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhaseTime:
+    """What a phase of a chain was expected to take, and took; None where it is not known."""
+
+    name: str
+    expected_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    measured_s: float | None = None
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StudyFolder:
     """A study or a chain of rounds.
 
@@ -70,6 +82,7 @@ class StudyFolder:
         descriptions: A sentence about each variant of a chain of rounds.
         left_out: Runs that were not trained, each with the reason.
         rounds: By round, then in the order of the file.
+        phases: Of a chain of rounds, in order.
     """
 
     path: Path
@@ -77,6 +90,7 @@ class StudyFolder:
     descriptions: Mapping[str, str] = field(default_factory=dict, metadata={"key": "what"})
     left_out: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[RoundSamples, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
 
     @property
     def name(self) -> str:
