@@ -31,7 +31,6 @@ def test_without_a_limit_a_built_in_corpus_is_asked_as_a_whole() -> None:
 
 def test_other_recipes_have_no_phases() -> None:
     assert phases_of(load("lora"), replace(PLAN, recipe="lora")) == []
-    assert chain_lines([]) == []
 
 
 @pytest.mark.parametrize("verifier", ["number", "mbpp"])

@@ -15,7 +15,6 @@ from brimful.data.labelled import LabelledSplit
 from brimful.data.labelled_batches import (
     EncodedLabels,
     LabelledSequences,
-    LengthWindow,
     Passes,
     class_weights,
     encode_split,
@@ -23,6 +22,7 @@ from brimful.data.labelled_batches import (
     weights_of,
 )
 from brimful.data.labels import Labels
+from brimful.data.length_window import LengthWindow
 from brimful.recipe import Recipe
 
 HAM_SPAM = Labels(names=("ham", "spam"), multiple=False, positive=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from brimful.planning.chain import Answers, Phase, chain_phases, task_examples, total_of
+from brimful.planning.chain import AskedTexts, ChainPhase, chain_phases, task_examples, total_of
 from brimful.planning.plan import Plan, Prediction
 from brimful.recipe import Recipe, load
 
@@ -37,7 +37,7 @@ PLAN = Plan(
     },
     memory_terms={"weights": 538_060_032},
 )
-SAMPLED, TASK = Answers("400 questions", 1600, 96), Answers("unit-conversion", 300, 96)
+SAMPLED, TASK = AskedTexts("400 questions", 1600, 96), AskedTexts("unit-conversion", 300, 96)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def recipe() -> Recipe:
     return load("unit-rft-smollm2", ["rft.rounds=2", "rft.seeds=[1,2,3]"])
 
 
-Phases = Callable[..., dict[str, Phase]]
+Phases = Callable[..., dict[str, ChainPhase]]
 
 
 @pytest.fixture
 def phases(recipe: Recipe) -> Phases:
-    def of(plan: Plan = PLAN, sampled: Answers | None = SAMPLED) -> dict[str, Phase]:
+    def of(plan: Plan = PLAN, sampled: AskedTexts | None = SAMPLED) -> dict[str, ChainPhase]:
         assert recipe.rft is not None
         found = chain_phases(recipe, recipe.rft, plan, CONFIG, sampled, [TASK])
         return {phase.name: phase for phase in found}
@@ -58,7 +58,7 @@ def phases(recipe: Recipe) -> Phases:
     return of
 
 
-def _seconds(phase: Phase) -> float:
+def _seconds(phase: ChainPhase) -> float:
     assert phase.time_s is not None
     assert phase.time_s.low < phase.time_s.value < phase.time_s.high
     return phase.time_s.value

@@ -7,7 +7,7 @@ from typing import Any
 from brimful.base.errors import BrimfulError
 from brimful.chains.chain_plan import phases_of
 from brimful.kinds.run_data import plan_of
-from brimful.planning.chain import Phase
+from brimful.planning.chain import ChainPhase
 from brimful.recipe import Recipe
 from brimful.runs import read_run
 from brimful.runs.measurements import total_time_s
@@ -33,11 +33,11 @@ def phases_beside_measured(
     try:
         phases = phases_of(recipe, plan_of(members[0]))
     except BrimfulError:  # what can no longer be predicted leaves what was measured
-        phases = [Phase(name, None, None, "") for name in measured]
+        phases = [ChainPhase(name, None, None, "") for name in measured]
     return [_record(phase, measured.get(phase.name)) for phase in phases]
 
 
-def _record(phase: Phase, measured_s: float | None) -> dict[str, Any]:
+def _record(phase: ChainPhase, measured_s: float | None) -> dict[str, Any]:
     time = phase.time_s
     expected = (
         {} if time is None else {"expected_s": time.value, "low_s": time.low, "high_s": time.high}

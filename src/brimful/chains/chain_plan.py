@@ -3,7 +3,7 @@
 from brimful.chains.checks import checked_tasks, task_changes
 from brimful.data.conversion import NUM_ROWS
 from brimful.evaluation.task import Task
-from brimful.planning.chain import Answers, Phase, chain_phases, task_examples
+from brimful.planning.chain import AskedTexts, ChainPhase, chain_phases, task_examples
 from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
 from brimful.recipe import Recipe, RftRecipe
@@ -12,7 +12,7 @@ from brimful.verify.verifier import load_verifier
 _BUILTIN = "builtin:unit-conversion"
 
 
-def phases_of(recipe: Recipe, plan: Plan) -> list[Phase]:
+def phases_of(recipe: Recipe, plan: Plan) -> list[ChainPhase]:
     """Return what every phase of a recipe's rounds is expected to take; nothing for other recipes.
     A teacher is counted as if it were the student.
 
@@ -32,7 +32,7 @@ def phases_of(recipe: Recipe, plan: Plan) -> list[Phase]:
     return chain_phases(recipe, rft, plan, config, _sampled(rft), asked)
 
 
-def _sampled(rft: RftRecipe) -> Answers | None:
+def _sampled(rft: RftRecipe) -> AskedTexts | None:
     """What one round draws with one seed; None where the number of questions is not known yet."""
     questions = rft.questions.max_questions
     if questions is None and str(rft.questions.path).startswith(_BUILTIN):
@@ -42,12 +42,12 @@ def _sampled(rft: RftRecipe) -> Answers | None:
     needs_sandbox = load_verifier(rft.verifier).needs_sandbox
     verdict = "program" if needs_sandbox else "number"
     what = f"{questions:,} questions"
-    return Answers(what, questions * rft.samples_per_prompt, rft.max_new_tokens, verdict)
+    return AskedTexts(what, questions * rft.samples_per_prompt, rft.max_new_tokens, verdict)
 
 
-def _asked(task: Task, recipe: Recipe) -> Answers:
+def _asked(task: Task, recipe: Recipe) -> AskedTexts:
     known = None
     if task.data.builtin is not None:
         known = sum(NUM_ROWS[split] for split in task.data.splits)
     count = task_examples(known, recipe.evaluation.max_examples) * task.sampling.samples
-    return Answers(task.name, count, task.sampling.max_new_tokens)
+    return AskedTexts(task.name, count, task.sampling.max_new_tokens)

@@ -15,7 +15,7 @@ from brimful.cli.output import loading, open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
-    from brimful.planning.chain import Phase
+    from brimful.planning.chain import ChainPhase
     from brimful.recipe import Recipe
     from brimful.rehearsal.verify import Verification
     from brimful.report.plan.table import Entries
@@ -136,7 +136,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     raise typer.Exit(code)
 
 
-def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[Phase]":
+def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[ChainPhase]":
     """Return the phases of rounds on the only device; none for other recipes, or several
     devices.
     """
@@ -149,7 +149,7 @@ def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[Phase]":
     return phases_of(recipe, surveyed[0].derived.plan)
 
 
-def _print_chain(chain: "list[Phase]") -> None:
+def _print_chain(chain: "list[ChainPhase]") -> None:
     if chain:
         from brimful.report.plan.chain import chain_lines
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from brimful.base.text import clause
 from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels, label_counts
+from brimful.data.length_window import LengthWindow
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 from brimful.recipe import Recipe
 
@@ -346,48 +347,6 @@ def _evenly_cut(numbers: list[int], most: int) -> list[list[int]]:
     """As few pieces of at most `most` as there can be, of equal size as far as possible."""
     pieces = -(-len(numbers) // most)
     return [piece.tolist() for piece in np.array_split(np.array(numbers), pieces)]
-
-
-@dataclass(frozen=True)
-class LengthWindow:
-    """Batches of texts of similar length: so many batches' texts are sorted by length and dealt out
-    to these batches, whose order is drawn. A window never reaches beyond its epoch, so each text
-    still comes once in an epoch.
-
-    Attributes:
-        batch: Texts of an optimizer step.
-        steps: Batches of a window.
-    """
-
-    batch: int
-    steps: int
-
-    @property
-    def texts(self) -> int:
-        """Texts of a window."""
-        return self.batch * self.steps
-
-    def ordered(
-        self, lengths: NDArray[np.int64], first_sample: int, seed: NDArray[np.uint64]
-    ) -> NDArray[np.int64]:
-        """Return the order of a window's texts.
-
-        Args:
-            lengths: Of its texts.
-            first_sample: Number of the first one: batches begin at multiples of `batch`.
-            seed: Two numbers, of the order of the batches.
-        """
-        count = len(lengths)
-        begins = [0, *range(self.batch - first_sample % self.batch, count, self.batch)]
-        pieces = [np.arange(*ends) for ends in pairwise([*begins, count])]
-        raw = np.random.Philox(key=seed).random_raw(len(pieces))
-        order, done = np.empty(count, np.int64), 0
-        by_length = np.argsort(lengths, kind="stable")
-        for piece in np.argsort(raw, kind="stable"):
-            places = pieces[piece]
-            order[places] = by_length[done : done + len(places)]
-            done += len(places)
-        return order
 
 
 class LabelledSequences:

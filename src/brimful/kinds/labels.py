@@ -29,7 +29,6 @@ from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
     EncodedLabels,
     LabelledSequences,
-    LengthWindow,
     Passes,
     class_weights,
     encode_split,
@@ -37,6 +36,7 @@ from brimful.data.labelled_batches import (
     positions_per_text,
     told_of,
 )
+from brimful.data.length_window import LengthWindow
 from brimful.data.preparation import preparation_identity
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress

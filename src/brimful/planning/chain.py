@@ -21,7 +21,7 @@ PASSES_OF_TRAINING = {"adapter": 1 / 2, "full": 1 / 3}
 gradients.
 """
 WRITING_SPREAD = 3.0
-"""Answers may be written faster or slower than expected by this factor (assumption)."""
+"""AskedTexts may be written faster or slower than expected by this factor (assumption)."""
 VERDICT_S = {"number": (0.0001, 0.0005, 0.005), "program": (0.02, 0.1, 1.0)}
 """Low, expected and high time of a verdict: a number that is read, a program that is run
 (assumptions).
@@ -29,7 +29,7 @@ VERDICT_S = {"number": (0.0001, 0.0005, 0.005), "program": (0.02, 0.1, 1.0)}
 
 
 @dataclass(frozen=True)
-class Answers:
+class AskedTexts:
     """Texts that a model is to write.
 
     Attributes:
@@ -46,7 +46,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Phase:
+class ChainPhase:
     """One part of a chain.
 
     Attributes:
@@ -71,9 +71,9 @@ def chain_phases(
     rft: RftRecipe,
     plan: Plan,
     config: Mapping[str, Any],
-    sampled: Answers | None,
-    tasks: Sequence[Answers],
-) -> list[Phase]:
+    sampled: AskedTexts | None,
+    tasks: Sequence[AskedTexts],
+) -> list[ChainPhase]:
     """Return the phases of rounds on one device.
 
     Args:
@@ -91,7 +91,7 @@ def chain_phases(
     total, memory = plan.predicted.get("total_time_s"), plan.predicted.get("peak_memory_bytes")
     writing = _writing(recipe, plan, config)
     phases = [
-        Phase(
+        ChainPhase(
             "training",
             None if total is None else _times(total, trainings),
             None if memory is None else round(memory.value),
@@ -100,23 +100,23 @@ def chain_phases(
     ]
     if sampled is None:
         unknown = "not known before the questions are read; rft.questions.max_questions=N says it"
-        phases.append(Phase("sampling", None, None, unknown))
+        phases.append(ChainPhase("sampling", None, None, unknown))
     else:
         about = f"{drawings} x {sampled.count:,} answers to {sampled.what}"
         phases += [
-            Phase("sampling", *writing(drawings, [sampled]), about),
-            Phase("verifying", _verdicts(drawings, [sampled]), None, about),
+            ChainPhase("sampling", *writing(drawings, [sampled]), about),
+            ChainPhase("verifying", _verdicts(drawings, [sampled]), None, about),
         ]
     if tasks:
         models = trainings + 1
         count = sum(each.count for each in tasks)
         names = ", ".join(each.what for each in tasks)
         about = f"{models} models, the base among them, x {count:,} answers to {names}"
-        phases.append(Phase("task answers", *writing(models, tasks), about))
+        phases.append(ChainPhase("task answers", *writing(models, tasks), about))
     return phases
 
 
-def total_of(phases: Sequence[Phase]) -> Prediction | None:
+def total_of(phases: Sequence[ChainPhase]) -> Prediction | None:
     """Return the time of all phases; None where one is not known."""
     times = [phase.time_s for phase in phases]
     if any(time is None for time in times):
@@ -132,7 +132,7 @@ def total_of(phases: Sequence[Phase]) -> Prediction | None:
 
 def _writing(
     recipe: Recipe, plan: Plan, config: Mapping[str, Any]
-) -> Callable[[int, Sequence[Answers]], tuple[Prediction | None, int]]:
+) -> Callable[[int, Sequence[AskedTexts]], tuple[Prediction | None, int]]:
     """Return what predicts the time and the memory of answers, written so many times over."""
     step_time, kind = plan.predicted.get("step_time_s"), str(plan.device.get("kind", "cpu"))
     most_rows = CPU_ROWS if kind == "cpu" else GPU_ROWS
@@ -140,7 +140,7 @@ def _writing(
     element_bytes = 4 if kind == "cpu" else 2
     weights_bytes = plan.parameters * element_bytes
 
-    def predict(times: int, answers: Sequence[Answers]) -> tuple[Prediction | None, int]:
+    def predict(times: int, answers: Sequence[AskedTexts]) -> tuple[Prediction | None, int]:
         most = max(each.max_new_tokens for each in answers)
         rows = min(most_rows, max(each.count for each in answers))
         reach = min(most + recipe.sequence_length, 2 * recipe.sequence_length)
@@ -167,7 +167,7 @@ def _writing(
 
 
 def _written(
-    answers: Answers, share: float, most_rows: int, token_s: float, position_s: float
+    answers: AskedTexts, share: float, most_rows: int, token_s: float, position_s: float
 ) -> float:
     """Seconds: each step reads the weights once, and computes a position for each of its rows."""
     tokens = answers.count * answers.max_new_tokens * share
@@ -175,7 +175,7 @@ def _written(
     return tokens / rows * token_s + tokens * position_s
 
 
-def _verdicts(times: int, answers: Sequence[Answers]) -> Prediction:
+def _verdicts(times: int, answers: Sequence[AskedTexts]) -> Prediction:
     low, value, high = (
         times * sum(each.count * VERDICT_S[each.verdict][place] for each in answers)
         for place in range(3)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from brimful.base.text import wrapped
 from brimful.base.units import format_bytes, format_duration
-from brimful.planning.chain import Phase, total_of
+from brimful.planning.chain import ChainPhase, total_of
 
 
-def chain_lines(phases: Sequence[Phase], width: int = 120) -> list[str]:
+def chain_lines(phases: Sequence[ChainPhase], width: int = 120) -> list[str]:
     """Return a line for each phase: time with its interval, share of all, memory, how often; and
     one for all of them. Nothing without phases.
     """
