@@ -44,6 +44,7 @@ def table() -> str:
         *_rft_offline(),
         *_code_offline(),
         *_moderation("moderation_offline", OFFLINE_ENCODER),
+        *_moderation("moderation_minilm", PUBLISHED_ENCODER),
         *_classify_speed(),
         *_tuning_speed(),
     ]
