@@ -185,6 +185,7 @@ def ship(model: str, asked: Asked, end_s: float) -> bool:
             )
             SKELETONS.mkdir(exist_ok=True)
             write_skeletons(path, about, kept)
+            about_type.cache_clear()
         family = ShippedSkeletons().family(key)
         if not is_single and family is not None and family.lowest > 1:
             pending.insert(0, (key, True))

@@ -179,6 +179,24 @@ def test_any_network_of_the_structure_finds_what_comes_with_brimful(
     assert archive.family(dataclasses.replace(_key(), is_single=True)) is None
 
 
+def test_kernels_of_nvidia_cards_make_no_difference_elsewhere() -> None:
+    on_cuda, elsewhere = (
+        [
+            name_of_skeleton(
+                dataclasses.replace(
+                    key := _key(), spec=dataclasses.replace(key.spec, cuda=cuda, flash=flash)
+                ),
+                "{}",
+            )
+            for flash in (True, False)
+        ]
+        for cuda in (True, False)
+    )
+
+    assert on_cuda[0] != on_cuda[1]
+    assert elsewhere[0] == elsewhere[1]
+
+
 def test_what_comes_with_brimful_serves_libraries_of_the_same_minor_version(
     shipped: Callable[..., ShippedSkeletons],
 ) -> None:

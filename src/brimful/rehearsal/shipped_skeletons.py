@@ -71,7 +71,8 @@ def network_of_key(key: TraceFamilyKey, defaults: Mapping[str, Any]) -> SizedNet
 
 def name_of_skeleton(key: TraceFamilyKey, structure: str) -> str:
     """Return the name of a skeleton's file: a digest of all that decides it but the libraries."""
-    spec = dataclasses.replace(key.spec, config_json=structure)
+    has_flash = key.spec.flash and key.spec.cuda  # no other kernels are asked for elsewhere
+    spec = dataclasses.replace(key.spec, config_json=structure, flash=has_flash)
     what = f"{FORMAT} {TRACES} {spec.key()} {key.lengths is None} {key.is_single}"
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 
