@@ -149,8 +149,11 @@ class CheckpointStore:
         return num_bytes
 
     @contextmanager
-    def abandoned_if_it_fails(self, aside: Path) -> Iterator[None]:
+    def abandoned_if_it_fails(self, aside: Path, *, removes: bool = True) -> Iterator[None]:
         """Remove a folder that `begin` returned if the disk refuses what is done to it.
+
+        Args:
+            removes: False while other ranks still write into it.
 
         Raises:
             CheckpointError: it did.
@@ -158,7 +161,8 @@ class CheckpointStore:
         try:
             yield
         except OSError as error:
-            shutil.rmtree(aside, ignore_errors=True)
+            if removes:
+                shutil.rmtree(aside, ignore_errors=True)
             kept = "no checkpoint exists yet"
             if steps := self.steps():
                 kept = f"the checkpoint of step {steps[-1]} is intact"

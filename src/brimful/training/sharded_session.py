@@ -1,5 +1,6 @@
 """What a session does otherwise if every rank holds a part of the model."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from brimful.base.errors import CheckpointError
 from brimful.data.batches import MicroBatch
 from brimful.training.checkpoint import (
     IN_PARTS,
@@ -83,10 +85,15 @@ class InParts:
         aside = Path(world.first(lambda: str(store.begin(snapshot.step, world.size * most))))
 
         def write() -> dict[str, dict[str, str | int]]:
-            with store.abandoned_if_it_fails(aside):
+            with store.abandoned_if_it_fails(aside, removes=False):
                 return write_tensors(aside, own, world.rank)
 
-        entries = world.gather(world.check(write))
+        try:
+            entries = world.gather(world.check(write))
+        except CheckpointError:  # on all ranks, so that none writes any more
+            if world.is_first:
+                shutil.rmtree(aside, ignore_errors=True)
+            raise
 
         def commit() -> int:
             files = {name: entry for each in entries for name, entry in each.items()}
