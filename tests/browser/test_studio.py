@@ -475,9 +475,10 @@ def test_runs_side_by_side_are_no_wider_than_a_phone(studio: str, open_page: Ope
     page.get_by_role("tab", name="Runs").click()
     for name in ("fresh", "slower"):
         pick(page, "Compare", name)
-    expect(page.locator("#runs-view table")).to_contain_text("slower")
+    table = page.get_by_role("region", name="Runs side by side")
+    expect(table).to_contain_text("slower")
     assert page.evaluate(WIDE_TABLES) == []
-    read_by_name = page.locator("#runs-view tbody td").first
+    read_by_name = table.locator("tbody td").first
     assert read_by_name.evaluate("each => getComputedStyle(each, '::before').content") != "none"
 
 
