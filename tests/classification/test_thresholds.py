@@ -157,8 +157,10 @@ def test_among_equal_choices_the_one_nearest_to_a_half_is_taken() -> None:
 
 
 def test_a_best_threshold_that_is_partly_luck_leans_to_a_half() -> None:
-    """19 positives, of which one lies low: a threshold of 0.0112 looks best by that one alone."""
-    positives, negatives = [0.99] * 17 + [0.6, 0.0113], [0.001] * 200 + [0.0111, 0.55]
+    """19 positives, of which one lies low, below a negative: a threshold of 0.0112 looks best by
+    that one alone, by 0.0014 of F1 with a standard error of 0.037.
+    """
+    positives, negatives = [0.99] * 17 + [0.6, 0.0113], [0.001] * 200 + [0.0111, 0.02]
     scores, has_label = [*positives, *negatives], [1] * 19 + [0] * 202
     assert choose_threshold("best_f1", scores, has_label).value == pytest.approx(0.0112)
     assert choose_threshold("best_f1", scores, has_label, leans=True).value == 0.5
