@@ -34,7 +34,7 @@ from brimful.planning.architecture import (
     SizedNetwork,
 )
 from brimful.planning.family import ShortFamily
-from brimful.planning.family_file import from_bytes, to_bytes
+from brimful.planning.family_file import to_bytes
 from brimful.planning.family_key import LONGEST, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
 from brimful.planning.skeleton_file import to_bytes as skeleton_to_bytes
@@ -217,7 +217,7 @@ def check(models: list[str], asked: Asked, count: int, seed: int) -> bool:
     for model, key in choice.sample(keys, min(count, len(keys))):
         family = _family(key)
         traced = trace_family(key)
-        same = family is not None and to_bytes(_plain(family)) == to_bytes(_plain(traced))
+        same = family is not None and content_of(family) == content_of(traced)
         good &= same
         print(f"{model} {_said(key)}: {'equal' if same else 'DIFFERENT'}", flush=True)
     return good
@@ -230,8 +230,8 @@ def _family(key: TraceFamilyKey) -> ShortFamily | None:
         return None
 
 
-def _plain(family: ShortFamily) -> ShortFamily:
-    """Return the family without what the calls of its first recording held."""
+def content_of(family: ShortFamily) -> bytes:
+    """Return all of a family but what the updates of its first recording held."""
     calls = {
         name: dataclasses.replace(
             each := getattr(family, name),
@@ -239,7 +239,7 @@ def _plain(family: ShortFamily) -> ShortFamily:
         )
         for name in ("short", "longer")
     }
-    return from_bytes(to_bytes(dataclasses.replace(family, **calls)))
+    return to_bytes(dataclasses.replace(family, **calls))
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from brimful.rehearsal.shipped_skeletons import (
 )
 from brimful.rehearsal.skeletons import first_recordings, with_check
 from brimful.rehearsal.tracer import trace_family
+from ship_skeletons import content_of
 
 NETWORK = widths(h=192, d=24, n=12, g=4, f=328, v=777, blocks=8)
 """Matrices of which most are no multiple of what shares a scale in 4 bits."""
@@ -71,19 +72,7 @@ def family(skeleton: Skeleton) -> ShortFamily:
 
 
 def test_a_network_that_was_not_recorded_is_as_its_own_traces_show(family: ShortFamily) -> None:
-    assert _content(family) == _content(trace_family(_key()))
-
-
-def _content(family: ShortFamily) -> bytes:
-    """All of a family but what the updates of its first recording held."""
-    calls = {
-        name: dataclasses.replace(
-            each := getattr(family, name),
-            calls=dataclasses.replace(each.calls, elements_L=np.zeros_like(each.calls.elements_L)),
-        )
-        for name in ("short", "longer")
-    }
-    return family_bytes(dataclasses.replace(family, **calls))
+    assert content_of(family) == content_of(trace_family(_key()))
 
 
 def test_a_file_holds_all_of_a_skeleton_in_few_bytes(
@@ -97,7 +86,7 @@ def test_a_file_holds_all_of_a_skeleton_in_few_bytes(
     assert to_bytes(read) == content
     again = read.at(NETWORK)
     assert again is not None
-    assert _content(again) == _content(family)
+    assert content_of(again) == content_of(family)
     for damaged in (b"", content[:-9], family_bytes(family)):
         with pytest.raises(DamagedFile):
             from_bytes(damaged)
@@ -168,7 +157,7 @@ def test_any_network_of_the_structure_finds_what_comes_with_brimful(
     wider = archive.family(_of(config | values_of(other)))
 
     assert found is not None
-    assert _content(found) == _content(family)
+    assert content_of(found) == content_of(family)
     assert wider is not None
     assert wider.blocks == 30
     assert archive.family(_of(config | {"mlp_bias": True})) is None

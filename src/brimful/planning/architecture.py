@@ -41,7 +41,7 @@ MODEL_TYPES = {"llama": False, "mistral": False, "qwen2": False, "qwen3": True, 
 rather than the hidden size by the heads where it is left out.
 """
 _WITH_BIAS = {"qwen2"}
-"""Model types whose queries, keys and values have one, a trained vector."""
+"""Model types whose query, key and value projections have a bias."""
 _NOT_OF_THE_STEP = frozenset(
     {
         "_attn_implementation_autoset",

@@ -67,7 +67,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _step_after_checkpoint(journal: Path) -> int | None:
-    """Return the newest step, if it is one after the newest checkpoint."""
+    """Return the newest recorded step, or None while no checkpoint was written before it."""
     if not journal.exists():
         return None
     saved = step = None

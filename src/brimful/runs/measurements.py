@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -80,14 +80,17 @@ def measured(run: RunFolder) -> dict[str, float]:
 
 def peak_memory_bytes(steps: Sequence[StepRecord]) -> float | None:
     """Return the highest memory of these steps, None where it was not measured."""
-    return max((each.memory_bytes for each in steps if each.memory_bytes is not None), default=None)
+    return _highest(each.memory_bytes for each in steps)
 
 
 def allocated_memory_bytes(steps: Sequence[StepRecord]) -> float | None:
     """Return the highest memory of tensors in these steps, None where it was not measured."""
-    return max(
-        (each.allocated_bytes for each in steps if each.allocated_bytes is not None), default=None
-    )
+    return _highest(each.allocated_bytes for each in steps)
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    """Return the highest of the values that are known, None without any."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def energy_wh(run: RunFolder) -> float | None:
