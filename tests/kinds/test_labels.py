@@ -3,6 +3,7 @@ killed and continued, predicted with.
 """
 
 import json
+import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -289,6 +290,28 @@ def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
         load_run(folder, torch.device("cpu"), torch.float32)
     with pytest.raises(RequestError, match="is a run of method classify"):
         finished.diagnose(folder, _console())
+
+
+def test_what_rebalancing_did_is_taken_off_the_probabilities(
+    classified: Callable[..., Recipe],
+) -> None:
+    """Of the frequent label's training texts half are left out, so its odds are doubled again."""
+    steps = ("training.steps=2", "evaluation.every=2", "labels.class_weights=none")
+    whole = pipeline.train(classified(*steps, "run.name=whole"), _console()).folder
+    counts = read_json(whole / "data.json")["splits"]["train"]["labels"]
+    rare, frequent = sorted(counts, key=lambda name: int(counts[name]))
+    share = counts[rare] / (counts[rare] + counts[frequent] // 2)
+    rules = f"labels.rebalance={{share: {share}}}"
+    folder = pipeline.train(classified(*steps, rules), _console()).folder
+
+    kept = read_json(folder / "data.json")["splits"]["train"]["labels"]
+    assert kept == {rare: counts[rare], frequent: counts[frequent] // 2}
+    calibration = load_classifier(folder, torch.device("cpu")).record.calibration
+    assert calibration.log_weights is not None
+    found = dict(zip(kept, calibration.log_weights, strict=True))
+    assert found == pytest.approx(
+        {rare: 0.0, frequent: math.log(kept[frequent] / counts[frequent])}
+    )
 
 
 def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recipe]) -> None:

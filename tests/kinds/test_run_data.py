@@ -113,3 +113,18 @@ def test_a_run_is_identified_and_counted_as_before(kind: str, recipes: Recipes) 
 def test_a_kind_without_a_module_is_refused() -> None:
     with pytest.raises(BrimfulError, match="unknown kind of run 'label'"):
         run_data_class(Kind("label", ()))
+
+
+@pytest.mark.parametrize("vocabulary", ["bpe", "character"])
+def test_a_sample_goes_on_where_held_out_data_begin_unless_the_recipe_has_a_prompt(
+    tiny: Callable[..., Recipe], vocabulary: str
+) -> None:
+    size = ["tokenizer.vocabulary=null"] if vocabulary == "character" else []
+    data = gather(tiny(f"tokenizer.kind={vocabulary}", *size), "")
+    validation = data.splits["validation"]
+    document = data.tokenizer.decode(validation.tokens_N[: int(validation.document_offsets[1])])
+    shown = data.sample_prompt.text
+    assert shown.split() == document.split()[: len(shown.split())]
+    assert 0 < len(shown) <= 60 < len(document)
+    own = gather(tiny(f"tokenizer.kind={vocabulary}", *size, "sample.prompt=Once"), "")
+    assert own.sample_prompt.text == "Once"

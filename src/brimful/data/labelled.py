@@ -31,6 +31,7 @@ from brimful.data.labels import (
 from brimful.data.leakage import normalised
 from brimful.data.preparation import preparation, preparation_identity
 from brimful.data.readers import Reading
+from brimful.data.rebalance import confidence_of, rebalanced
 from brimful.data.repeats import (
     NONE,
     LabelledRow,
@@ -89,6 +90,8 @@ class LabelledTexts:
         report: For data.json: sources, splits with label counts, labels, duplicates, notes.
         notes: What a user should know, in sentences; also in the report.
         fingerprint: Changes when texts, splits, labels or the marks of repeated texts do.
+        log_kept_C: log of the share of each label's training texts that `labels.rebalance` kept;
+            None: all.
     """
 
     splits: dict[str, LabelledSplit]
@@ -96,6 +99,7 @@ class LabelledTexts:
     report: dict[str, Any]
     notes: tuple[str, ...]
     fingerprint: str
+    log_kept_C: NDArray[np.float64] | None = None
 
 
 def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledTexts:
@@ -135,12 +139,17 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
     _check_labels(rows, names, rules)
     counts = Counter(name for found in training for name in found)
     labels = Labels(names, multiple, positive_of(names, counts, rules, multiple=multiple))
+    log_kept_C, rebalancing = None, []
+    if rules.rebalance is not None:
+        rows, log_kept_C, note = rebalanced(rows, labels, rules.rebalance)
+        rebalancing = [note]
     repeats = find_repeats(rows, rules.near_duplicates, progress)
     splits, dropped = _splits(rows, labels, repeats, data)
     missing = _check_splits(splits, labels, data, rules)
     duplicates = {**repeat_report(rows, repeats, rules.near_duplicates), "dropped": dropped}
     naming = naming_notes([item.cell for item in read.items], labels, rules, counts)
-    notes = (*source.notes, *read.notes, *naming, *missing, *repeat_notes(duplicates, dropped))
+    found = (*source.notes, *read.notes, *naming, *rebalancing, *missing)
+    notes = (*found, *repeat_notes(duplicates, dropped))
     report = {
         "sources": [part.description for part in source.parts],
         "splits": {name: _split_report(split, labels) for name, split in splits.items()},
@@ -148,29 +157,34 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
         "duplicates": duplicates,
         "notes": list(notes),
     }
-    return LabelledTexts(splits, labels, report, notes, _fingerprint(source, data, rules))
+    fingerprint = _fingerprint(source, data, rules)
+    return LabelledTexts(splits, labels, report, notes, fingerprint, log_kept_C)
 
 
 def _fingerprint(source: RowSource, data: DataRecipe, rules: LabelsRecipe) -> str:
+    decided = rules.model_dump(mode="json", include=_RULES)
+    if rules.rebalance is not None:
+        decided["rebalance"] = rules.rebalance.model_dump(mode="json")
     return cache_key(
         source=source.fingerprint,
         split_seed=STRATIFIED_SEED,
         steps=preparation_identity(rules.preprocess),
         **data.model_dump(mode="json", include=_FIELDS),
-        labels=rules.model_dump(mode="json", include=_RULES),
+        labels=decided,
     )
 
 
 @dataclass(frozen=True)
 class _Item:
-    """A text with its label's cell; split None: to be held out, or not, with others of its
-    `pool`.
+    """A text with its label's cell and how sure that is; split None: to be held out, or not, with
+    others of its `pool`.
     """
 
     text: str
     cell: LabelCell
     split: str | None
     pool: tuple[float, float]
+    confidence: float
 
 
 @dataclass(frozen=True)
@@ -203,7 +217,8 @@ def _read(
             split: str | None = name
             if name == "train" and any(pool):
                 split = None
-            items.append(_Item(text, _label_cell(row, data), split, pool))
+            confidence = confidence_of(row, rules.rebalance)
+            items.append(_Item(text, _label_cell(row, data), split, pool, confidence))
             if progress and len(items) % _PROGRESS_EVERY == 0:
                 progress("reading", len(items), None)
     total = len(items) + len(empty)
@@ -290,7 +305,7 @@ def _rows_in_splits(
         for number, split in zip(numbers, hold_out(texts, rarest, *shares), strict=True):
             splits[number] = split
     rows = [
-        LabelledRow(item.text, names, SPLITS.index(split), item.cell.where)
+        LabelledRow(item.text, names, SPLITS.index(split), item.cell.where, item.confidence)
         for item, names, split in zip(items, labelled, splits, strict=True)
     ]
     return sorted(rows, key=lambda row: row.split)

@@ -25,14 +25,15 @@ _KINDS = ("", "exact", "normalised", "near")
 
 @dataclass(frozen=True)
 class LabelledRow:
-    """One row: its prepared text, its labels, its split (number in `splits.SPLITS`) and its
-    place.
+    """One row: its prepared text, its labels, its split (number in `splits.SPLITS`), its place, and
+    how sure its label is (0 where nothing says so).
     """
 
     text: str
     labels: tuple[str, ...]
     split: int
     where: str
+    confidence: float = 0.0
 
     @property
     def label(self) -> str:

@@ -15,12 +15,16 @@ from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
+from brimful.generation.side_by_side import ShownPrompt
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.report.quantities import plural
 from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
+
+PROMPT_TOKENS, PROMPT_CHARACTERS = 64, 60
+"""Of held-out text that the finished model continues."""
 
 
 class DocumentRunData(RunData[TokenSplit]):
@@ -94,6 +98,20 @@ class DocumentRunData(RunData[TokenSplit]):
         chunk, validation = run.plan.loss_chunk, self.splits["validation"]
         measured = measure_layers(run.loaded.model, self.recipe, validation, loss_chunk=chunk)
         return {LAYERS: measured.to_json()}
+
+    @property
+    def sample_prompt(self) -> ShownPrompt:
+        """The recipe's own prompt, else how the first held-out document begins."""
+        prompt = self.recipe.sample.prompt or self._held_out_beginning()
+        return ShownPrompt(prompt, prompt)
+
+    def _held_out_beginning(self) -> str:
+        """Return whole words of at most half of a document, "" if it is too short for one."""
+        validation = self.splits["validation"]
+        length = min(int(validation.document_offsets[1]), self.recipe.sequence_length)
+        ids_T = validation.tokens_N[: min(PROMPT_TOKENS, length // 2)]
+        text = str(self.tokenizer.decode(ids_T.tolist()))[:PROMPT_CHARACTERS]
+        return text.rsplit(maxsplit=1)[0].rstrip("\ufffd") if text.strip() else ""
 
     def describe(self) -> list[str]:
         lines = [

@@ -60,6 +60,8 @@ class LabelledRunData(RunData[EncodedLabels]):
     Attributes:
         labels: What texts are sorted into.
         weights_C: How much a text counts by its label; None: all alike.
+        log_weights_C: log of how much a label counts beside its frequency in use, by these weights
+            and by the share of its texts that was kept; None: all alike.
     """
 
     def __init__(
@@ -81,6 +83,11 @@ class LabelledRunData(RunData[EncodedLabels]):
         self.labels = data.labels
         targets = splits["train"].split.targets
         self.weights_C = class_weights(targets, data.labels, recipe.label_rules.class_weights)
+        self.log_weights_C = None if self.weights_C is None else np.log(self.weights_C)
+        if data.log_kept_C is not None:
+            self.log_weights_C = data.log_kept_C + (
+                0.0 if self.log_weights_C is None else self.log_weights_C
+            )
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
@@ -181,9 +188,13 @@ class LabelledRunData(RunData[EncodedLabels]):
 
     @property
     def objective(self) -> Mapping[str, Any]:
-        rules = self.recipe.label_rules.model_dump()
-        if self.recipe.label_rules.length_window == 1:
-            del rules["length_window"]  # as in checkpoints of versions that had no windows
+        # Keys that older versions did not have stand in no checkpoint of theirs.
+        newer = {"length_window": 1, "rebalance": None}
+        rules = {
+            name: value
+            for name, value in self.recipe.label_rules.model_dump().items()
+            if name not in newer or value != newer[name]
+        }
         return {
             "method": self.recipe.method,
             "sequence_length": self.recipe.sequence_length,
@@ -260,8 +271,8 @@ class LabelledRunData(RunData[EncodedLabels]):
             model, self._passes(str(plan.device["kind"])), rows * length, device, autocast
         )
         logits_EC = forward.logits([encoded.ids(number) for number in numbers.tolist()])
-        if self.weights_C is not None:
-            logits_EC = logits_EC - np.log(self.weights_C)
+        if self.log_weights_C is not None:
+            logits_EC = logits_EC - self.log_weights_C
         metrics = quick_metrics(logits_EC, encoded.split.targets[numbers], self.labels)
         return {
             **metrics,
@@ -307,9 +318,8 @@ class LabelledRunData(RunData[EncodedLabels]):
         targets = encoded.split.targets[kept]
         forward, _ = load_forward(run_folder, self.labels, length, device)
         logits_EC = forward.logits([encoded.ids(number) for number in kept.tolist()])
-        log_weights_C = None if self.weights_C is None else np.log(self.weights_C)
         calibration = choose_calibration(
-            logits_EC, targets, self.labels, rules.threshold, log_weights_C
+            logits_EC, targets, self.labels, rules.threshold, self.log_weights_C
         )
         record = ClassifierRecord(
             self.labels,

@@ -8,7 +8,7 @@ from brimful.recipe.base import Auto, Section
 from brimful.recipe.choices import PlanChoices, RunChoices
 from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import KINDS, Kind, kind_of_method
-from brimful.recipe.labels import LabelsRecipe
+from brimful.recipe.labels import LabelsRecipe, RebalanceRecipe
 from brimful.recipe.loading import (
     differences,
     load,
@@ -50,6 +50,7 @@ __all__ = [
     "OrthogonalityRecipe",
     "PlanChoices",
     "QuestionsRecipe",
+    "RebalanceRecipe",
     "Recipe",
     "RftRecipe",
     "RunChoices",

@@ -42,6 +42,21 @@ def _listed(value: object) -> object:
 Label = Annotated[str, pydantic.BeforeValidator(_spelled)]
 
 
+class RebalanceRecipe(Section):
+    """Fewer training texts of the label that is not the positive one."""
+
+    share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        description="Of the positive label among the training texts that are kept."
+    )
+    confidence: str | int | None = Field(
+        None,
+        description=(
+            "Column with a number that says how sure a label is: the least sure texts are left out"
+            " first; null: by chance."
+        ),
+    )
+
+
 class LabelsRecipe(Section):
     """Labels of texts (method classify)."""
 
@@ -84,6 +99,13 @@ class LabelsRecipe(Section):
         description=(
             "Weight of an example by its label: none; balanced (examples / (labels x examples with"
             " it)); or given by label."
+        ),
+    )
+    rebalance: RebalanceRecipe | None = Field(
+        None,
+        description=(
+            "Leave out training texts of the frequent one of two labels, such as {share: 0.3};"
+            " validation and test stay as they are."
         ),
     )
     loss: Literal["cross_entropy", "focal"] = Field(

@@ -343,7 +343,8 @@ class SampleRecipe(Section):
     """Text written at the end of training, to look at."""
 
     prompt: str = Field(
-        "", description="Text to continue; empty: a fresh document; method sft: a held-out prompt."
+        "",
+        description="Text to continue; empty: the start of held-out data; sft: a held-out prompt.",
     )
     tokens: PositiveInt = Field(200, description="New tokens at most.")
     temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
