@@ -54,6 +54,27 @@ class MeasuredSteps:
             highest[phase] = max(highest.get(phase, 0), live)
         return highest
 
+    def without(self, operators: str) -> "MeasuredSteps":
+        """Return the same without what was allocated inside operators with this in their names."""
+        dropped, open_addresses = np.zeros(len(self.changes_E), bool), set[int]()
+        for event, (change, address, names) in enumerate(
+            zip(self.changes_E.tolist(), self.addresses_E.tolist(), self.operators_E, strict=True)
+        ):
+            if change > 0:
+                dropped[event] = operators in names
+                (open_addresses.add if dropped[event] else open_addresses.discard)(address)
+            else:
+                dropped[event] = address in open_addresses
+                open_addresses.discard(address)
+        kept = np.flatnonzero(~dropped)
+        return MeasuredSteps(
+            self.start_bytes,
+            self.changes_E[kept],
+            self.addresses_E[kept],
+            tuple(self.phases_E[event] for event in kept),
+            tuple(self.operators_E[event] for event in kept),
+        )
+
     def alive_at(self, event: int) -> list[tuple[int, str]]:
         """Bytes and operators of what was allocated up to this event and not freed; nothing from
         before the steps.
@@ -128,6 +149,7 @@ def _storage_bytes(model: nn.Module) -> int:
                 state.state2.absmax,
                 state.state2.code,
             ]
+    tensors = [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
     return sum(
         {
             tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in tensors

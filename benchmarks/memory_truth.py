@@ -30,7 +30,14 @@ from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
 from brimful.planning.allocator import CachingAllocator, Usage
-from brimful.planning.memory import Footprint, Replayed, Replays, footprint, peaks_alone
+from brimful.planning.memory import (
+    RESERVED_SHARE,
+    Footprint,
+    Replayed,
+    Replays,
+    footprint,
+    peaks_alone,
+)
 from brimful.planning.ragged import PADDED_FRACTIONS, reserved_over
 from brimful.planning.step import Lora, canonical
 from brimful.planning.step_sequence import SECOND_STEP, sequence_of_steps
@@ -151,8 +158,7 @@ def predict(stack: Stack) -> Footprint:
     replayed = (Emptied if stack.empties_cache_every else Replayed)(
         lambda: trace, target.workspace_bytes
     )
-    quantized = stack.quantize != "none"
-    peaks = peaks_alone(replayed, quantized=quantized)
+    peaks = peaks_alone(replayed, RESERVED_SHARE[stack.quantize != "none"])
     if stack.lengths != "fixed" and not stack.empties_cache_every:
         rows = [_rows(stack) * each for each in PADDED_FRACTIONS]
         replays = Replays(StoredTraces(spec_of(stack), cache_folder() / "traces"))

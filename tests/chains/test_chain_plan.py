@@ -13,8 +13,8 @@ from brimful.report.plan.chain import chain_lines
 def test_the_rounds_of_a_shipped_recipe_are_told_phase_by_phase() -> None:
     phases = phases_of(load("unit-rft-smollm2"), PLAN)
     told = "\n".join(chain_lines(phases))
-    assert "1 x 1,600 answers to 400 questions" in told
-    assert "3 models, the base among them, x 300 answers to unit-conversion" in told
+    assert "1 x 2,400 answers to 600 questions" in told
+    assert "3 models, the base among them, x 420 answers to unit-conversion" in told
     assert told.count("%") == 4
     assert "in all" in told
 

@@ -1,6 +1,7 @@
 """As many texts at once as the memory holds, counted as transformers stores them."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -125,3 +126,8 @@ def test_texts_of_kernel_attention_are_limited_by_their_states_alone() -> None:
         ).state_bytes(4)
         == 0
     )
+
+
+def test_plain_values_say_what_the_config_does() -> None:
+    for config in (GPT2Config(n_embd=48, n_layer=3, n_head=4), LlamaConfig(num_hidden_layers=3)):
+        assert kv_shape(SimpleNamespace(**config.to_dict())) == kv_shape(config)

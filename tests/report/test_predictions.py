@@ -1,5 +1,6 @@
 """Every prediction stands beside what was measured."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,23 @@ def test_memory_terms_come_largest_first_without_empty_ones(new_run: MakeRun) ->
         new_run(plan={"memory_terms": {"weights": 10, "kv_cache": 0, "saved_activations": 30}})
     )
     assert memory_terms(run) == [("Saved activations", 30.0), ("Weights", 10.0)]
+
+
+def test_the_time_of_the_bases_answers_is_measured_once_all_of_them_are_there(
+    tuned_run: MakeRun,
+    untuned: Callable[..., None],
+    answered: Callable[..., None],
+    answer_of: Callable[..., dict[str, Any]],
+) -> None:
+    plan = {
+        "predicted": {"base_answers_time_s": 2.0},
+        "base": {"loss_share": 1.0, "samples": True, "tasks": True},
+    }
+    folder = tuned_run(plan=plan)
+    pair = {"prompt": "Say red.", "base": "no", "tuned": "red", "seconds": 3.0}
+    (folder / "side_by_side.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
+    assert by_key(read_run(folder))["base_answers_time_s"].measured is None
+
+    untuned(folder / "untuned")
+    answered(folder / "untuned", "bleu", [answer_of(1, "x = 1")], seconds=4.0)
+    assert by_key(read_run(folder))["base_answers_time_s"].measured == pytest.approx(7.0)

@@ -10,7 +10,7 @@ from brimful.kinds.run_data import plan_of
 from brimful.planning.chain import ChainPhase
 from brimful.recipe import Recipe
 from brimful.runs import read_run
-from brimful.runs.measurements import total_time_s
+from brimful.runs.measurements import answering_time_s, total_time_s
 
 
 def phases_beside_measured(
@@ -28,7 +28,7 @@ def phases_beside_measured(
     measured = {
         "training": sum(total_time_s(read_run(folder)) or 0.0 for folder in members),
         "sampling": sum(float(facts["seconds"]) for facts in drawn),
-        "task answers": sum(_answering_s(folder) for folder in (base, *members)),
+        "task answers": sum(answering_time_s(read_run(folder)) for folder in (base, *members)),
     }
     try:
         phases = phases_of(recipe, plan_of(members[0]))
@@ -43,13 +43,3 @@ def _record(phase: ChainPhase, measured_s: float | None) -> dict[str, Any]:
         {} if time is None else {"expected_s": time.value, "low_s": time.low, "high_s": time.high}
     )
     return {"name": phase.name, **expected, "measured_s": measured_s, "about": phase.about}
-
-
-def _answering_s(folder: Path) -> float:
-    """Seconds of writing and judging a model's answers; tasks that shared answers wrote them
-    once.
-    """
-    summaries = read_run(folder).tasks.summaries.values()
-    writing = {float(summary.values.get("seconds") or 0.0) for summary in summaries}
-    judging = (float(summary.values.get("verification_seconds") or 0.0) for summary in summaries)
-    return sum(writing) + sum(judging)

@@ -62,17 +62,18 @@ class KvShape:
 
 
 def kv_shape(config: Any) -> KvShape:
-    """Of a transformers config; layers with a window of their own or a recurrent state count as if
-    they kept every position, except kernel attention.
+    """Of a transformers config, or of its plain values; layers with a window of their own or a
+    recurrent state count as if they kept every position, except kernel attention.
 
     Args:
         config: Of the text model. Fields it lacks are taken as the usual ones: as many key/value
             heads as heads, their size from the width.
     """
-    heads = int(getattr(config, "num_attention_heads", 1) or 1)
+    heads = _value(config, "num_attention_heads", "n_head") or 1
     kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-    head_size = int(getattr(config, "head_dim", None) or int(config.hidden_size) // heads)
-    layers = int(config.num_hidden_layers)
+    width = _value(config, "hidden_size", "n_embd")
+    head_size = int(getattr(config, "head_dim", None) or width // heads)
+    layers = _value(config, "num_hidden_layers", "n_layer")
     features = int(getattr(config, "num_features", None) or 0)
     state_layers = 0
     if features:
@@ -80,6 +81,11 @@ def kv_shape(config: Any) -> KvShape:
     return KvShape(
         layers - state_layers, kv_heads, head_size, int(config.vocab_size), state_layers, features
     )
+
+
+def _value(config: Any, *names: str) -> int:
+    """Return the first of these fields that a config has, 0 for none: GPT-2 has its own names."""
+    return next((int(found) for name in names if (found := getattr(config, name, None))), 0)
 
 
 def room_for_rows(

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label, plural
 from brimful.report.table import Interval
+from brimful.report.tuned import before_tuning
 from brimful.runs import RunFolder
-from brimful.runs.measurements import energy_source, measured, memory_source, steady
+from brimful.runs.measurements import (
+    answering_time_s,
+    energy_source,
+    measured,
+    memory_source,
+    steady,
+)
+from brimful.runs.side_by_side import read_side_by_side
 
 PREDICTED_NAMES = {
     "parameters": "Parameters",
@@ -65,7 +73,7 @@ def comparisons(run: RunFolder) -> list[Comparison]:
     """
     if run.plan is None:
         return []
-    values, sources = measured(run), _sources(run)
+    values, sources = {**measured(run), **_base_answers(run)}, _sources(run)
     found = []
     for key in dict.fromkeys([*PREDICTED_NAMES, *run.plan.predicted]):
         predicted = run.predicted(key)
@@ -85,6 +93,27 @@ def comparisons(run: RunFolder) -> list[Comparison]:
             )
         )
     return found
+
+
+def _base_answers(run: RunFolder) -> dict[str, float]:
+    """Return the time in which the base wrote the samples and answers to tasks that the plan
+    foresaw; nothing until all of them are there.
+    """
+    foreseen = run.plan.base if run.plan else None
+    seconds = 0.0
+    if foreseen is None or not (foreseen.samples or foreseen.tasks):
+        return {}
+    if foreseen.samples:
+        pairs = read_side_by_side(run.folder)
+        if not pairs or pairs[0].seconds is None:
+            return {}
+        seconds += pairs[0].seconds
+    if foreseen.tasks:
+        before = before_tuning(run)
+        if before is None or not before.tasks.summaries:
+            return {}
+        seconds += answering_time_s(before)
+    return {"base_answers_time_s": seconds}
 
 
 def _sources(run: RunFolder) -> dict[str, str]:
@@ -109,6 +138,7 @@ def _sources(run: RunFolder) -> dict[str, str]:
             f"{plural(len(run.sessions), 'session')}; loading libraries, planning and reading"
             " data not counted"
         ),
+        "base_answers_time_s": "what the model before tuning wrote after the run",
         "energy_wh": energy_source(run),
         "cost_usd": "the planned price for the measured time in all",
     }

@@ -179,6 +179,16 @@ def total_time_s(run: RunFolder) -> float | None:
     return total_seconds(run.sessions)
 
 
+def answering_time_s(run: RunFolder) -> float:
+    """Return the time of writing and judging a model's answers to all tasks that were scored;
+    tasks that shared answers wrote them once.
+    """
+    summaries = run.tasks.summaries.values()
+    writing = {float(summary.values.get("seconds") or 0.0) for summary in summaries}
+    judging = (float(summary.values.get("verification_seconds") or 0.0) for summary in summaries)
+    return sum(writing) + sum(judging)
+
+
 def training_time_s(run: RunFolder) -> float | None:
     """Return the time spent in optimizer steps alone, None where none was timed.
 

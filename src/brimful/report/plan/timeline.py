@@ -29,9 +29,10 @@ COLOURS = (
     "#3c3c3c",
     "#9c9c9c",
     "#d0d0d0",
+    "#882255",
 )
 """Of KINDS, in their order: Okabe and Ito's palette, which the colour-blind can tell apart, a dark
-blue and three greys.
+blue, three greys and the wine red of Paul Tol's.
 """
 SIZE_IN = (12.0, 6.75)
 DOTS_PER_INCH = 150
