@@ -1,5 +1,5 @@
-"""Make the families of traces that come with brimful, for published models: the steps that plans of
-them ask for on NVIDIA cards with and without a flash kernel.
+"""Make the families of traces that come with brimful for single networks: the steps that plans of
+published models, or of shipped recipes, ask for (all networks of a structure: ship_skeletons.py).
 
     python benchmarks/ship_families.py [--models NAME ...] [--minutes 20] [--check]
 
@@ -9,7 +9,6 @@ made anew and compared with its file, byte for byte.
 """
 
 import argparse
-import itertools
 import json
 import sys
 import tempfile
@@ -18,56 +17,27 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from brimful.hardware import catalog as devices
 from brimful.planning.step import StepSpec
-from brimful.planning.survey import prepare
-from brimful.recipe import load
 from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.shipped import ABOUT, FOLDER, About, library_versions, write_archive
 from brimful.rehearsal.store import canonical_step
+from ship_skeletons import CARDS, CPUS, Asked
 
 MODELS = (
-    "HuggingFaceTB/SmolLM2-135M",
-    "meta-llama/Llama-3.1-8B",
-    "meta-llama/Llama-3.2-1B",
-    "Qwen/Qwen2.5-0.5B",
-    "Qwen/Qwen2.5-7B",
-    "google/gemma-2-2b",
-    "mistralai/Mistral-7B-v0.1",
-    "Qwen/Qwen3-8B",
-    "meta-llama/Llama-3.1-70B",
-    "meta-llama/Llama-3.2-3B",
-    "HuggingFaceTB/SmolLM2-360M",
-    "Qwen/Qwen2.5-1.5B",
-    "Qwen/Qwen3-4B",
-    "Qwen/Qwen3-0.6B",
-    "HuggingFaceTB/SmolLM2-1.7B",
     "openai-community/gpt2",
-    "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T",
-    "Qwen/Qwen2.5-3B",
-    "Qwen/Qwen2.5-14B",
-    "Qwen/Qwen2.5-32B",
+    "microsoft/phi-2",
+    "google/gemma-3-1b-pt",
+    "openai-community/gpt2-medium",
 )
 """The most asked for first."""
-METHODS = {
-    "LoRA": ("adapter.rank=16",),
-    "QLoRA": ("adapter.rank=16", "quantize=nf4"),
-    "full": (),
-}
-CARDS = ("Tesla T4", "NVIDIA A100-SXM4-40GB")
-"""Without and with a flash kernel."""
+RECIPES = ("quickstart", "tiny-gpt", "gpt-124m", "wikitext2-small", "unit-base", "tiny-encoder")
+"""Their networks have fewer blocks than a skeleton, or are of another architecture."""
 
 
-def steps_of(model: str) -> Iterator[StepSpec]:
-    """Return the steps that plans of a model ask for on the cards."""
-    words = (f"model={model}", "tokenizer=null", "sequence_length=2048", "batch.sequences=16")
-    for method, card, recompute in itertools.product(METHODS, CARDS, (False, True)):
-        recipe = load("quickstart", [*words, *METHODS[method]])
-        prepared = prepare(recipe, devices.get(card))
-        yield prepared.spec(recompute=recompute)
-        if method == "full":
-            yield prepared.spec(recompute=recompute, optimizer="8bit")
+def steps_of(what: str) -> Iterator[StepSpec]:
+    """Yield the steps that plans of a model or a recipe ask for on cards and CPUs."""
+    return Asked((*CARDS, *CPUS) if what in RECIPES else CARDS[:2]).steps_of(what)
 
 
 def families_of(model: str, folder: Path, end_s: float) -> dict[str, bytes] | None:
@@ -107,7 +77,7 @@ def _path(model: str) -> Path:
 def main() -> None:
     """Make or check the archives, and print what was done."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--models", nargs="+", default=[*RECIPES, *MODELS])
     parser.add_argument("--minutes", type=float, default=20, help="no family starts after these")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     options = parser.parse_args()

@@ -1,23 +1,19 @@
 """Make the skeletons that come with brimful: recordings of steps for every network of a structure,
 whatever its widths and number of blocks (docs/plan.md).
 
-    python benchmarks/ship_skeletons.py [--models NAME ...] [--minutes 20] [--check N]
+    python benchmarks/ship_skeletons.py [--models NAME ...] [--minutes 20]
 
 The models say which structures. Archives by model type lie in src/brimful/rehearsal/skeletons; what
-is there is not made again (delete an archive first). With --check N nothing is written: N of the
-families that follow for the models, chosen at random, are traced at the models' own widths and
-compared with what the skeletons say, value by value.
+is there is not made again (delete an archive first). skeletons_equal.py checks them.
 """
 
 import argparse
 import dataclasses
 import itertools
 import json
-import random
-import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +22,11 @@ from transformers import AutoConfig
 
 from brimful.hardware import catalog as devices
 from brimful.hardware.device import Abilities
+from brimful.model import catalog as models
 from brimful.planning.architecture import (
     BLOCKS,
     KEYS,
     SMALL_STATES,
-    NotOfItsKind,
     SizedNetwork,
 )
 from brimful.planning.family import ShortFamily
@@ -54,7 +50,6 @@ from brimful.rehearsal.shipped_skeletons import (
 )
 from brimful.rehearsal.skeletons import trace_skeleton
 from brimful.rehearsal.store import canonical_step
-from brimful.rehearsal.tracer import trace_family
 
 MODELS = (
     "meta-llama/Llama-3.1-8B",
@@ -67,8 +62,10 @@ MODELS = (
     "Qwen/Qwen3-8B",
     "meta-llama/Llama-2-7b-hf",
     "HuggingFaceTB/SmolLM2-1.7B",
+    "Qwen/Qwen2.5-14B",
 )
 """One of each structure, the most asked for first."""
+LENGTH = 2048
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
@@ -102,32 +99,33 @@ class Asked:
     methods: tuple[str, ...] = tuple(METHODS)
 
     def keys_of(self, what: str) -> Iterator[TraceFamilyKey]:
-        """Yield the families that plans of a model, or of a recipe, ask for, those of remedies
-        last.
-        """
+        """Yield the families of these steps."""
+        for step in self.steps_of(what):
+            yield family_keys_of(canonical_step(step))[0]
+
+    def steps_of(self, what: str) -> Iterator[StepSpec]:
+        """Yield the steps that plans of a model, or of a recipe, ask for, those of remedies last."""
         if what in shipped_names():
-            yield from self._keys({"": load(what)})
+            yield from self._steps([load(what)])
             return
-        words = (f"model={what}", "tokenizer=null", "sequence_length=2048", "batch.sequences=16")
-        yield from self._keys(
-            {name: load("quickstart", [*words, *METHODS[name]]) for name in self.methods}
+        length = min(LENGTH, found.context or LENGTH) if (found := models.find(what)) else LENGTH
+        words = (f"model={what}", "tokenizer=null", f"sequence_length={length}")
+        yield from self._steps(
+            [
+                load("quickstart", [*words, "batch.sequences=16", *METHODS[name]])
+                for name in self.methods
+            ]
         )
 
-    def _keys(self, recipes: Mapping[str, Recipe]) -> Iterator[TraceFamilyKey]:
+    def _steps(self, recipes: Sequence[Recipe]) -> Iterator[StepSpec]:
         eight_bit = []
-        for card, recipe, recompute in itertools.product(
-            self.cards, recipes.values(), (False, True)
-        ):
+        for card, recipe, recompute in itertools.product(self.cards, recipes, (False, True)):
             device = CPUS.get(card) or devices.get(card)
             prepared = prepare(recipe, device)
-            yield _key(prepared.spec(recompute=recompute))
+            yield prepared.spec(recompute=recompute)
             if recipe.adapter is None and device.kind == "cuda":
                 eight_bit.append(prepared.spec(recompute=recompute, optimizer="8bit"))
-        yield from map(_key, eight_bit)
-
-
-def _key(step: StepSpec) -> TraceFamilyKey:
-    return family_keys_of(canonical_step(step))[0]
+        yield from eight_bit
 
 
 def defaults_of(model_type: str) -> dict[str, Any]:
@@ -176,10 +174,10 @@ def ship(model: str, asked: Asked, end_s: float) -> bool:
             try:
                 kept[name] = recorded(key, network)
             except Irregular as irregular:
-                print(f"{model} {_said(key)}: {irregular}", flush=True)
+                print(f"{model} {said(key)}: {irregular}", flush=True)
                 continue
             print(
-                f"{model} {_said(key)}: {len(kept[name]):,} bytes,"
+                f"{model} {said(key)}: {len(kept[name]):,} bytes,"
                 f" {time.process_time() - start_s:.0f} s of CPU time",
                 flush=True,
             )
@@ -199,35 +197,13 @@ def _entries(path: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist() if name != ABOUT}
 
 
-def _said(key: TraceFamilyKey) -> str:
+def said(key: TraceFamilyKey) -> str:
+    """Return what a family's step is, in words."""
     spec = key.spec
     words = [spec.weights, spec.autocast, spec.attention, spec.optimizer, spec.quantize]
     words += ["LoRA" if spec.adapter else "full", "cuda" if spec.cuda else "not cuda"]
     words += ["recomputed"] * spec.recompute + ["one sequence"] * key.is_single
     return " ".join(words)
-
-
-def check(models: list[str], asked: Asked, count: int, seed: int) -> bool:
-    """Compare families that follow from skeletons with traced ones; return whether all agree."""
-    choice = random.Random(seed)
-    keys = [
-        (model, key) for model in models for key in asked.keys_of(model) if _family(key) is not None
-    ]
-    good = True
-    for model, key in choice.sample(keys, min(count, len(keys))):
-        family = _family(key)
-        traced = trace_family(key)
-        same = family is not None and content_of(family) == content_of(traced)
-        good &= same
-        print(f"{model} {_said(key)}: {'equal' if same else 'DIFFERENT'}", flush=True)
-    return good
-
-
-def _family(key: TraceFamilyKey) -> ShortFamily | None:
-    try:
-        return ShippedSkeletons().family(key)
-    except NotOfItsKind:
-        return None
 
 
 def content_of(family: ShortFamily) -> bytes:
@@ -247,14 +223,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="or recipes")
     parser.add_argument("--minutes", type=float, default=20, help="nothing is recorded after these")
-    parser.add_argument("--check", type=int, default=0, metavar="N")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cards", nargs="+", default=CARDS, help=f"also {', '.join(CPUS)}")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     options = parser.parse_args()
     asked = Asked(tuple(options.cards), tuple(options.methods))
-    if options.check:
-        sys.exit(not check(options.models, asked, options.check, options.seed))
     end_s = time.monotonic() + 60 * options.minutes
     for model in options.models:
         if not ship(model, asked, end_s):

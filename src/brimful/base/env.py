@@ -61,6 +61,14 @@ def notebook_is_small() -> bool:
     return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
 
 
+_PASSING = {"_", "OLDPWD", "PWD", "SHLVL"}
+
+
+def lasting_variables() -> list[tuple[str, str]]:
+    """Return the variables of the environment but those that a shell changes with every command."""
+    return sorted((name, value) for name, value in os.environ.items() if name not in _PASSING)
+
+
 def of_a_plain_process() -> dict[str, str]:
     """The environment for a process whose output is read by a program: without what makes it colour
     and redraw (a notebook's kernel sets it).

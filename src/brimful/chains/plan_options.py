@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import PlanError, RequestError
+from brimful.model import catalog
 from brimful.planning.derive import (
     refuse_what_cannot_fit,
 )
@@ -26,6 +27,14 @@ def refuse_options(recipe: Recipe, on: str, *, saves: bool, verifies: bool) -> N
         refuse_to_save(recipe, on)
     if verifies:
         refuse_to_verify(recipe, on)
+
+
+def lasts(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> bool:
+    """Return whether the same question has the same answer tomorrow: it is about a model and
+    devices of the catalogs, and about no chain of runs.
+    """
+    is_known = not isinstance(recipe.model, str) or catalog.find(recipe.model) is not None
+    return is_known and recipe.rft is None and not any(each.device.is_present for each in surveyed)
 
 
 def refuse_to_save(recipe: Recipe, on: str) -> None:

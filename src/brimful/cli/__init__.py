@@ -1,5 +1,29 @@
 """The command line: one module per group of verbs. Each parses, calls one chain and prints."""
 
-from brimful.cli.app import app, main
+import sys
+from typing import Any
+
+from brimful.cli.kept_answers import AskedCommand
 
 __all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command line. A question that was answered before, and whose answer can be no other
+    now, is answered without loading anything.
+    """
+    question = AskedCommand.asked(sys.argv[1:])
+    code = None if question is None else question.answer_again()
+    if code is not None:
+        raise SystemExit(code)
+    from brimful.cli.verbs import main as run_verb
+
+    run_verb(question)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module 'brimful.cli' has no attribute {name!r}")
+    from brimful.cli.verbs import app
+
+    return app

@@ -10,6 +10,7 @@ import typer
 
 from brimful.base.console import waiting
 from brimful.cli.inputs import listed, listed_numbers, load_recipe
+from brimful.cli.kept_answers import Said, keep
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import loading, open_console, print_json, say
 
@@ -24,6 +25,7 @@ Sort = Literal["time", "cost", "name"]
 
 
 def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
+    context: typer.Context,
     recipe: RecipeName,
     overrides: Overrides = None,
     on: Devices = "here",
@@ -35,6 +37,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         typer.Option(
             metavar="FILE",
             help="Draw the memory of a step over time (.png or .svg), and .json beside it.",
+        ),
+    ] = None,
+    up_to: Annotated[
+        int | None,
+        typer.Option(
+            "--up-to", metavar="N", min=2, help="Each device also in groups of 2, 4, ... up to N."
         ),
     ] = None,
     sort: Annotated[
@@ -96,10 +104,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     0 fits, 1 does not or may not.
     """
-    resolved = load_recipe(recipe, overrides)
+    said = Said()
+    with said.listening():
+        resolved = load_recipe(recipe, overrides)
     with waiting(open_console(stderr=True)) as show:
         from brimful.chains.limits import answers, limits_of
-        from brimful.chains.plan_options import refuse_options, save_surveyed, verified
+        from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
         from brimful.chains.plans import survey
         from brimful.report.plan.plans import exit_code, write_timeline
 
@@ -111,6 +121,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             trust_custom_code=trust_custom_code,
             prices=limits.prices,
             compiles=compiled,
+            up_to=up_to,
             progress=show,
         )
         show("answering")
@@ -120,12 +131,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
         chain = _chain_of(resolved, surveyed)
-    if json_output:
-        plans = _plans_json(resolved.name, surveyed, answered, verification, sort)
-        print_json(plans | ({"chain": [phase.to_json() for phase in chain]} if chain else {}))
-    else:
-        _print_plans(surveyed, answered, verification, sort, explain=explain)
-        _print_chain(chain)
+    with said.listening():
+        if json_output:
+            print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
+        else:
+            _print_plans(surveyed, answered, verification, sort, explain=explain)
+            _print_chain(chain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
         command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
@@ -133,6 +144,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     code = exit_code(surveyed, answered.budget if limits.budget else None)
     if verification is not None and not verification.passed:
         code = max(code, 1)
+    if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
+        keep(context.obj, said, code)
     raise typer.Exit(code)
 
 
@@ -161,6 +174,7 @@ def _plans_json(
     surveyed: "Entries",
     answered: "Answers",
     verification: "Verification | None",
+    chain: "list[ChainPhase]",
     sort: Sort | None,
 ) -> dict[str, Any]:
     from brimful.report.plan.table import ordered
@@ -169,6 +183,8 @@ def _plans_json(
     plans = {"recipe": name, "devices": devices, **answered.to_json()}
     if verification is not None:
         plans["verification"] = verification.to_json()
+    if chain:
+        plans["chain"] = [phase.to_json() for phase in chain]
     return plans
 
 

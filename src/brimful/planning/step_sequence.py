@@ -37,12 +37,17 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
         raise Irregular("the events differ between sizes")
     start, end = first.marks[SECOND_STEP], first.marks.get(END, len(first.events_E))
     later, later_layers = first.events_E[start:end], first.event_layers_E[start:end]
-    fresh, ended = (
-        np.sort(later[later > 0] - 1).astype(np.int64),
-        (-later[later < 0] - 1).astype(np.int64),
-    )
-    left = np.setdiff1d(fresh, ended)
-    pairs = _paired(first, np.setdiff1d(ended, fresh), left)
+    later_E = np.abs(later) - 1
+    is_fresh_S, ends_S = np.zeros((2, len(first.sizes_S)), np.bool_)
+    is_fresh_S[later_E[later > 0]], ends_S[later_E[later < 0]] = True, True
+    fresh, found = np.flatnonzero(is_fresh_S), np.flatnonzero(ends_S & ~is_fresh_S)
+    left = np.flatnonzero(is_fresh_S & ~ends_S)
+    pairs = _paired(first, found, left)
+    unpaired_S = is_fresh_S & ~ends_S
+    unpaired_S[list(pairs.values())] = False
+    unpaired = np.flatnonzero(unpaired_S)
+    skipped_S = ends_S & ~is_fresh_S
+    skipped_S[list(pairs)] = False
     now_S = np.arange(len(first.sizes_S))  # number in the run of each storage of the trace
     events: list[Int32Array | Int64Array]
     events, layers, origins = (
@@ -50,20 +55,17 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
         [first.event_layers_E[:start]],
         [np.arange(len(first.sizes_S))],
     )
-    sizes = [np.where(np.isin(origins[0], fresh), 0, first.sizes_S)]
+    sizes = [np.where(is_fresh_S, 0, first.sizes_S)]
     for position, trace in enumerate(traces[1:]):
         before_S, now_S = now_S, now_S.copy()
         now_S[fresh] = sum(map(len, origins)) + np.arange(len(fresh))
-        skipped = np.zeros(len(now_S), bool)
+        happens = np.ones(len(later), np.bool_)
         if position:
-            unpaired = np.setdiff1d(left, list(pairs.values()))
             events.append(-(before_S[unpaired] + 1))
             layers.append(first.layers_S[unpaired])
-            skipped[np.setdiff1d(np.setdiff1d(ended, fresh), list(pairs))] = True
-            for old, kept in pairs.items():
-                now_S[old] = before_S[kept]
-        happens = ~skipped[np.abs(later) - 1]
-        events.append((np.sign(later) * (now_S[np.abs(later) - 1] + 1))[happens])
+            happens = ~skipped_S[later_E]
+            now_S[list(pairs)] = before_S[list(pairs.values())]
+        events.append((np.sign(later) * (now_S[later_E] + 1))[happens])
         layers.append(later_layers[happens])
         sizes.append(trace.sizes_S[fresh])
         origins.append(fresh)

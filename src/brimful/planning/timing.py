@@ -270,13 +270,13 @@ def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArr
     if not len(columns_W[0]):
         return np.empty(0)
     sizes = [int(column_W.max()) + 1 for column_W in columns_W]
-    codes, kind_W = np.unique(
-        np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes),
-        return_inverse=True,
-    )
-    combinations = zip(*np.unravel_index(codes, sizes), strict=True)
-    rates: FloatArray = np.array([rate(*map(int, each)) for each in combinations])
-    return rates[kind_W]
+    code_W = np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes)
+    codes = np.flatnonzero(np.bincount(code_W))
+    rates = np.zeros(codes[-1] + 1)
+    combinations = np.stack(np.unravel_index(codes, sizes), axis=1).tolist()
+    rates[codes] = [rate(*each) for each in combinations]
+    rate_W: FloatArray = rates[code_W]
+    return rate_W
 
 
 def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
@@ -304,6 +304,10 @@ def _model_flop(work: Work) -> float:
     """Return the operations with nothing computed twice: without recomputation, and with four
     products in a backward pass of attention, where the kernel computes five.
     """
-    needed = work.only(work.phases_W != PHASES.index("recomputation"))
-    backward_W = needed.classes_W == CLASSES.index("attention backward")
-    return needed.flop() - needed.only(backward_W).flop() * (1 - NEEDED_BACKWARD)
+    needed_W = work.phases_W != PHASES.index("recomputation")
+    backward_W = needed_W & (work.classes_W == CLASSES.index("attention backward"))
+    needed, backward = (
+        float(np.dot(work.flop_W[chosen_W], work.repeats_W[chosen_W]))
+        for chosen_W in (needed_W, backward_W)
+    )
+    return needed - backward * (1 - NEEDED_BACKWARD)

@@ -8,6 +8,7 @@ Suffixes: W operators ("pieces of work").
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -44,6 +45,8 @@ COUNTS = (
 )
 """Fields that are affine in the micro-batch."""
 _SHAPE = ("classes_W", "dtypes_W", "parts_W", "phases_W", "layers_W", "operators_W")
+ARRAYS = (*COUNTS, *_SHAPE, "repeats_W")
+"""All fields of a Work but the operators' names."""
 """Fields that are the same for all micro-batches."""
 
 
@@ -109,17 +112,18 @@ class Work:
 
     def only(self, chosen_W: NDArray[np.bool_]) -> "Work":
         """Return the chosen operators."""
-        return self.replaced(
-            {
-                each.name: getattr(self, each.name)[chosen_W]
-                for each in dataclasses.fields(self)
-                if each.name != "operators"
-            }
-        )
+        arrays = {name: getattr(self, name)[chosen_W] for name in ARRAYS}
+        return Work(**arrays, operators=self.operators)
 
     def part(self, name: str) -> "Work":
         """Return the operators of one of PARTS."""
-        return self.only(self.parts_W == PARTS.index(name))
+        if name not in self._parts:
+            self._parts[name] = self.only(self.parts_W == PARTS.index(name))
+        return self._parts[name]
+
+    @functools.cached_property
+    def _parts(self) -> "dict[str, Work]":
+        return {}
 
     def flop(self) -> float:
         """Return the floating-point operations of all operators and their repeats."""
@@ -190,9 +194,8 @@ class Work:
 
 def joined(one: Work, other: Work) -> Work:
     """Return the operators of both, which have the same names."""
-    names = [each.name for each in dataclasses.fields(one) if each.name != "operators"]
     return one.replaced(
-        {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
+        {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in ARRAYS}
     )
 
 

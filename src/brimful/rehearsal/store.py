@@ -15,6 +15,7 @@ from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
+from brimful.planning.work import ARRAYS as WORK_ARRAYS
 from brimful.planning.work import IrregularWork, ParametricWork, Work
 from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch, write_whole
 from brimful.rehearsal.shipped import library_versions
@@ -48,7 +49,6 @@ them.
 """
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
-_WORK_ARRAYS = tuple(each.name for each in dataclasses.fields(Work) if each.name != "operators")
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
@@ -84,7 +84,7 @@ class TraceFiles:
         operators, work = words.pop("operators"), None
         if operators is not None:
             work = Work(
-                **{key: arrays.pop(f"work_{key}") for key in _WORK_ARRAYS},
+                **{key: arrays.pop(f"work_{key}") for key in WORK_ARRAYS},
                 operators=tuple(operators),
             )
         trace = Trace(**{key: arrays.pop(key) for key in _ARRAYS}, **words, work=work)
@@ -101,7 +101,7 @@ class TraceFiles:
         words = json.dumps({key: getattr(trace, key) for key in _WORDS} | {"operators": operators})
         arrays = {key: getattr(trace, key) for key in _ARRAYS}
         if trace.work is not None:
-            arrays |= {f"work_{key}": getattr(trace.work, key) for key in _WORK_ARRAYS}
+            arrays |= {f"work_{key}": getattr(trace.work, key) for key in WORK_ARRAYS}
         write_whole(
             path,
             save(

@@ -9,6 +9,7 @@ from brimful.base.env import keep_few_kernels, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, proving, runs, training
+from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
 from brimful.cli.recipes import recipes_app
 
@@ -71,14 +72,17 @@ for verb in VERBS:
     app.command(short_help=f"{sentence}.")(verb)
 
 
-def main() -> None:
+def main(question: AskedCommand | None = None) -> None:
     """Run the command line. An expected error, or a file that the system refuses, is printed as one
     message and ends with its exit code; any other error is a bug and shows its traceback.
+
+    Args:
+        question: Where the verb may keep its answer.
     """
     wait_politely()
     keep_few_kernels()
     try:
-        app()
+        app(obj=question)
     except BrimfulError as error:
         say(f"brimful: {printable(str(error))}", stderr=True)
         raise SystemExit(error.exit_code) from None
