@@ -54,7 +54,6 @@ LONG_BY_NATURE = {
 
 TESTED_ELSEWHERE = {
     "__main__.py": "tests/cli/test_verbs.py runs it as a process",
-    "cli/app.py": "tests/cli/test_verbs.py holds its help and calls every verb through it",
     "cli/inputs.py": "tests/cli/test_verbs.py runs the verbs that share it",
     "cli/models.py": "tests/cli/test_verbs.py runs the verbs",
     "cli/options.py": "tests/cli/test_verbs.py holds the help of every option",

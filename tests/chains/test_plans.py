@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from brimful.base.errors import DeviceError
+from brimful.base.errors import DeviceError, RequestError
 from brimful.chains import devices, plans
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
 HERE = Device(
@@ -150,14 +151,64 @@ def test_a_plan_for_a_card_has_time_and_cost_and_the_second_one_is_the_same(
 
 
 def test_devices_are_named_exactly_one_by_one_or_all(tiny: Callable[..., Recipe]) -> None:
-    assert [device.name for device in devices.devices_of(tiny(), "Tesla T4, NVIDIA H200")] == [
+    assert [group.name for group in devices.groups_of(tiny(), "Tesla T4, 8 x H200")] == [
         "Tesla T4",
-        "NVIDIA H200",
+        "8 x NVIDIA H200",
     ]
-    assert [device.name for device in devices.devices_of(tiny(), "all")] == list(catalog.names())
+    assert [group.name for group in devices.groups_of(tiny(), "all")] == list(catalog.names())
     for wrong in (" , ", "Tesla"):
         with pytest.raises(DeviceError):
-            devices.devices_of(tiny(), wrong)
+            devices.groups_of(tiny(), wrong)
+
+
+def test_several_devices_share_the_batch_and_are_paid_together(
+    tiny: Callable[..., Recipe],
+) -> None:
+    recipe = tiny("plan={}", "batch.sequences=6")
+
+    one, two, four = plans.survey(recipe, "T4", up_to=4)
+
+    assert isinstance(one, Surveyed)
+    assert isinstance(two, Surveyed)
+    assert isinstance(four, Surveyed)
+    assert [entry.device.name for entry in (two, four)] == ["2 x Tesla T4", "4 x Tesla T4"]
+    assert [entry.derived.plan.micro_batches for entry in (two, four)] == [(3,), (2,)]
+    assert {entry.derived.plan.spread for entry in (two, four)} == {"replicated"}
+    assert {entry.derived.plan.effective_batch for entry in (one, two, four)} == {6}
+    assert {entry.derived.plan.total_steps for entry in (one, two, four)} == {
+        one.derived.plan.total_steps
+    }
+    steps = [entry.derived.plan.predicted["step_time_s"] for entry in (one, two, four)]
+    assert all(step.low < step.value < step.high for step in steps)
+    hours = [
+        entry.derived.plan.predicted["cost_usd"].value
+        / entry.derived.plan.predicted["total_time_s"].value
+        for entry in (one, two, four)
+    ]
+    assert hours == pytest.approx([hours[0], 2 * hours[0], 4 * hours[0]])
+
+
+def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: Callable[..., Recipe]) -> None:
+    (entry,) = plans.survey(tiny("plan={}", "plan.spread=sharded"), "2 x T4")
+
+    assert isinstance(entry, Surveyed)
+    plan = entry.derived.plan
+    assert plan.spread == "sharded"
+    assert plan.base is None or not plan.base.loss_share
+    assert "gathered weights" in entry.derived.footprint.terms
+    assert "communication" in plan.time_terms
+    assert sum(plan.time_terms.values()) == pytest.approx(plan.predicted["step_time_s"].value)
+
+
+def test_more_devices_than_sequences_are_refused(tiny: Callable[..., Recipe]) -> None:
+    recipe = tiny("plan={}", "batch.sequences=3")
+
+    with pytest.raises(RequestError, match="too few for 4 devices"):
+        plans.survey(recipe, "4 x T4")
+    fits, refused = plans.survey(recipe, "T4,4 x T4")
+
+    assert isinstance(fits, Surveyed)
+    assert isinstance(refused, Unplanned)
 
 
 WITHOUT_TORCH = """

@@ -84,6 +84,8 @@ def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> 
         "multiprocessors",
         "l2_cache_mb",
         "power_w",
+        "link",
+        "link_gb_per_s",
     }
     known |= {
         "price_usd_per_hour",

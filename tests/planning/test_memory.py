@@ -389,8 +389,8 @@ def test_what_a_replay_cannot_fall_below_is_known_without_one(by_hand: Callable[
     made = Replayed(lambda: by_hand().at(3), GPU.workspace_bytes)
 
     assert made.allocated_bytes <= made.usage.peak_allocated_bytes
-    for quantized in (False, True):
-        high = cuda_high(peaks_alone(made, quantized=quantized), GPU)
+    for share in RESERVED_SHARE.values():
+        high = cuda_high(peaks_alone(made, share), GPU)
         assert cuda_high_at_least(made, GPU) <= high
 
 

@@ -10,6 +10,7 @@ from brimful.base.garbage import collector_off
 from brimful.chains.rates_here import step_timer, with_matrix_rates
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.device import Device
+from brimful.hardware.groups import Group, growing, parse
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.hardware.rates import Rates
@@ -20,22 +21,31 @@ from brimful.planning.derive import (
 from brimful.recipe import PlanChoices, Recipe
 
 
-def devices_of(recipe: Recipe, on: str) -> list[Device]:
-    """The devices that "here", "all" or a list of names stand for (`T4,a100-sxm4-80gb`), each once.
+def groups_of(recipe: Recipe, on: str, up_to: int | None = None) -> list[Group]:
+    """The devices that "here", "all" or a list of names stand for, each once; several of a kind
+    that share a job are one group (`T4,8 x H100`).
+
+    Args:
+        recipe: What to train.
+        on: As the command line takes it.
+        up_to: Each single device also in groups of 2, 4, ... up to so many.
 
     Raises:
         DeviceError: no such device.
     """
     if on == "all":
-        return [catalog.get(name) for name in catalog.names()]
-    names = [name.strip() for name in on.split(",") if name.strip()]
-    if not names:
-        raise DeviceError(
-            "--on names no device. Write here, all, or names separated by commas; `brimful devices`"
-            " lists them."
-        )
-    named = [here(recipe) if name == "here" else catalog.get(name) for name in names]
-    return list({device.name: device for device in named}.values())
+        groups = [Group(catalog.get(name)) for name in catalog.names()]
+    else:
+        names = [name.strip() for name in on.split(",") if name.strip()]
+        if not names:
+            raise DeviceError(
+                "--on names no device. Write here, all, or names separated by commas; `brimful"
+                " devices` lists them."
+            )
+        groups = [Group(here(recipe)) if name == "here" else parse(name) for name in names]
+    if up_to is not None:
+        groups = [each for group in groups for each in growing(group.device, up_to)]
+    return list({group.name: group for group in groups}.values())
 
 
 def here(recipe: Recipe) -> Device:
@@ -114,3 +124,13 @@ def conditions(device: Device, prices: Mapping[str, float] | None = None) -> Con
     calibrated = calibration.load(device) if device.is_present else None
     disk = calibrated.extras.get("disk_bytes_per_s") if calibrated else None
     return conditions_of(device.name, prices, disk_bytes_per_s=disk)
+
+
+def conditions_of_group(group: Group, prices: Mapping[str, float] | None = None) -> Conditions:
+    """The same of several devices: they are rented and draw power together."""
+    one = conditions(group.device, prices)
+    price = one.price
+    if price is not None:
+        price = replace(price, usd_per_hour=group.count * price.usd_per_hour)
+    power_w = None if one.power_w is None else group.count * one.power_w
+    return replace(one, price=price, power_w=power_w)

@@ -5,10 +5,17 @@ has to be made or this machine is asked.
 from collections.abc import Mapping, Sequence
 
 from brimful.base.console import Say, silent
-from brimful.chains.devices import conditions, devices_of, facts_of, here
-from brimful.chains.surveyed_devices import cost_surveyed, survey_closely, survey_each
+from brimful.base.errors import PlanError, RequestError
+from brimful.chains.devices import conditions, facts_of, groups_of, here
+from brimful.chains.surveyed_devices import (
+    cost_surveyed,
+    survey_closely,
+    survey_each,
+    survey_group,
+)
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
+from brimful.hardware.groups import Group
 from brimful.planning.cost import costed
 from brimful.planning.derive import derive
 from brimful.planning.plan import Plan
@@ -54,33 +61,63 @@ def survey(
     trust_custom_code: bool = False,
     prices: Mapping[str, float] | None = None,
     compiles: bool = False,
+    up_to: int | None = None,
     progress: Say = silent,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on the devices that `on` names.
 
     Args:
         recipe: What to train.
-        on: "here", "all" (the whole catalog), or names separated by commas, "here" among them.
+        on: "here", "all" (the whole catalog), or names separated by commas, "here" among them;
+            `8 x NAME` are several devices that share the job.
         trust_custom_code: Consent to run code that comes with a published model.
         prices: US dollars an hour by device name, "" for every device, in place of the catalog's.
         compiles: Steps that the plan compiles are traced as such, some ten seconds for each kind.
+        up_to: Each device also in groups of 2, 4, ... up to so many.
         progress: Is told what is being done.
 
     Raises:
         DeviceError: no such device.
+        RequestError: more devices than sequences in a step.
         PlanError: the only device asked for cannot be planned for; or the model is no model.
     """
     doing = _Progress(progress)
     doing("looking at the device")
-    devices = devices_of(recipe, on)
+    groups = groups_of(recipe, on, up_to)
     doing("looking up the model")
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
+    single = [group.device for group in groups if group.count == 1]
     with kept_traces(doing, compiles=compiles) as traces:
-        surveyed = _survey_all(recipe, devices, traces, model, doing)
-    return [
-        cost_surveyed(entry, prices or {}) if isinstance(entry, Surveyed) else entry
-        for entry in surveyed
-    ]
+        surveyed = {
+            entry.device.name: cost_surveyed(entry, prices or {})
+            if isinstance(entry, Surveyed)
+            else entry
+            for entry in _survey_all(recipe, single, traces, model, doing)
+        }
+        for group in groups:
+            if group.count > 1:
+                doing(group.name)
+                surveyed[group.name] = _survey_group(
+                    recipe, group, traces, model, prices, is_only=len(groups) == 1
+                )
+    return [surveyed[group.name] for group in groups]
+
+
+def _survey_group(
+    recipe: Recipe,
+    group: Group,
+    traces: Tracer,
+    model: ModelFacts,
+    prices: Mapping[str, float] | None,
+    *,
+    is_only: bool,
+) -> Surveyed | Unplanned:
+    try:
+        return survey_group(recipe, group, traces, model, prices)
+    except (PlanError, RequestError) as error:
+        if is_only:
+            raise
+        return Unplanned(group.named_device, str(error))
 
 
 def survey_devices(

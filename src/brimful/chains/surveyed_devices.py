@@ -5,13 +5,15 @@ from dataclasses import replace
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
-from brimful.chains.devices import conditions, facts_of
+from brimful.chains.devices import conditions, conditions_of_group, facts_of
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
+from brimful.hardware.groups import Group
 from brimful.planning.cost import costed
 from brimful.planning.derive import Derived, Facts, derive_with_memory
 from brimful.planning.remedies import cheapest_remedy, least_bytes, remedies
 from brimful.planning.specs import ModelFacts
+from brimful.planning.spread import derive_spread
 from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -63,6 +65,31 @@ def _with_remedy(entry: Surveyed, traces: Tracer) -> Surveyed:
     derived = entry.derived
     remedy = cheapest_remedy(derived.prepared, traces, recomputes=derived.plan.recompute)
     return replace(entry, remedies=() if remedy is None else (remedy,))
+
+
+def survey_group(
+    recipe: Recipe,
+    group: Group,
+    traces: Tracer,
+    model: ModelFacts,
+    prices: Mapping[str, float] | None = None,
+) -> Surveyed:
+    """Derive and cost the plan of several devices, with the memory of one at several micro-batches.
+
+    Raises:
+        RequestError: more devices than sequences in a step.
+        PlanError: it cannot be traced, or be trained as the recipe asks.
+    """
+    derived = derive_spread(recipe, group, traces, facts_of(group.device, model=model))
+    share = derived.prepared.recipe
+    plan = costed(share, derived.plan, conditions_of_group(group, prices))
+    sizes = table_sizes(
+        derived.footprint.micro_batch,
+        derived.memory.largest(share.effective_batch),
+        share.effective_batch,
+    )
+    table = tuple(derived.memory.at(size) for size in sizes)
+    return Surveyed(replace(derived, plan=plan), table)
 
 
 def survey_closely(

@@ -44,6 +44,19 @@ class Price:
     read: str
 
 
+@dataclasses.dataclass(frozen=True)
+class DeviceLink:
+    """What joins the devices of a machine.
+
+    Attributes:
+        name: Kind and generation.
+        bytes_per_s: In one direction, by the data sheet.
+    """
+
+    name: str
+    bytes_per_s: float
+
+
 def names() -> list[str]:
     """Return the exact names of all rows in the order of the file, without aliases."""
     return [row["name"] for row in _rows()]
@@ -101,6 +114,12 @@ def power_of(name: str) -> float | None:
     """
     power_w = _row_by_name().get(name.casefold().strip(), {}).get("power_w")
     return None if power_w is None else float(power_w)
+
+
+def link_of(name: str) -> DeviceLink | None:
+    """Return what joins several of the device `name`; None where the catalog does not have it."""
+    row = _row_by_name().get(name.casefold().strip(), {})
+    return DeviceLink(row["link"], 1e9 * row["link_gb_per_s"]) if "link" in row else None
 
 
 def cache_bytes_of(name: str) -> int:

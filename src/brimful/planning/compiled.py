@@ -48,6 +48,8 @@ def compiled_memory(
     """
     if prepared.device.kind != "cuda":
         return CompiledMemory(reason="compiled steps are traced for GPUs")
+    if prepared.ranks > 1:
+        return CompiledMemory(reason="compiled steps of a model in parts are not traced")
     if prepared.recipe.feedback_points:
         return CompiledMemory(reason="steps of method feedback are traced without compiling")
     blocks: Compiled = "open_blocks" if prepared.choices["packing"].value == "packed" else "blocks"

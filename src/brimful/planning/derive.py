@@ -20,7 +20,7 @@ from brimful.planning.plan import Plan, Prediction
 from brimful.planning.search import Candidate, SearchResult, search, split
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.survey import Memory, Prepared, Tracer, prepare
+from brimful.planning.survey import NOT_SHARED, Memory, Prepared, Sharing, Tracer, prepare
 from brimful.planning.timed import Level, StepTimer, basis_of_passes, level_of
 from brimful.planning.timing import StepTime
 from brimful.recipe import Recipe
@@ -121,9 +121,15 @@ def planned_threads(recipe: Recipe, device: Device) -> int | None:
 
 
 def derive_with_memory(
-    recipe: Recipe, device: Device, tracer: Tracer, facts: Facts = Facts()
+    recipe: Recipe,
+    device: Device,
+    tracer: Tracer,
+    facts: Facts = Facts(),
+    sharing: Sharing = NOT_SHARED,
 ) -> Derived:
-    """Return the plan and the memory that it rests on, even if it does not fit."""
+    """Return the plan and the memory that it rests on, even if it does not fit. `sharing`: whether
+    the device works with others; the recipe is that of its share.
+    """
     prepared = prepare(
         recipe,
         device,
@@ -131,6 +137,7 @@ def derive_with_memory(
         process_bytes=facts.process_bytes,
         model=facts.model,
         longest_pass_of=facts.longest_pass_of,
+        sharing=sharing,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
     result = search(

@@ -130,10 +130,12 @@ class TraceFamilyKey:
 
 def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     """Return the families that a step may belong to, the widest first; none where neither its
-    length nor its rank can vary, or where it is compiled.
+    length nor its rank can vary, or where it is compiled or divided among several devices.
     """
     if spec.compiled != "none":
         return []  # what the compiler fuses may depend on sizes
+    if spec.ranks > 1:
+        return []  # a part of a weight is no product of these dimensions
     if spec.adapter is not None and (not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1):
         return []
     shared = dataclasses.replace(spec, loss_chunk=0)

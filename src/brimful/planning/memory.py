@@ -29,6 +29,11 @@ RESERVED_SHARE: Mapping[bool, tuple[float, float]] = {False: (0.92, 1.15), True:
 leaves odd blocks while it is loaded and unpacked: 0.88 to 1.15 over 43 rows and 0.99 to 1.26 over
 57 on an A100 by nvidia-smi, 0.98 to 1.00 over 89 on an L40S by torch (benchmarks/memory_truth.py).
 """
+SHARDED_SHARE = (0.92, 1.35)
+"""The same for a model in parts: torch's FSDP2 gathers on streams of its own, for each of which the
+allocator keeps memory apart. torchtitan published 1.18 and 1.22 of what is allocated for
+Llama-3.1-8B on 8 and 128 GPUs; a trace replays one stream (assumption from these two rows).
+"""
 VARYING_SHARE = (0.92, 1.70)
 """The same where passes have many lengths and cannot be replayed one after another: 1.07 to 1.72
 over 20 settings on an A100, all of one data set.
@@ -133,6 +138,9 @@ class Footprint:
         }
 
 
+WORKS_IN_MEMORY = 8
+TRACES_IN_MEMORY = 10
+"""Traces of single micro-batches of a step: those of a run of many lengths, and two more."""
 Known = dict[str, list[int | None]]
 """Results of replays by key; plain values, to be stored from one process to the next."""
 
@@ -225,6 +233,7 @@ class Replays:
     def __init__(self, traces: Traces, known: Known | None = None) -> None:
         self._traces = traces
         self._made: dict[tuple[float, int, bool], Replayed] = {}
+        self._works: dict[int, Work] = {}
         self.known: Known = {} if known is None else known
 
     def at(self, rows: float, workspace_bytes: int, *, in_one_pass: bool = False) -> Replayed:
@@ -233,6 +242,7 @@ class Replays:
         if key not in self._made:
             name = f"{rows:g}{' in one pass' * in_one_pass}"
             make = functools.partial(self._trace, rows, in_one_pass=in_one_pass)
+            self.release(TRACES_IN_MEMORY)
             self._made[key] = Replayed(make, workspace_bytes, name, self.known)
         return self._made[key]
 
@@ -242,11 +252,17 @@ class Replays:
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""
-        return self._traces.work_at(micro_batch)
+        if micro_batch not in self._works:
+            while len(self._works) >= WORKS_IN_MEMORY:
+                self._works.pop(next(iter(self._works)))
+            self._works[micro_batch] = self._traces.work_at(micro_batch)
+        return self._works[micro_batch]
 
-    def release(self) -> None:
-        """Free the traces of single micro-batches, a few MB each; they are made again on demand."""
-        for replayed in self._made.values():
+    def release(self, but: int = 0) -> None:
+        """Free the traces of single micro-batches but the newest ones, a few MB each; they are made
+        again on demand.
+        """
+        for replayed in list(self._made.values())[: len(self._made) - but]:
             replayed.__dict__.pop("trace", None)
 
 
@@ -296,10 +312,12 @@ class ReservedPeaks:
         return self.share[1] * self.most
 
 
-def peaks_alone(replayed: Replayed, *, quantized: bool = False) -> ReservedPeaks:
+def peaks_alone(
+    replayed: Replayed, share: tuple[float, float] = RESERVED_SHARE[False]
+) -> ReservedPeaks:
     """Return the peaks of a run whose passes are all like the traced ones."""
     reserved_bytes = replayed.usage.peak_reserved_bytes
-    return ReservedPeaks(reserved_bytes, reserved_bytes, reserved_bytes, RESERVED_SHARE[quantized])
+    return ReservedPeaks(reserved_bytes, reserved_bytes, reserved_bytes, share)
 
 
 def footprint(

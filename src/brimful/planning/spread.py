@@ -1,12 +1,16 @@
-"""How a recipe is spread over several devices: what one of them gets, and what is not predicted."""
+"""How a recipe is spread over several devices: what one of them gets, and what is predicted."""
 
 from dataclasses import replace
 
 from brimful.base.errors import PlanError, RequestError
 from brimful.base.units import format_bytes
-from brimful.planning.derive import total_steps_of
+from brimful.hardware.groups import Group
+from brimful.planning.communication import Exchange, Shared, shared_time
+from brimful.planning.derive import Derived, Facts, derive_with_memory, total_steps_of
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction, Spread
+from brimful.planning.survey import Sharing, Tracer
+from brimful.planning.timing import StepTime
 from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
 
 MEMORY = ("peak_memory_bytes", "allocated_memory_bytes", "device_memory_bytes")
@@ -127,3 +131,108 @@ def spread_plan(plan: Plan, recipe: Recipe, devices: int, how: tuple[Spread, str
 
 def _of_a_rank(entry: Prediction) -> Prediction:
     return replace(entry, basis=entry.basis + _OF_A_RANK)
+
+
+def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) -> Derived:
+    """Return the plan of several devices, and the memory of the one with the largest share.
+
+    Args:
+        recipe: The whole one, as planning counts.
+        group: The devices.
+        tracer: Returns traces.
+        facts: Of one device.
+
+    Raises:
+        RequestError: there are more devices than sequences in a step.
+        PlanError: the recipe asks for a model in parts, and cannot be trained so.
+    """
+    count = group.count
+    refuse_too_many(recipe, count)
+    refuse_unshardable(recipe, "sharded" if recipe.plan.spread == "sharded" else "replicated")
+    share = share_of(recipe, count, facts.train_sequences)
+    device = group.named_device
+    derived = derive_with_memory(share, device, tracer, facts, Sharing(count))
+    spread, reason = spread_of(recipe.plan.spread, derived.footprint, count)
+    if spread == "sharded":
+        try:
+            refuse_unshardable(recipe, spread)
+            derived = derive_with_memory(
+                _unscored(share), device, tracer, facts, Sharing(count, count)
+            )
+        except PlanError as error:
+            spread, reason = "replicated", f"the whole model does not fit, and {error}"
+    other = "replicated" if spread == "sharded" else "sharded"
+    plan = replace(
+        derived.plan,
+        devices=count,
+        whole_batch=recipe.effective_batch,
+        spread=spread,
+        choices=(
+            *derived.plan.choices,
+            Choice("devices", f"{count}, {spread}", reason, other),
+        ),
+    )
+    derived = replace(derived, plan=plan)
+    if "step_time_s" not in plan.predicted:
+        return derived
+    return replace(derived, plan=_with_communication(derived, group, recipe.sequence_length))
+
+
+def _unscored(recipe: Recipe) -> Recipe:
+    """Return the recipe without scores of the model before tuning: a model in parts has none."""
+    evaluation = recipe.evaluation.model_copy(update={"base": "never"})
+    return recipe.model_copy(update={"evaluation": evaluation})
+
+
+def _with_communication(derived: Derived, group: Group, length: int) -> Plan:
+    """Return the plan with the time that a step takes on all devices together."""
+    plan = derived.plan
+    step = plan.predicted["step_time_s"]
+    shared = shared_time(
+        StepTime(step.value, plan.time_terms, 0.0, 0.0),
+        len(plan.micro_batches),
+        group,
+        plan.spread,
+        _exchange_of(derived),
+    )
+    together = _with_waiting(step, shared)
+    tokens = plan.effective_batch * length
+    predicted = {
+        **plan.predicted,
+        "step_time_s": together,
+        "tokens_per_s": Prediction(
+            tokens / together.value,
+            tokens / together.high,
+            tokens / together.low,
+            f"of all {plan.devices} devices, from the step time",
+        ),
+    }
+    if "mfu" in predicted:
+        mfu = predicted["mfu"]
+        flop_s = mfu.value * step.value  # seconds that the arithmetic would take at the peak
+        low, high = flop_s / together.high, flop_s / together.low
+        predicted["mfu"] = Prediction(flop_s / together.value, low, high, mfu.basis)
+    return replace(plan, predicted=predicted, time_terms=shared.time.terms)
+
+
+def _with_waiting(step: Prediction, shared: Shared) -> Prediction:
+    return Prediction(
+        shared.time.seconds,
+        step.low + shared.low_s,
+        step.high + shared.high_s,
+        f"{step.basis}; {shared.basis}",
+    )
+
+
+def _exchange_of(derived: Derived) -> Exchange:
+    footprint, recipe = derived.footprint, derived.prepared.recipe
+    trained, frozen = footprint.trainable, footprint.parameters - footprint.trainable
+    frozen_bytes = 4 if derived.plan.precision == "fp32" else 2
+    if recipe.adapter is None:
+        frozen_bytes = 4
+    layers = derived.memory.replayed(footprint.micro_batch).trace.layers_S
+    return Exchange(
+        gathered_bytes=frozen_bytes * frozen + 4 * trained,
+        gradient_bytes=4 * trained,
+        units=int(layers.max()) + 2,
+    )

@@ -72,6 +72,8 @@ class StepSpec:
         compiled: By torch.compile. blocks: every transformer block, for one shape; open_blocks: the
             same for every length, as brimful's packed rows are; model: the forward pass with its
             loss as one graph.
+        ranks: Devices among which weights, gradients and optimizer states are divided (torch's
+            FSDP2, blocks gathered while they compute), of which this is the first; 1: it holds all.
     """
 
     config_json: str
@@ -96,6 +98,7 @@ class StepSpec:
     masked_share: float = 0.15
     feedback: Literal["", "block", "sublayer", "none"] = ""
     compiled: Compiled = "none"
+    ranks: int = 1
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -124,8 +127,10 @@ class StepSpec:
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""
         values = asdict(self)
-        if self.compiled == "none":
-            del values["compiled"]  # traces that come with brimful were named before there was it
+        # Traces that come with brimful were named before there were these.
+        for name, usual in (("compiled", "none"), ("ranks", 1)):
+            if values[name] == usual:
+                del values[name]
         return json.dumps(values, sort_keys=True)
 
 

@@ -19,6 +19,8 @@ from brimful.planning.choices import (
 )
 from brimful.planning.longest_pass import LongestPass, LongestPassAt
 from brimful.planning.memory import (
+    RESERVED_SHARE,
+    SHARDED_SHARE,
     Footprint,
     Replayed,
     Replays,
@@ -39,7 +41,7 @@ from brimful.planning.plan import Choice, Verdict
 from brimful.planning.ragged import PACKED_FRACTIONS, PADDED_FRACTIONS, reserved_over
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
-from brimful.planning.target import Target, target_of
+from brimful.planning.target import Target, target_of, with_communication
 from brimful.planning.work import Work
 from brimful.recipe import Recipe
 
@@ -47,6 +49,23 @@ Margin = Literal["conservative", "balanced", "tight"]
 """How much of the memory a plan may use, see `Memory.largest`."""
 Tracer = Callable[[StepSpec], Traces | Replays]
 """Returns the traces of a step; the real one is in `brimful.rehearsal.store`."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How a device works with others.
+
+    Attributes:
+        devices: That share an optimizer step.
+        ranks: Among which the model is divided; 1: each holds all of it.
+    """
+
+    devices: int = 1
+    ranks: int = 1
+
+
+NOT_SHARED = Sharing()
+"""A device that works alone."""
 
 
 class Memory:
@@ -57,7 +76,7 @@ class Memory:
         target: The device.
         fractions: Lengths of successive passes of the run over the longest; none where all are of
             one length.
-        quantized: The base is in 4 bits.
+        share: What a GPU's allocator reserves over its replay, 5th and 95th percentile.
         longest_pass_at: The longest passes of a micro-batch; None: rows are full, and every step
             has several passes if the traced one has.
     """
@@ -68,11 +87,11 @@ class Memory:
         target: Target,
         *,
         fractions: Sequence[float] = (),
-        quantized: bool = False,
+        share: tuple[float, float] = RESERVED_SHARE[False],
         longest_pass_at: LongestPassAt | None = None,
     ) -> None:
         self._replays = traces if isinstance(traces, Replays) else Replays(traces)
-        self._target, self._fractions, self._quantized = target, fractions, quantized
+        self._target, self._fractions, self._share = target, fractions, share
         self._longest_pass_at = longest_pass_at
         self._made: dict[int, Footprint] = {}
         self._works: Replays = self._replays
@@ -129,7 +148,7 @@ class Memory:
         rows = tuple(min(each, largest) for each in some)
         rows = rows or tuple(largest * each for each in self._fractions)
         if len(set(rows)) < 2:
-            return peaks_alone(self.replayed(micro_batch), quantized=self._quantized)
+            return peaks_alone(self.replayed(micro_batch), self._share)
         return reserved_over(
             self._replays, rows, self._target.workspace_bytes, in_one_pass=in_one_pass
         )
@@ -230,6 +249,7 @@ class Prepared:
 
     Attributes:
         known_longest_pass_at: None where the data are not known, or rows are full.
+        ranks: Devices among which the model is divided; 1: each holds all of it.
     """
 
     recipe: Recipe
@@ -238,6 +258,7 @@ class Prepared:
     model: ModelFacts
     choices: Mapping[str, Choice]
     known_longest_pass_at: LongestPassAt | None = None
+    ranks: int = 1
 
     def changed(self, changes: Mapping[str, Any]) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
@@ -251,7 +272,9 @@ class Prepared:
             traces,
             self.target,
             fractions=self._fractions,
-            quantized=self.recipe.quantize != "none",
+            share=(
+                SHARDED_SHARE if self.ranks > 1 else RESERVED_SHARE[self.recipe.quantize != "none"]
+            ),
             longest_pass_at=self.known_longest_pass_at or self._full_at,
         )
 
@@ -270,10 +293,8 @@ class Prepared:
 
     def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""
-        return replace(
-            spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute),
-            **changes,
-        )
+        spec = spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute)
+        return replace(spec, ranks=self.ranks, **changes)
 
 
 def prepare(
@@ -284,11 +305,13 @@ def prepare(
     process_bytes: int = 0,
     model: ModelFacts | None = None,
     longest_pass_of: Callable[[str], LongestPassAt] | None = None,
+    sharing: Sharing = NOT_SHARED,
 ) -> Prepared:
     """Decide precision, attention and loss for a device.
 
     Args:
         longest_pass_of: By the packing that is chosen here; None: rows are full.
+        sharing: Whether the device works with others.
     """
     facts = model or model_facts(recipe, vocabulary)
     width = next(
@@ -320,7 +343,9 @@ def prepare(
     )
     leave_bytes = round(recipe.plan.leave_gib * GIB)
     target = target_of(device, process_bytes, leave_bytes)
-    return Prepared(recipe, device, target, facts, choices, longest_pass_at)
+    if sharing.devices > 1:
+        target = with_communication(target)
+    return Prepared(recipe, device, target, facts, choices, longest_pass_at, sharing.ranks)
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:

@@ -2,9 +2,9 @@
 program can use.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from brimful.base.units import MIB
+from brimful.base.units import GIB, MIB
 from brimful.hardware.device import Device
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680
@@ -43,6 +43,10 @@ is more, but at most the last share (assumption). A driver of another version gi
 """
 HOST_ROOM_SHARE = 0.01
 """The same elsewhere, where the prediction's interval holds what the allocator may lose."""
+COMMUNICATION_BYTES, COMMUNICATION_UNCERTAINTY_BYTES = GIB, 600 * MIB
+"""What NCCL takes on each of several GPUs outside torch's allocator, plus or minus (assumption:
+reports are of the order of 1 GiB; it grows with the number of channels).
+"""
 METAL_SLACK = 0.10
 """Share of the live tensors that Metal's allocator adds (assumption, not measured)."""
 
@@ -121,4 +125,17 @@ def target_of(device: Device, process_bytes: int = 0, leave_bytes: int = 0) -> T
         round(context_mib * MIB),
         CONTEXT_UNCERTAINTY_MIB[known] * MIB,
         workspace_bytes,
+    )
+
+
+def with_communication(target: Target) -> Target:
+    """Return the same GPU with what its library for communication takes of it."""
+    if target.kind != "cuda":
+        return target
+    return replace(
+        target,
+        context_bytes=target.context_bytes + COMMUNICATION_BYTES,
+        context_uncertainty_bytes=(
+            target.context_uncertainty_bytes + COMMUNICATION_UNCERTAINTY_BYTES
+        ),
     )

@@ -28,6 +28,7 @@ KINDS = (
     "inputs",
     "temporaries",
     "library workspaces",
+    "gathered weights",
 )
 """Purposes of a storage."""
 Int32Array = NDArray[np.int32]

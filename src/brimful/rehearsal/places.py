@@ -94,7 +94,8 @@ class Places:
             recorder.place, recorder.phase = self._stack.pop()
 
         self._handles += [
-            module.register_forward_pre_hook(enter),
+            # Before FSDP2's own, which gather this module's weights.
+            module.register_forward_pre_hook(enter, prepend=True),
             module.register_forward_hook(leave, always_call=True),
         ]
 
@@ -107,8 +108,8 @@ class Places:
             self._on_backward(output, f"{self._prefix}{layer} backward", layer)
 
         self._handles += [
-            block.register_forward_pre_hook(before, with_kwargs=True),
-            block.register_forward_hook(after),
+            block.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
+            block.register_forward_hook(after, prepend=True),
         ]
 
     def _on_backward(self, values: Any, place: str, layer: int) -> None:

@@ -6,14 +6,16 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._guards import active_fake_mode
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
@@ -23,12 +25,18 @@ from brimful.rehearsal.scratch import scratch_bytes
 from brimful.rehearsal.working import WorkLog
 
 FORWARD_PHASES = ("forward", "recomputation")
-_WEIGHT_KINDS = {KINDS.index("weights"), KINDS.index("adapters")}
+_WEIGHT_KINDS = {KINDS.index(kind) for kind in ("weights", "adapters", "gathered weights")}
 _CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
 _ASKS_DEVICE = torch.ops.prim.device.default
-_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES = (
+_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES, _GATHERED = (
     KINDS.index(kind)
-    for kind in ("activations", "temporaries", "loss and logits", "16-bit weight copies")
+    for kind in (
+        "activations",
+        "temporaries",
+        "loss and logits",
+        "16-bit weight copies",
+        "gathered weights",
+    )
 )
 
 
@@ -36,7 +44,8 @@ class Recorder(TorchDispatchMode):
     """Records allocations and frees of storages, with the module and the purpose of each.
 
     A storage is what the allocator hands out; views share one. Sizes are those that operators ask
-    for. Tensors inside an operator are those that `scratch` knows.
+    for. Tensors inside an operator are those that `scratch` knows. A storage that is resized, as
+    FSDP2 frees and refills gathered weights, ends and another one begins.
 
     Args:
         cuda: Operators have the inner tensors of CUDA kernels.
@@ -66,6 +75,8 @@ class Recorder(TorchDispatchMode):
         self._number_by_storage: dict[int, int] = {}
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._over = False
+        self._fake_mode: Any = None
+        self._resize: Any = None
         self._work = WorkLog(self._number)
 
     @classmethod
@@ -73,7 +84,27 @@ class Recorder(TorchDispatchMode):
         """Let torch.compile work while this is active; the compiler's own tensors are not seen."""
         return True
 
+    def __enter__(self) -> Self:
+        self._fake_mode, self._resize = active_fake_mode(), torch.UntypedStorage.resize_
+
+        def resize(storage: torch.UntypedStorage, num_bytes: int) -> Any:
+            result = self._resize(storage, num_bytes)
+            self._resized(storage, int(num_bytes))
+            return result
+
+        torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(each, DTensor) for each in types):
+            return NotImplemented  # it has the size of the whole; what it does inside is seen
+        if active_fake_mode() is not self._fake_mode:
+            return func(*args, **(kwargs or {}))  # a DTensor works out shapes
         if func is _ASKS_DEVICE and isinstance(args[0], FakeTensor):
             return args[0].fake_device  # two calls of three; nothing runs or is allocated
         if func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool:
@@ -96,10 +127,7 @@ class Recorder(TorchDispatchMode):
         """Record the storages that an operator made."""
         leaves = (out,) if isinstance(out, Tensor) else tree_leaves(out)
         for index, leaf in enumerate(leaves):
-            if (
-                isinstance(leaf, Tensor)
-                and leaf.untyped_storage()._cdata not in self._number_by_storage
-            ):
+            if isinstance(leaf, Tensor) and _storage(leaf)._cdata not in self._number_by_storage:
                 self._born(leaf, func, args)
                 if self.phase == "optimizer" and args:
                     self._inherit_layer(
@@ -189,10 +217,22 @@ class Recorder(TorchDispatchMode):
         )
 
     def _number(self, tensor: Tensor) -> int | None:
-        return self._number_by_storage.get(tensor.untyped_storage()._cdata)
+        return self._number_by_storage.get(_storage(tensor)._cdata)
+
+    def _resized(self, storage: torch.UntypedStorage, num_bytes: int) -> None:
+        key = storage._cdata
+        number = self._number_by_storage.get(key)
+        if number is not None and self._sizes[number] == num_bytes:
+            return
+        if number is not None:
+            self._died(key, None)
+        if num_bytes:
+            self._number_by_storage[key] = self._new(num_bytes, None, ())
+            self._kinds[-1], self._places[-1] = _GATHERED, f"{self.place} gathered weights".strip()
+            self._watches[key] = weakref.ref(storage, partial(self._died, key))
 
     def _born(self, tensor: Tensor, func: Any, args: Any) -> None:
-        storage = tensor.untyped_storage()
+        storage = _storage(tensor)
         key = storage._cdata
         self._number_by_storage[key] = self._new(storage.nbytes(), func, args)
         self._watches[key] = weakref.ref(storage, partial(self._died, key))
@@ -237,6 +277,11 @@ class Recorder(TorchDispatchMode):
     def _event(self, signed_number: int) -> None:
         self._events.append(signed_number)
         self._event_layers.append(self.layer)
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    """Return what the allocator handed out for a tensor; of one in parts, for the part here."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
 
 
 def note_kernel(

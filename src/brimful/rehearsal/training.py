@@ -28,6 +28,7 @@ from brimful.rehearsal.losses import loss_of, padding_mask
 from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
+from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
@@ -35,6 +36,7 @@ from brimful.training.method import HiddenStates, LossSum, Method, Network, hidd
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
+from brimful.training.sharding import gathering, scored
 
 CPU = torch.device("cpu")
 
@@ -70,7 +72,7 @@ def record_training(
     """
     model = meta_model(spec, config)
     counts, parameters = count_parameters(model), parameters_of(model)
-    with fake_world(spec):
+    with in_parts(transformers_model(model), spec.ranks), fake_world(spec):
         trace = record_steps(
             materialised(model), spec, micro_batch, evaluation_factor, chunk_factor
         )
@@ -167,17 +169,20 @@ def record_steps(
         compile_modules(modules, open_lengths=spec.compiled == "open_blocks")
     if spec.compiled != "none":
         warm_up(model, spec, micro_batch)
+    evaluation = dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk)
+    if spec.ranks > 1:
+        # Of tensors in parts, torch works out each operator's shapes once, by whole ones.
+        unseen = _Nobody()
+        with Recorder(cuda=spec.cuda):
+            run_steps(model, optimizer_of(spec, _trainable(model)), spec, micro_batch, unseen)
+            evaluate_batch(model, evaluation, micro_batch * evaluation_factor, unseen)
+        _forget_gradients(model)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
-        evaluate_batch(
-            model,
-            dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk),
-            micro_batch * evaluation_factor,
-            watcher,
-        )
+        evaluate_batch(model, evaluation, micro_batch * evaluation_factor, watcher)
     watcher.places.remove()
     trace = recorder.finish(blocks)
     if spec.compiled == "none":
@@ -193,12 +198,16 @@ def warm_up(
     precision, nobody = _precision_of(spec), _Nobody()
     accumulate_gradients(
         _network(model, spec, body),
-        _announced(nobody, loss_of(spec)),
+        _announced(nobody, _loss_of(spec)),
         precision,
         CPU,
         _micro_batches(spec, lambda: _batch(spec, micro_batch), 1, nobody),
         StepGuard.fresh(precision, CPU).loss_scale,
     )
+    _forget_gradients(model)
+
+
+def _forget_gradients(model: nn.Module) -> None:
     for parameter in _trainable(model):
         parameter.grad = None
 
@@ -228,8 +237,12 @@ def run_steps(
     """
     network = _network(model, spec, body)
     repeat_steps(
-        network, loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher
+        network, _loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher
     )
+
+
+def _loss_of(spec: StepSpec) -> LossSum:
+    return loss_of(spec) if spec.ranks == 1 else gathering(loss_of(spec))
 
 
 def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
@@ -278,16 +291,25 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
     if spec.loss != "chunked" or spec.task not in {"causal_lm", "masked_lm"}:
         return
     watcher.begin("evaluation")
-    precision = _precision_of(spec)
+    model.eval()
+    _score_batch(transformers_model(model), spec, sequences, watcher)
+    model.train()
+    watcher.begin("end")
+
+
+def _score_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
     tensors = _batch(spec, sequences)
     watcher.note_inputs(tensors)
-    model.eval()
-    Scorer(
-        transformers_model(model), CPU, precision.autocast_dtype, spec.loss_chunk, sequences
-    ).nats(_micro_batch(spec, tensors))
-    model.train()
-    del tensors
-    watcher.begin("end")
+    micro = _micro_batch(spec, tensors)
+
+    def score() -> None:
+        dtype = _precision_of(spec).autocast_dtype
+        Scorer(model, CPU, dtype, spec.loss_chunk, sequences).nats(micro)
+
+    if spec.ranks == 1:
+        score()
+    else:
+        scored(model, score)
 
 
 class _Nobody:

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from brimful.base.errors import CheckpointError
-from brimful.data.batches import MicroBatch
 from brimful.training.checkpoint import (
     IN_PARTS,
     CheckpointStore,
@@ -20,8 +18,8 @@ from brimful.training.checkpoint import (
     num_bytes_of,
     write_tensors,
 )
-from brimful.training.method import Method, Network
-from brimful.training.sharding import give_up_gathered, own_rows, shard, within
+from brimful.training.method import Method
+from brimful.training.sharding import gathering, own_rows, scored, shard
 from brimful.training.world import World
 
 
@@ -40,12 +38,7 @@ class InParts:
 
     def method(self, whole: Method) -> Method:
         """Return the method with a loss that may use any part of the model."""
-
-        def gathered(network: Network, micro: MicroBatch) -> Tensor:
-            loss: Tensor = within(self._model, partial(whole.loss_sum, network, micro))
-            return loss
-
-        return replace(whole, loss_sum=gathered)
+        return replace(whole, loss_sum=gathering(whole.loss_sum))
 
     def compute(self, gradients: Callable[[], Tensor]) -> Tensor:
         """Compute gradients, which FSDP2 adds up; return the loss of all ranks."""
@@ -61,9 +54,7 @@ class InParts:
             BrimfulError: of this rank. If it is of this rank alone, the others wait in a pass, and
                 notice when this one ends.
         """
-        with torch.no_grad():
-            record: dict[str, Any] = within(self._model, lambda: dict(score()))
-        give_up_gathered(self._model)
+        record: dict[str, Any] = scored(self._model, lambda: dict(score()))
         found: Mapping[str, Any] = self._world.tell(record)
         return found
 

@@ -6,16 +6,21 @@ blocks (embedding, last norm, head) is gathered for a whole pass. Gradients are 
 reduced in fp32. Rank r holds the r-th part of the rows of every weight (dimension 0).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
+from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
+from brimful.training.method import LossSum, Network
 from brimful.training.world import World
 
 _WITHIN = "_brimful_within"
@@ -47,6 +52,72 @@ def within(model: nn.Module, act: Callable[[], Any]) -> Any:
     returns is a loss to go backward from, or holds no tensors.
     """
     return getattr(model, _WITHIN)(act)
+
+
+def scored(model: nn.Module, score: Callable[[], Any]) -> Any:
+    """Return `score()`, in which parts of the model may be called without gradients; then only this
+    rank's parts are kept again.
+    """
+    kind = next(model.parameters()).device.type
+    with torch.no_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
+        result = within(model, score)
+    give_up_gathered(model)
+    return result
+
+
+def gathering(loss_sum: LossSum) -> LossSum:
+    """Return the loss of a model in parts. No pass keeps 16-bit copies of gathered weights: they
+    would lie whole on every rank until the backward pass.
+    """
+
+    def gathered(network: Network, micro: MicroBatch) -> Tensor:
+        with _casts_made_again(micro.inputs_BT.device.type):
+            loss: Tensor = within(network.model, partial(loss_sum, network, micro))
+        return loss
+
+    return gathered
+
+
+@contextmanager
+def _casts_made_again(device_type: str) -> Iterator[None]:
+    """Do not cache autocast's copies of weights, and cast again where the backward pass needs one:
+    FSDP2 has gathered the weight again by then.
+    """
+    autocast = torch.autocast(
+        device_type,
+        dtype=torch.get_autocast_dtype(device_type),
+        enabled=torch.is_autocast_enabled(device_type),
+        cache_enabled=False,
+    )
+    with autocast, saved_tensors_hooks(_pack, _unpack):
+        yield
+
+
+def _pack(tensor: Tensor) -> Any:
+    weight = _cast_weight(tensor)
+    if weight is None:
+        return tensor
+    return weight, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
+
+
+def _unpack(packed: Any) -> Tensor:
+    if isinstance(packed, Tensor):
+        return packed
+    weight, dtype, size, stride, offset = packed
+    with torch.no_grad():
+        again: Tensor = weight.to(dtype).as_strided(size, stride, offset)
+    return again
+
+
+def _cast_weight(tensor: Tensor) -> Tensor | None:
+    """Return the weight that a tensor is a cast of, or a transposed cast; None for others."""
+    made_by = tensor.grad_fn
+    if made_by is not None and made_by.name() == "TBackward0":
+        made_by = made_by.next_functions[0][0]
+    if made_by is None or made_by.name() != "ToCopyBackward0":
+        return None
+    weight = getattr(made_by.next_functions[0][0], "variable", None)
+    return weight if isinstance(weight, nn.Parameter) else None
 
 
 def give_up_gathered(model: nn.Module) -> None:

@@ -1,0 +1,90 @@
+"""Several devices of one kind in a job, as a person writes them: `8 x H100`, `2 x 8 x H100`."""
+
+import re
+from dataclasses import dataclass, replace
+
+from brimful.base.errors import DeviceError
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+
+MOST_PER_MACHINE = 8
+"""GPUs of a machine, as vendors build and providers rent them (NVIDIA HGX, AMD's UBB)."""
+_GROUP = re.compile(r"\s*(\d+)\s*[x×*]\s*(?:(\d+)\s*[x×*]\s*)?(.+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Devices of one kind that share a job.
+
+    Attributes:
+        device: One of them.
+        per_machine: In each machine.
+        machines: How many there are.
+    """
+
+    device: Device
+    per_machine: int = 1
+    machines: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.per_machine * self.machines
+
+    @property
+    def name(self) -> str:
+        """`2 x 8 x NVIDIA H100 80GB HBM3`; of one device its name."""
+        if self.count == 1:
+            return self.device.name
+        machines = f"{self.machines} x " * (self.machines > 1)
+        return f"{machines}{self.per_machine} x {self.device.name}"
+
+    @property
+    def named_device(self) -> Device:
+        """One of the devices, by the name of the group."""
+        return replace(self.device, name=self.name)
+
+
+def is_group(text: str) -> bool:
+    """Return whether a text begins like a number of devices."""
+    return _GROUP.fullmatch(text) is not None
+
+
+def parse(text: str) -> Group:
+    """Return the devices of the catalog that a text names.
+
+    Raises:
+        DeviceError: no such device; several kinds in one job; a number that no machine holds.
+    """
+    if "+" in text:
+        raise DeviceError(
+            f"{text!r}: a job runs on devices of one kind, because all wait for the slowest. To"
+            " compare, separate them by a comma."
+        )
+    found = _GROUP.fullmatch(text)
+    if found is None:
+        return Group(catalog.get(text))
+    first, second, name = int(found[1]), found[2], found[3]
+    machines, per_machine = (first, int(second)) if second else (1, first)
+    if not machines or not per_machine:
+        raise DeviceError(f"{text!r}: a job needs at least one device.")
+    if per_machine > MOST_PER_MACHINE:
+        whole, rest = divmod(per_machine * machines, MOST_PER_MACHINE)
+        instead = f"{whole + bool(rest)} x {MOST_PER_MACHINE} x {name}"
+        raise DeviceError(
+            f"{text!r}: a machine holds at most {MOST_PER_MACHINE} devices. Write {instead!r} for"
+            " several machines."
+        )
+    device = catalog.get(name)
+    if device.kind != "cuda" and per_machine * machines > 1:
+        raise DeviceError(f"{text!r}: {device.name} cannot share a job with others. Leave one.")
+    return Group(device, per_machine, machines)
+
+
+def growing(device: Device, most: int) -> list[Group]:
+    """Return groups of 1, 2, 4, ... devices up to `most`; beyond a machine in whole machines."""
+    counts = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    return [
+        Group(device, min(count, MOST_PER_MACHINE), max(1, count // MOST_PER_MACHINE))
+        for count in counts
+        if count == 1 or device.kind == "cuda"
+    ]

@@ -1,0 +1,39 @@
+"""The first of several ranks that hold a model in parts, rehearsed alone: torch's collectives
+allocate what they would and send nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from brimful.base.errors import PlanError
+from brimful.training.sharding import shard
+from brimful.training.world import World
+
+
+@contextmanager
+def in_parts(model: nn.Module, ranks: int) -> Iterator[None]:
+    """Give a meta model's parameters only the part of the first of so many ranks, in place.
+
+    Raises:
+        PlanError: this process already is one of several ranks.
+    """
+    if ranks == 1:
+        yield
+        return
+    if dist.is_initialized():
+        raise PlanError(
+            "a process that trains with others cannot trace what a part of a model needs"
+        )
+    # The store that the fake backend needs has no public name.
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    try:
+        shard(model, World(0, ranks, 0, ranks), torch.device("cpu"))
+        yield
+    finally:
+        dist.destroy_process_group()

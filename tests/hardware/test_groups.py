@@ -1,0 +1,57 @@
+"""Several devices of one kind, as a person writes them."""
+
+import re
+
+import pytest
+
+from brimful.base.errors import DeviceError
+from brimful.hardware import catalog
+from brimful.hardware.groups import growing, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "count"),
+    [
+        ("T4", "Tesla T4", 1),
+        ("8 x H100 80GB HBM3", "8 x NVIDIA H100 80GB HBM3", 8),
+        ("4xH200", "4 x NVIDIA H200", 4),
+        ("2 * 8 × b200", "2 x 8 x NVIDIA B200", 16),
+        ("1 x T4", "Tesla T4", 1),
+    ],
+)
+def test_a_number_before_a_name_makes_a_group(text: str, name: str, count: int) -> None:
+    group = parse(text)
+
+    assert (group.name, group.count) == (name, count)
+    assert parse(group.name) == group
+
+
+def test_more_than_a_machine_holds_is_written_as_machines() -> None:
+    with pytest.raises(DeviceError, match="at most 8") as refused:
+        parse("20 x T4")
+
+    advised = re.findall(r"Write '(.+?)'", str(refused.value))[0]
+    assert (parse(advised).machines, parse(advised).per_machine) == (3, 8)
+
+
+@pytest.mark.parametrize("text", ["4 x T4 + 4 x L4", "0 x T4", "2 x M3 Max", "2 x no such card"])
+def test_what_cannot_share_a_job_is_refused(text: str) -> None:
+    with pytest.raises(DeviceError):
+        parse(text)
+
+
+def test_groups_grow_by_powers_of_two_and_then_by_machines() -> None:
+    grown = growing(catalog.get("T4"), 20)
+
+    assert [group.count for group in grown] == [1, 2, 4, 8, 16]
+    assert grown[-1].machines == 2
+    assert [group.count for group in growing(catalog.get("Apple M1"), 8)] == [1]
+
+
+def test_every_gpu_of_the_catalog_says_what_joins_several() -> None:
+    devices = [catalog.get(name) for name in catalog.names()]
+    links = {each.name: catalog.link_of(each.name) for each in devices if each.kind == "cuda"}
+
+    assert None not in links.values()
+    rates = {name: link.bytes_per_s for name, link in links.items() if link is not None}
+    assert rates["NVIDIA H200"] > rates["NVIDIA A100-SXM4-80GB"] > rates["Tesla T4"]

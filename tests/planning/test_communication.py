@@ -1,0 +1,45 @@
+"""Waiting for other devices: longer over slow links, hidden by computing where that is long."""
+
+import pytest
+
+from brimful.hardware.groups import parse
+from brimful.planning.communication import Exchange, shared_time
+from brimful.planning.plan import Spread
+from brimful.planning.timing import StepTime
+
+EXCHANGE = Exchange(gathered_bytes=4 * 10**9, gradient_bytes=4 * 10**9, units=32)
+
+
+def _waiting(on: str, spread: Spread = "sharded", step_s: float = 1.0, passes: int = 2) -> float:
+    shared = shared_time(StepTime(step_s, {}, 0.0, 0.0), passes, parse(on), spread, EXCHANGE)
+    waiting = shared.time.terms["communication"]
+    assert shared.low_s < waiting < shared.high_s
+    assert shared.time.seconds == pytest.approx(step_s + waiting)
+    return waiting
+
+
+@pytest.mark.parametrize("spread", ["sharded", "replicated"])
+def test_slower_links_are_waited_for_longer(spread: Spread) -> None:
+    assert _waiting("8 x H200", spread) < _waiting("8 x A100-SXM4-80GB", spread)
+    assert _waiting("8 x A100-SXM4-80GB", spread) < _waiting("8 x T4", spread)
+    assert _waiting("8 x H200", spread) <= _waiting("2 x 8 x H200", spread)
+
+
+def test_long_computing_hides_more() -> None:
+    assert _waiting("8 x A100-SXM4-80GB", step_s=8.0) < _waiting("8 x A100-SXM4-80GB", step_s=0.5)
+
+
+def test_a_model_in_parts_is_gathered_in_every_pass() -> None:
+    assert _waiting("8 x T4", passes=8) > _waiting("8 x T4", passes=1)
+    assert _waiting("8 x T4", "replicated") < _waiting("8 x T4", "sharded")
+
+
+def test_what_joins_the_devices_is_told() -> None:
+    time = StepTime(1.0, {}, 0.0, 0.0)
+
+    one = shared_time(time, 1, parse("8 x H200"), "sharded", EXCHANGE)
+    several = shared_time(time, 1, parse("2 x 8 x H200"), "sharded", EXCHANGE)
+
+    assert several.high_s > one.high_s
+    assert "NVLink 4" in one.basis
+    assert "between machines that is assumed" in several.basis
