@@ -63,9 +63,12 @@ MODELS = (
     "meta-llama/Llama-2-7b-hf",
     "HuggingFaceTB/SmolLM2-1.7B",
     "Qwen/Qwen2.5-14B",
+    "allenai/OLMo-2-1124-7B",
+    "ibm/PowerLM-3b",
 )
 """One of each structure, the most asked for first."""
-LENGTH = 2048
+LENGTHS = (2048, 1000)
+"""One for all multiples of GRANULE, one for all others."""
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
@@ -93,10 +96,12 @@ class Asked:
     Attributes:
         cards: Names in the catalog of devices, or of CPUS.
         methods: Of METHODS.
+        lengths: Of sequences, for published models.
     """
 
     cards: tuple[str, ...] = CARDS
     methods: tuple[str, ...] = tuple(METHODS)
+    lengths: tuple[int, ...] = LENGTHS
 
     def keys_of(self, what: str) -> Iterator[TraceFamilyKey]:
         """Yield the families of these steps."""
@@ -108,14 +113,14 @@ class Asked:
         if what in shipped_names():
             yield from self._steps([load(what)])
             return
-        length = min(LENGTH, found.context or LENGTH) if (found := models.find(what)) else LENGTH
-        words = (f"model={what}", "tokenizer=null", f"sequence_length={length}")
-        yield from self._steps(
-            [
-                load("quickstart", [*words, "batch.sequences=16", *METHODS[name]])
-                for name in self.methods
-            ]
-        )
+        found = models.find(what)
+        context = (found and found.context) or max(self.lengths)
+        words = (f"model={what}", "tokenizer=null", "batch.sequences=16")
+        for length in self.lengths:
+            at = f"sequence_length={min(length, context)}"
+            yield from self._steps(
+                [load("quickstart", [*words, at, *METHODS[name]]) for name in self.methods]
+            )
 
     def _steps(self, recipes: Sequence[Recipe]) -> Iterator[StepSpec]:
         eight_bit = []
@@ -155,7 +160,7 @@ def recorded(key: TraceFamilyKey, network: SizedNetwork) -> bytes:
 
 def ship(model: str, asked: Asked, end_s: float) -> bool:
     """Record what is missing for a model's structure; return whether time was enough."""
-    keys = list(asked.keys_of(model))
+    keys = list(dict.fromkeys(asked.keys_of(model)))
     config = keys[0].spec.config
     model_type = str(config["model_type"])
     path = SKELETONS / f"{model_type}.zip"
@@ -203,6 +208,7 @@ def said(key: TraceFamilyKey) -> str:
     words = [spec.weights, spec.autocast, spec.attention, spec.optimizer, spec.quantize]
     words += ["LoRA" if spec.adapter else "full", "cuda" if spec.cuda else "not cuda"]
     words += ["recomputed"] * spec.recompute + ["one sequence"] * key.is_single
+    words += ["any length"] * key.any_length
     return " ".join(words)
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from brimful.planning.family_key import GRANULE, LONGEST, StepSize, family_keys_of
+from brimful.planning.family_key import GRANULE, LONGEST, SHORTEST, StepSize, family_keys_of
 from brimful.planning.step import Lora, StepSpec
 from stand_ins import PeftAdapter
 
@@ -35,9 +35,12 @@ def test_steps_of_other_lengths_ranks_and_pieces_share_a_family() -> None:
     ("length", "config", "lengths"),
     [
         (1024, {}, (GRANULE, 8192)),
-        (1024, {"sliding_window": 4096}, (GRANULE, 4096)),
-        (4096, {"sliding_window": 4096}, (GRANULE, 4096)),
-        (5120, {"sliding_window": 4096}, (4096 + GRANULE, 8192)),
+        (1024, {"sliding_window": 4096}, (GRANULE, 4096 - GRANULE)),
+        (4096, {"sliding_window": 4096}, (4096, 8192)),
+        (5120, {"sliding_window": 4096}, (4096, 8192)),
+        (1000, {}, (SHORTEST, 8192)),
+        (1000, {"sliding_window": 512}, (512, 8192)),
+        (511, {"sliding_window": 512}, (SHORTEST, 511)),
         (1024, {"rope_scaling": {"original_max_position_embeddings": 2048}}, (GRANULE, 2048)),
         (1024, {"max_position_embeddings": 1000}, (1000 // GRANULE * GRANULE + GRANULE, LONGEST)),
     ],
@@ -51,13 +54,13 @@ def test_windows_and_stretched_positions_bound_the_lengths(
 @pytest.mark.parametrize(
     "changes",
     [
-        {"length": 1000},
+        {"length": 31},
         {"attention": "brimful_blocks"},
         {"feedback": "block"},
         {"config": {"model_type": "okadfa"}},
     ],
 )
-def test_other_kernels_and_odd_lengths_share_no_family_with_other_lengths(
+def test_other_kernels_and_very_short_sequences_share_no_family_with_other_lengths(
     changes: dict[str, object],
 ) -> None:
     assert family_keys_of(_spec(**changes)) == []  # type: ignore[arg-type]
@@ -103,7 +106,7 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "BU",
         "V",
     }
-    assert family_keys_of(_spec(1000, adapter=Lora(2)))[0].products == (
+    assert family_keys_of(_spec(attention="brimful_blocks", adapter=Lora(2)))[0].products == (
         "",
         "B",
         "C",
@@ -114,6 +117,8 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "rL",
     )
     assert "BM" in family_keys_of(_spec(task="masked_lm"))[0].products
+    any_length, multiples = (set(family_keys_of(_spec(each))[0].products) for each in (1000, 1024))
+    assert any_length - multiples == {"G", "BG", "E", "BE"}
 
 
 def test_one_sequence_at_a_time_leaves_no_products_of_the_micro_batch() -> None:

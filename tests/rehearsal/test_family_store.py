@@ -123,12 +123,18 @@ def _direct(spec: StepSpec, micro_batch: int) -> Trace:
         ({**FROZEN, "quantize": "nf4", "flash": False, "attention": "brimful_expanded"}, 512, 7),
         ({**CUDA, "cuda": False, "autocast": "none", "adapter": Lora(8, dropout=0.1)}, 128, 3),
         (CUDA, 1024, 1),
+        ({**FROZEN, "recompute": True}, 333, 9),
+        ({**CUDA, "flash": False}, 1000, 1),
+        ({**CUDA, "cuda": False, "autocast": "none"}, 45, 1),
     ],
     ids=[
         "LoRA, recomputed",
         "QLoRA without a flash kernel",
         "LoRA with dropout on a CPU",
         "every weight",
+        "LoRA, recomputed, an odd length",
+        "an odd length without a flash kernel",
+        "an odd length on a CPU",
     ],
 )
 def test_every_rank_and_length_is_as_a_direct_trace_shows(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.planning.family_key import GRANULE, TraceFamilyKey
+from brimful.planning.family_key import GRANULE, SHORTEST, TraceFamilyKey
 from brimful.planning.step import canonical
 from brimful.planning.trace import Int64Array
 
@@ -36,12 +36,20 @@ KEYS = {
     "v": "vocab_size",
 }
 BLOCKS = "num_hidden_layers"
-MODEL_TYPES = {"llama": False, "mistral": False, "qwen2": False, "qwen3": True, "gemma2": True}
+MODEL_TYPES = {
+    "llama": False,
+    "mistral": False,
+    "qwen2": False,
+    "qwen3": True,
+    "gemma2": True,
+    "granite": False,
+    "olmo2": False,
+}
 """Model types whose widths are those of `KEYS`, and whether their head size is a value of its own
 rather than the hidden size by the heads where it is left out.
 """
-_WITH_BIAS = {"qwen2"}
-"""Model types whose query, key and value projections have a bias."""
+_WITH_VECTORS = {"qwen2", "olmo2"}
+"""Model types with vectors as wide as all queries and all keys: biases, or norms."""
 _NOT_OF_THE_STEP = frozenset(
     {
         "_attn_implementation_autoset",
@@ -193,7 +201,7 @@ def network_of(
     h, d, n, g = (sizes.values[letter] for letter in "hdng")
     rest["every head has keys of its own"] = n == g
     if eight_bit:
-        vectors = (h, n * d, g * d) if rest["model_type"] in _WITH_BIAS else (h,)
+        vectors = (h, n * d, g * d) if rest["model_type"] in _WITH_VECTORS else (h,)
         rest["small states"] = [count < SMALL_STATES for count in vectors]
     return SizedNetwork(canonical(rest), sizes)
 
@@ -202,7 +210,7 @@ def serves(key: TraceFamilyKey) -> bool:
     """Return whether lengths of a family are below all limits of the network, as those of a
     skeleton are.
     """
-    return key.lengths is None or key.lengths[0] == GRANULE
+    return key.lengths is None or key.lengths[0] == (SHORTEST if key.any_length else GRANULE)
 
 
 def _widths_of(config: Mapping[str, Any], *, own_head: bool) -> Widths:

@@ -1,4 +1,5 @@
 """Which steps share one family of traces: those that differ in sequence length and rank only.
+Lengths that are no multiple of GRANULE have families of their own.
 
 A tensor's bytes are a product of its dimensions, and each dimension is a constant, the micro-batch,
 the sequence length, the rank, or what a piece of the loss holds.
@@ -12,18 +13,29 @@ import numpy as np
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 
 GRANULE = 128
-"""Sequence lengths are multiples of this: attention kernels round rows up to it
-(rehearsal.kernels), so other lengths are no products.
+"""Attention kernels round rows up to this or to TILE (rehearsal.kernels). At its multiples both
+roundings are the length.
 """
+TILE = 32
+SHORTEST = 32
+"""Shorter sequences have no family."""
 LONGEST = 131_072
-PRODUCTS = tuple(
-    rank + rest
-    for rank in ("", "r")
-    for rest in ("", "B", "T", "BT", "TT", "BTT", "U", "BU", "V", "C", "L", "M", "BM")
+PRODUCTS = (
+    *(
+        rank + rest
+        for rank in ("", "r")
+        for rest in ("", "B", "T", "BT", "TT", "BTT", "U", "BU", "V", "C", "L", "M", "BM")
+    ),
+    "G",
+    "BG",
+    "E",
+    "BE",
 )
-"""B micro-batch, T sequence length, U one more, V less the micro-batch, r rank, M scored tokens of
-a sequence, C tokens of a full piece of the loss, L of the last one.
+"""B micro-batch, T sequence length, U one more, V less the micro-batch, G rounded up to GRANULE, E
+to TILE, r rank, M scored tokens of a sequence, C tokens of a full piece of the loss, L of the last
+one.
 """
+_WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention")
 _LENGTH_INDEPENDENT = {"sdpa", "eager", "brimful_expanded"}
 """Attention that makes the same tensors at every length; the others split it into blocks."""
 
@@ -52,6 +64,8 @@ class StepSize:
             "U": self.sequence_length + 1,
             "V": self.sequence_length - self.micro_batch,
             "r": self.rank,
+            "G": -(-self.sequence_length // GRANULE) * GRANULE,
+            "E": -(-self.sequence_length // TILE) * TILE,
             "M": self.scored,
             "C": self.chunk,
         }
@@ -73,18 +87,20 @@ class TraceFamilyKey:
 
     Attributes:
         spec: The step that the members share, with 0 for a length or rank that varies.
-        lengths: The shortest and the longest sequence length, multiples of GRANULE; None where the
-            length is fixed.
+        lengths: The shortest and the longest sequence length, multiples of GRANULE but for
+            `any_length`; None where the length is fixed.
         follows: The config key of the number of positions, where that is the sequence length; else
             empty.
         is_single: The family is of micro-batches of one sequence, which may be a special case;
             else of all micro-batches.
+        any_length: The lengths between are all there are; else multiples of GRANULE.
     """
 
     spec: StepSpec
     lengths: tuple[int, int] | None
     follows: str = ""
     is_single: bool = False
+    any_length: bool = False
 
     @property
     def has_rank(self) -> bool:
@@ -95,6 +111,8 @@ class TraceFamilyKey:
         """Return those of PRODUCTS that a size in this family can be."""
         chunked = self.spec.loss == "chunked"
         absent = set()
+        if not self.any_length:
+            absent |= set("GE")
         if self.lengths is None:
             absent |= set("TUVM")
         elif not (chunked and self.spec.task == "masked_lm"):
@@ -145,7 +163,7 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
         keys.append(TraceFamilyKey(shared, None))
     length, config = spec.sequence_length, spec.config
     if (
-        length % GRANULE
+        length < SHORTEST
         or spec.attention not in _LENGTH_INDEPENDENT
         or config.get("model_type") == "okadfa"
         or spec.feedback
@@ -154,30 +172,35 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     follows = next(
         (key for key in ("n_positions", "max_position_embeddings") if config.get(key) == length), ""
     )
-    low, high = _range(spec, follows)
+    any_length = length % GRANULE > 0
+    low, high = _range(spec, follows, SHORTEST if any_length else GRANULE)
     if low < high:
-        keys.insert(0, TraceFamilyKey(_with_length(shared, 0, follows), (low, high), follows))
+        anywhere = _with_length(shared, 0, follows)
+        key = TraceFamilyKey(anywhere, (low, high), follows, any_length=any_length)
+        keys.insert(0, key)
     return keys
 
 
-def _range(spec: StepSpec, follows: str) -> tuple[int, int]:
+def _range(spec: StepSpec, follows: str, shortest: int) -> tuple[int, int]:
     """Return the shortest and the longest length around a step's at which the network computes the
-    same way. Attention windows and scaled positions begin at lengths that the config names.
+    same way, multiples of GRANULE if `shortest` is one. Scaled positions begin beyond a length that
+    the config names; attention windows at that length, where the mask is made.
     """
     config, length = spec.config, spec.sequence_length
-    values = [
-        config.get(key) for key in ("sliding_window", "attention_chunk_size", "local_attention")
-    ]
     scaling = [config.get(key) for key in ("rope_scaling", "rope_parameters")]
-    values += [
+    values = [
         each.get("original_max_position_embeddings") for each in scaling if isinstance(each, dict)
     ]
     if not follows:
         keys = ("max_position_embeddings", "n_positions", "max_seq_len")
         values += [config.get(key) for key in keys]
     limits = [value for value in values if isinstance(value, int) and value > 0]
+    windows = [config.get(key) for key in _WINDOWS]
+    limits += [value - 1 for value in windows if isinstance(value, int) and value > 0]
     above = min((limit for limit in limits if limit >= length), default=LONGEST)
     below = max((limit for limit in limits if limit < length), default=0)
+    if shortest % GRANULE:
+        return max(below + 1, shortest), min(above, LONGEST)
     return (below // GRANULE + 1) * GRANULE, min(above, LONGEST) // GRANULE * GRANULE
 
 

@@ -127,6 +127,7 @@ def write_archive(path: Path, about: About, families: Mapping[str, bytes]) -> No
 def name_of(key: TraceFamilyKey) -> str:
     """Return the name of a family's file: a digest of all that decides it but the libraries."""
     what = f"{FORMAT} {TRACES} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
+    what += " any length" * key.any_length
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 
 

@@ -74,6 +74,7 @@ def name_of_skeleton(key: TraceFamilyKey, structure: str) -> str:
     has_flash = key.spec.flash and key.spec.cuda  # no other kernels are asked for elsewhere
     spec = dataclasses.replace(key.spec, config_json=structure, flash=has_flash)
     what = f"{FORMAT} {TRACES} {spec.key()} {key.lengths is None} {key.is_single}"
+    what += " any length" * key.any_length
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 
 

@@ -20,6 +20,8 @@ last two is the recording that checks the others.
 """
 _SINGLE_MEMBERS = ((1, 3, 13, 0.75), (1, 11, 17, 0.6), (1, 7, 19, 0.9))
 """The same for one sequence."""
+_BEYOND = (57, -31, 90, 90)
+"""Tokens beyond a multiple of GRANULE, in recordings for any length."""
 _BLOCKS = 9
 """More than are recorded."""
 
@@ -109,6 +111,7 @@ def _with_member(
 def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
     micro_batch, granules, rank, chunk = (_SINGLE_MEMBERS if key.is_single else _MEMBERS)[number]
     length = key.spec.sequence_length if key.lengths is None else granules * GRANULE
+    length += key.any_length * _BEYOND[number]
     scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
     return StepSize(
         micro_batch, length, rank if key.has_rank else 1, scored, max(1, round(chunk * scored))

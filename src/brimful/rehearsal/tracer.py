@@ -145,6 +145,8 @@ def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
     if key.lengths is not None:
         low, high = key.lengths
         length = low + round(place * (high - low) / GRANULE) * GRANULE
+        if key.any_length:  # not at the ends, where it may be a multiple
+            length = low + round((0.1 + 0.8 * place) * (high - low))
     scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
     return StepSize(
         micro_batch, length, rank if key.has_rank else 1, scored, max(1, round(chunk * scored))
