@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
@@ -171,12 +172,7 @@ def record_steps(
         warm_up(model, spec, micro_batch)
     evaluation = dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk)
     if spec.ranks > 1:
-        # Of tensors in parts, torch works out each operator's shapes once, by whole ones.
-        unseen = _Nobody()
-        with Recorder(cuda=spec.cuda):
-            run_steps(model, optimizer_of(spec, _trainable(model)), spec, micro_batch, unseen)
-            evaluate_batch(model, evaluation, micro_batch * evaluation_factor, unseen)
-        _forget_gradients(model)
+        _update_unseen(model, spec)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
@@ -189,6 +185,26 @@ def record_steps(
         return trace
     # The work of kernels that did nothing was not recorded.
     return dataclasses.replace(trace, work=None, details=None)
+
+
+def _update_unseen(model: nn.Module, spec: StepSpec) -> None:
+    """Gather each weight once, and update once without the optimizer's states and once with: torch
+    then makes what later steps find, and works out the shapes of operators on tensors in parts.
+    """
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.unshard()
+            module.reshard()
+    trainable = _trainable(model)
+    for parameter in trainable:
+        parameter.grad = torch.zeros_like(parameter)
+    precision = _precision_of(spec)
+    optimizer, guard = optimizer_of(spec, trainable), StepGuard.fresh(precision, CPU)
+    with Recorder(cuda=spec.cuda):
+        for _ in range(2):
+            clip_norm = 1.0 if spec.clips else None
+            guarded_update(optimizer, guard, precision, loss=torch.zeros(()), clip_norm=clip_norm)
+    _forget_gradients(model)
 
 
 def warm_up(
