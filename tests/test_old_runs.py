@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from brimful.base.manifest import note_hashes
 from brimful.cli import main
+from brimful.hardware.host import cpu_name
 
 OLD_RUNS = Path(__file__).parent / "fixtures" / "old_runs"
 MADE_IN = "/tmp/oldruns"  # noqa: S108 - a name in files, where nothing is written
@@ -26,13 +27,18 @@ Brimful = Callable[..., str]
 
 @pytest.fixture
 def old_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the old folder, which is the working folder, as if it had been made there."""
+    """A copy of the old folder, which is the working folder, as if it had been made there, and its
+    plan for this machine.
+    """
     folder = tmp_path / "old"
     shutil.copytree(OLD_RUNS, folder)
     for path in folder.rglob("*.json"):
         text = path.read_text(encoding="utf-8")
         if MADE_IN in text:
             path.write_text(text.replace(MADE_IN, str(folder)), encoding="utf-8")
+    saved = read_json(folder / "plan.json")
+    saved["plan"]["device"]["name"] = cpu_name()
+    (folder / "plan.json").write_text(json.dumps(saved), encoding="utf-8")
     for manifest in folder.glob("runs/*/model/MANIFEST.json"):
         note_hashes(manifest.parent)
     monkeypatch.chdir(folder)

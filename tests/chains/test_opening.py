@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from rich.console import Console
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_json
 from brimful.chains import pipeline
+from brimful.chains.messages import greeting
 from brimful.chains.opening import MOST_LINES, Opening
+from brimful.hardware.probe import cpu_device
 from brimful.recipe import Recipe, load
 from brimful.training import loop
+from brimful.training.admission import Admission
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft warns about itself
 WIDTH = 80
@@ -113,6 +117,16 @@ def test_a_classifier(labels_recipe_file: Path, encoder: Path) -> None:
     recipe = load(str(labels_recipe_file), ["training.steps=2"])
 
     _check(_before_the_first_step(recipe), recipe.name)
+
+
+def test_a_machine_with_a_long_name_takes_one_line(tiny: Callable[..., Recipe]) -> None:
+    rates = {"fp32": 1e12, "bf16": 2e12}
+    nothing_before = Admission(Path("runs"), continues=False, finished=False, changed=())
+    for name in ("AMD EPYC", "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz"):
+        device = replace(cpu_device(), name=name, threads=1, dense_flop_per_s=rates)
+        _, machine = greeting(tiny(), device, nothing_before, WIDTH)
+        assert machine.startswith(f"machine: {name}, 1 thread, ")
+        assert len(machine) <= WIDTH
 
 
 def test_a_run_that_goes_on_with_changes(

@@ -1,6 +1,7 @@
 """A model in parts, rehearsed by one process, is what real ranks allocate."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import torch
 from brimful.base.errors import PlanError
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS, Trace
+from brimful.rehearsal import store
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.tracer import trace_all
+from brimful.rehearsal.store import StoredTraces
+from brimful.rehearsal.tracer import trace_all, trace_parts
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
@@ -53,6 +56,45 @@ def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., Ste
     assert derived.parameters == whole.parameters
     assert derived.work is None
     assert trace_all(spec).work is not None
+
+
+@pytest.mark.parametrize("changes", [{"autocast": "bf16"}, {"adapter": Lora(16)}], ids=str)
+def test_any_number_of_ranks_follows_from_a_few(
+    step: Callable[..., StepSpec], changes: dict[str, Any]
+) -> None:
+    parts = trace_parts(step("llama", blocks=8, ranks=2, **changes))
+
+    for ranks in (2, 8, 16):
+        spec = step("llama", blocks=8, ranks=ranks, **changes)
+        whole, derived = record_training(spec, config_of(spec), 3), parts.at(ranks)
+        assert parts.serves(ranks)
+        assert _peak(derived.at(3)) == _peak(whole)
+        assert derived.work is not None
+        assert whole.work is not None
+        assert derived.work.at(3, spec.loss_chunk).flop() == whole.work.flop()
+    assert not parts.serves(3)
+
+
+def test_ranks_that_do_not_divide_all_rows_are_traced_alone(
+    step: Callable[..., StepSpec], tmp_path: Path
+) -> None:
+    """Of eight rows of an adapter, 16 ranks cannot have equal parts."""
+    specs = {ranks: step("llama", ranks=ranks, adapter=Lora(8)) for ranks in (8, 16)}
+
+    stored = {ranks: StoredTraces(spec, tmp_path) for ranks, spec in specs.items()}
+
+    for ranks, spec in specs.items():
+        whole = record_training(spec, config_of(spec), 2)
+        assert _peak(stored[ranks].at(2)) == _peak(whole)
+
+
+def test_another_number_of_ranks_is_not_traced_again(
+    step: Callable[..., StepSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    StoredTraces(step("llama", ranks=2), tmp_path).at(2)
+    monkeypatch.setattr(store, "_tracer", None)
+
+    StoredTraces(step("llama", ranks=4), tmp_path).at(2)
 
 
 def test_more_ranks_need_less_each(step: Callable[..., StepSpec]) -> None:

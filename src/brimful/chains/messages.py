@@ -15,6 +15,7 @@ from brimful.recipe import Recipe
 from brimful.recipe.summary import summary_of
 from brimful.report.page.advice import advice
 from brimful.report.plan.answer import memory_of, time_and_cost
+from brimful.report.quantities import plural
 from brimful.report.text import prediction_lines
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import comparable
@@ -23,17 +24,19 @@ from brimful.training.admission import Admission
 
 def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -> list[str]:
     """Return the run, the machine, and what changed since the last session, a line each; of what
-    is trained the words that fit `width`.
+    is trained and of the machine what fits `width`.
     """
-    machine = [device.name]
+    machine = [f"machine: {device.name}"]
     if device.threads:
-        machine.append(f"{device.threads} threads")
+        machine.append(plural(device.threads, "thread"))
     if device.free_memory_bytes:
         machine.append(f"{format_bytes(device.free_memory_bytes)} free")
     for dtype, rate in device.dense_flop_per_s.items():
         machine.append(f"{dtype} {rate / 1e9:,.0f} GFLOP/s")
     title = shortened_at_a_word(f"{recipe.run_name}: {summary_of(recipe)}", width)
-    lines = [title, f"machine: {', '.join(machine)}"]
+    while len(", ".join(machine)) > width and len(machine) > 1:
+        machine.pop()
+    lines = [title, ", ".join(machine)]
     if admission.moved_aside:
         lines.append(f"the unfinished run was moved to {admission.moved_aside}")
     if admission.lost_model:

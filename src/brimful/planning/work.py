@@ -45,9 +45,9 @@ COUNTS = (
 )
 """Fields that are affine in the micro-batch."""
 _SHAPE = ("classes_W", "dtypes_W", "parts_W", "phases_W", "layers_W", "operators_W")
+"""Fields that are the same for all micro-batches."""
 ARRAYS = (*COUNTS, *_SHAPE, "repeats_W")
 """All fields of a Work but the operators' names."""
-"""Fields that are the same for all micro-batches."""
 
 
 LIST_ELEMENTS = 320 * 65_536

@@ -2,6 +2,7 @@
 allocate what they would and send nothing.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,11 @@ from torch import nn
 from brimful.base.errors import PlanError
 from brimful.training.sharding import shard
 from brimful.training.world import World
+
+
+def rows_in_common(model: nn.Module) -> int:
+    """Return the greatest common divisor of the rows of all parameters."""
+    return math.gcd(*(len(parameter) for parameter in model.parameters()))
 
 
 @contextmanager

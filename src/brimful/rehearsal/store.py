@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
+from brimful.planning.parts import TraceInParts
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import ARRAYS as WORK_ARRAYS
@@ -28,6 +30,7 @@ _SOURCES = (
     "planning/step.py",
     "planning/trace.py",
     "planning/parametric.py",
+    "planning/parts.py",
     "planning/family.py",
     "planning/family_file.py",
     "planning/family_key.py",
@@ -50,6 +53,8 @@ them.
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
+ANY_NUMBER = 0
+"""Ranks of a step that is stored for all numbers of them."""
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
@@ -209,15 +214,52 @@ class StoredTraces:
 
     def _load_all(self) -> ParametricTrace | Irregular:
         anywhere = dataclasses.replace(self._spec, loss_chunk=0)
-        stored = self._files.read(anywhere, "all")
-        if stored is not None:
+        if (stored := self._files.read(anywhere, "all")) is not None:
+            trace, extra = stored
+            return self._line_in(trace, extra) if len(trace.events_E) else Irregular()
+        if (member := self._families.member(self._spec)) is not None:
+            return member
+        if (line := self._line_in_parts()) is not None:
+            return line
+        made = _trace_all(self._spec)
+        if isinstance(made, Irregular):
+            self._files.write(anywhere, "all", _nothing(), {})
+            return made
+        self._files.write(anywhere, "all", *_as_stored(made))
+        return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
+
+    def _line_in_parts(self) -> ParametricTrace | None:
+        """Return the line of a model in parts, which all numbers of ranks share that divide its
+        rows; None for others.
+        """
+        ranks = self._spec.ranks
+        if ranks == 1 or self._spec.compiled != "none":
+            return None
+        parts = self._parts(dataclasses.replace(self._spec, loss_chunk=0, ranks=ANY_NUMBER))
+        if parts is None or not parts.serves(ranks):
+            return None
+        return dataclasses.replace(parts.at(ranks), loss_chunk=self._spec.loss_chunk)
+
+    def _parts(self, anywhere: StepSpec) -> TraceInParts | None:
+        if (stored := self._files.read(anywhere, "parts")) is not None:
             trace, extra = stored
             if not len(trace.events_E):
-                return Irregular()
-        elif (member := self._families.member(self._spec)) is not None:
-            return member
-        else:
-            return self._trace_all(anywhere)
+                return None
+            line = self._line_in(trace, extra)
+            return TraceInParts(line, extra["whole_S"], extra.get("whole_work"), int(extra["rows"]))
+        made = _trace_parts(self._spec)
+        if isinstance(made, Irregular):
+            self._files.write(anywhere, "parts", _nothing(), {})
+            return None
+        trace, extra = _as_stored(made.alike)
+        extra |= {"whole_S": made.whole_S, "rows": np.array(made.rows)}
+        if made.whole_work is not None:
+            extra["whole_work"] = made.whole_work
+        self._files.write(anywhere, "parts", trace, extra)
+        return made
+
+    def _line_in(self, trace: Trace, extra: dict[str, np.ndarray]) -> ParametricTrace:
+        """Return the line in a stored trace."""
         work = None
         if trace.work is not None and "line_base" in extra:
             work = ParametricWork(
@@ -236,41 +278,55 @@ class StoredTraces:
             work,
         )
 
-    def _trace_all(self, anywhere: StepSpec) -> ParametricTrace | Irregular:
-        """Trace the step and store the result under `anywhere`."""
-        refuse_without_torch()
-        with collector_off():
-            from brimful.rehearsal.tracer import trace_all  # noqa: PLC0415 - torch, only to trace
-
-        try:
-            made = trace_all(self._spec)
-        except Irregular as irregular:
-            self._files.write(anywhere, "all", _nothing(), {})
-            return irregular
-        trace = made.trace
-        extra = {
-            "base_S": made.base_S,
-            "slope_S": made.slope_S,
-            "chunk_slope_S": made.chunk_slope_S,
-            "lowest": np.array(made.lowest),
-        }
-        if made.work is not None:
-            extra |= {f"line_{name}": getattr(made.work, name) for name in _WORK_LINES}
-            trace = dataclasses.replace(trace, work=made.work.work)
-        self._files.write(anywhere, "all", trace, extra)
-        return dataclasses.replace(made, loss_chunk=self._spec.loss_chunk)
-
     def _one(self, micro_batch: int) -> Trace:
         stored = self._files.read(self._spec, str(micro_batch))
         if stored is not None:
             return stored[0]
-        refuse_without_torch()
-        with collector_off():
-            from brimful.rehearsal.tracer import trace_one  # noqa: PLC0415 - as above
-
-        trace = trace_one(self._spec, micro_batch)
+        trace: Trace = _tracer().trace_one(self._spec, micro_batch)
         self._files.write(self._spec, str(micro_batch), trace, {})
         return trace
+
+
+def _tracer() -> Any:
+    """Return the module that traces.
+
+    Raises:
+        PlanError: torch is not installed.
+    """
+    refuse_without_torch()
+    with collector_off():
+        from brimful.rehearsal import tracer  # noqa: PLC0415 - torch, only to trace
+    return tracer
+
+
+def _trace_all(spec: StepSpec) -> ParametricTrace | Irregular:
+    try:
+        line: ParametricTrace = _tracer().trace_all(spec)
+    except Irregular as irregular:
+        return irregular
+    return line
+
+
+def _trace_parts(spec: StepSpec) -> TraceInParts | Irregular:
+    try:
+        parts: TraceInParts = _tracer().trace_parts(spec)
+    except Irregular as irregular:
+        return irregular
+    return parts
+
+
+def _as_stored(line: ParametricTrace) -> tuple[Trace, dict[str, np.ndarray]]:
+    """Return a line as a trace and further arrays."""
+    extra = {
+        "base_S": line.base_S,
+        "slope_S": line.slope_S,
+        "chunk_slope_S": line.chunk_slope_S,
+        "lowest": np.array(line.lowest),
+    }
+    if line.work is None:
+        return line.trace, extra
+    extra |= {f"line_{name}": getattr(line.work, name) for name in _WORK_LINES}
+    return dataclasses.replace(line.trace, work=line.work.work), extra
 
 
 def canonical_step(spec: StepSpec) -> StepSpec:

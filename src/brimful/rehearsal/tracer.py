@@ -5,8 +5,9 @@ sequences and two chunks of the loss.
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from transformers import PretrainedConfig
@@ -23,11 +24,20 @@ from brimful.planning.parametric import (
     stretch,
     stretch_values,
 )
+from brimful.planning.parts import CHECKED, FEW, MORE, TraceInParts, through
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
-from brimful.planning.trace import Trace
-from brimful.planning.work import IrregularWork, ParametricWork, Work, block_growth, repeated
-from brimful.rehearsal.models import config_of, num_blocks, with_layers
+from brimful.planning.trace import Trace, same_events
+from brimful.planning.work import (
+    IrregularWork,
+    ParametricWork,
+    Work,
+    block_growth,
+    refuse_others,
+    repeated,
+)
+from brimful.rehearsal.models import config_of, meta_model, num_blocks, with_layers
+from brimful.rehearsal.ranks import rows_in_common
 from brimful.rehearsal.training import compiler_of, record_training, without_garbage_collector
 
 
@@ -72,12 +82,34 @@ def trace_all(spec: StepSpec) -> ParametricTrace:
     """
     if spec.compiled == "model":
         raise Irregular("a graph of the whole model has no blocks that repeat")
+    with compiler_of(spec):
+        return _from_few_blocks(spec, _line_of)
+
+
+@functools.lru_cache(maxsize=16)
+def trace_parts(spec: StepSpec) -> TraceInParts:
+    """Trace the step of a model in parts for every number of ranks and every micro-batch.
+
+    Raises:
+        Irregular: it cannot be derived from small traces; `trace_all` of each number still works.
+        PlanError: the step cannot be traced at all.
+    """
+    return _from_few_blocks(spec, _parts_of)
+
+
+_Made = TypeVar("_Made")
+
+
+def _from_few_blocks(
+    spec: StepSpec, make: Callable[[StepSpec, PretrainedConfig, int], _Made]
+) -> _Made:
+    """Return what `make` returns for the fewest blocks that are enough."""
     config = config_of(spec)
     problem = Irregular()
-    with without_garbage_collector(), compiler_of(spec):
+    with without_garbage_collector():
         for example in _examples(spec, config):
             try:
-                return _line_of(spec, config, example)
+                return make(spec, config, example)
             except Irregular as irregular:
                 problem = irregular
     raise problem
@@ -232,6 +264,40 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
     """Return the line through traces with `example` blocks for all blocks of the model, checked
     against further traces.
     """
+    line = _small_line(spec, config, example)
+    return _checked_by_any(spec, config, line, example)
+
+
+def _parts_of(spec: StepSpec, config: PretrainedConfig, example: int) -> TraceInParts:
+    """Return the same for any number of ranks."""
+
+    def on(ranks: int) -> StepSpec:
+        return dataclasses.replace(spec, ranks=ranks)
+
+    line = _small_line(on(FEW), config, example)
+    low = _trace(on(MORE), config, _sizes_of(spec).low, example)
+    if not same_events(low, line.trace):
+        raise Irregular("the events differ between two numbers of ranks")
+    rows = rows_in_common(meta_model(spec, _with_blocks(config, example)))
+    small = through(line, _with_trace(line, low), (FEW, MORE), rows)
+    more, checked = (
+        _checked_by_any(on(ranks), config, small.at(ranks), example) for ranks in (MORE, CHECKED)
+    )
+    return through(more, checked, (MORE, CHECKED), rows)
+
+
+def _with_trace(line: ParametricTrace, low: Trace) -> ParametricTrace:
+    """Return the line through the same step in more parts, of which one trace was made."""
+    base_S = line.base_S + low.sizes_S - line.trace.sizes_S
+    work = line.work
+    if work is not None and low.work is not None:
+        refuse_others(work.work, low.work)
+        work = dataclasses.replace(work, base=work.base + low.work.counts() - work.work.counts())
+    return dataclasses.replace(line, base_S=base_S, work=work)
+
+
+def _small_line(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
+    """Return the line for `example` blocks."""
     sizes = _sizes_of(spec)
     low = _trace(spec, config, sizes.low, example)
     _refuse_unrepeated(low, example, num_blocks(config))
@@ -246,11 +312,17 @@ def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> Parametr
         _, chunk_slope_S = affine(other, low, _chunk_tokens(spec, sizes.other_chunk), chunk)
         base_S = base_S - chunk_slope_S * chunk
     work = _work_line(spec, low.work, high.work, None if other is None else other.work)
-    line = ParametricTrace(
+    return ParametricTrace(
         low, base_S, slope_S, chunk_slope_S, spec.scored_tokens, spec.loss_chunk, work=work
     )
+
+
+def _checked_by_any(
+    spec: StepSpec, config: PretrainedConfig, line: ParametricTrace, example: int
+) -> ParametricTrace:
+    """Return the line for all blocks, after checking it with one of the further traces."""
     problem = Irregular()
-    for micro_batch in sizes.checks:
+    for micro_batch in _sizes_of(spec).checks:
         try:
             return _checked(spec, config, line, micro_batch, example)
         except Irregular as irregular:

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.fsdp import FSDPModule
 from transformers import PretrainedConfig, PreTrainedModel, masking_utils
 
 from brimful.base.garbage import collector_off
