@@ -6,10 +6,12 @@ Prediction and measurement share the step's code and nothing else: one runs on f
 process whose collectives send nothing, the other on real weights in gloo ranks of this machine, one
 thread each, under torch's profiler. Both count the bytes that torch's allocator is asked for, of the
 first rank, whose part is the largest. What gloo takes itself is left out. The prediction is also
-made from small traces, as plans make it. Fails where a peak is off by more than TOLERANCE.
+made from small traces, as plans make it, and from those of any numbers of ranks, as plans make it
+where every weight's rows can be divided. Fails where a peak is off by more than TOLERANCE.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
@@ -23,10 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
 
+from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.tracer import trace_all
+from brimful.rehearsal.tracer import trace_all, trace_parts
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
@@ -101,6 +104,18 @@ def measured(spec: StepSpec, folder: Path) -> int:
     return peak
 
 
+def from_other_ranks(spec: StepSpec) -> int | str:
+    """Return the peak that recordings for other numbers of ranks give, or why they do not."""
+    try:
+        parts = trace_parts(dataclasses.replace(spec, ranks=2))
+    except Irregular as irregular:
+        return str(irregular)
+    if not parts.serves(spec.ranks):
+        return f"{spec.ranks} ranks do not divide the rows of all weights"
+    trace = parts.at(spec.ranks).at(MICRO_BATCH)
+    return int(trace.live_E()[: trace.marks["between steps"]].max())
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--only", default="", help="configurations with these words in the name")
@@ -122,6 +137,7 @@ def main() -> int:
             "measured_bytes": runs,
             "traced_bytes": int(traced),
             "from_small_traces_bytes": small_peak,
+            "from_other_ranks_bytes": from_other_ranks(spec),
         }
         error = small_peak / truth - 1
         rows.append(row | {"error": error})

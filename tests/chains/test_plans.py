@@ -14,11 +14,13 @@ import pytest
 
 from brimful.base.errors import DeviceError, RequestError
 from brimful.chains import devices, plans
+from brimful.chains.limits import Limits, answers
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.planning.budget import Budget
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
@@ -209,6 +211,21 @@ def test_more_devices_than_sequences_are_refused(tiny: Callable[..., Recipe]) ->
 
     assert isinstance(fits, Surveyed)
     assert isinstance(refused, Unplanned)
+
+
+def test_a_budget_of_money_counts_all_devices(tiny: Callable[..., Recipe]) -> None:
+    """The second group costs twice as much an hour as the first."""
+    recipe = tiny("plan={}", "batch.sequences=8")
+    limits = Limits(Budget("money", 1000.0))
+    surveyed = plans.survey(recipe, "2 x T4,4 x T4")
+
+    answered = answers(recipe, surveyed, limits).budget
+
+    for entry in surveyed:
+        assert isinstance(entry, Surveyed)
+        check = answered[entry.device.name]
+        assert check.amount == entry.derived.plan.predicted["cost_usd"]
+        assert check.beside == entry.derived.plan.predicted["total_time_s"]
 
 
 WITHOUT_TORCH = """

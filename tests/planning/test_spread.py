@@ -2,12 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from brimful.base.errors import RequestError
+from brimful.base.units import GIB
+from brimful.hardware.groups import parse
+from brimful.planning.derive import Facts
 from brimful.planning.plan import Plan, Prediction, plan_from_json
-from brimful.planning.spread import RANK_STEP, refuse_too_many, share_of, spread_plan
+from brimful.planning.spread import (
+    RANK_STEP,
+    derive_spread,
+    enough,
+    refuse_too_many,
+    share_of,
+    spread_plan,
+)
+from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 
 PLAN = Plan(
@@ -58,6 +70,66 @@ def test_only_what_holds_for_one_rank_is_predicted(tiny: Callable[..., Recipe]) 
     assert spread.passes() == "2 passes of 2 on each of 2 devices"
     assert spread.to_json()["remainder"] == 0
     assert plan_from_json(spread.to_json()) == spread
+
+
+Spreading = Callable[..., Any]
+
+
+@pytest.fixture
+def spreading(
+    tiny: Callable[..., Recipe], by_hand: Callable[..., Any], rates: Callable[..., Any]
+) -> Spreading:
+    """`spreading(14, "4 x T4")` plans a model whose weights, gradients and states take 14 GiB, a
+    quarter of that on each of 4 devices that hold it in parts.
+    """
+
+    def plan(gib: float, on: str, *changes: str, does: Any = derive_spread, **sizes: int) -> Any:
+        def trace(spec: StepSpec) -> Any:
+            part = round(gib * GIB / 4 / spec.ranks)
+            standing = {"weights_bytes": part, "gradients_bytes": part, "states_bytes": 2 * part}
+            return by_hand(**standing, **sizes)
+
+        recipe = tiny("plan={}", "batch.sequences=64", "plan.recompute=false", *changes)
+        return does(recipe, parse(on), trace, Facts(rates=rates()))
+
+    return plan
+
+
+def test_a_model_lies_in_parts_where_the_whole_does_not_surely_fit(spreading: Spreading) -> None:
+    small, large = spreading(1, "4 x T4"), spreading(20, "4 x T4")
+
+    assert small.plan.spread == "replicated"
+    assert large.plan.spread == "sharded"
+    assert large.footprint.verdict == "fits"
+    reason = large.plan.choices[-1].reason
+    assert "the whole model on each needs" in reason
+    assert "does not fit" in reason
+
+
+def test_the_quicker_of_two_that_fit_is_taken(spreading: Spreading) -> None:
+    """Whole, the model leaves room for one sequence at a time, in parts for many."""
+    sizes = {"sequence_bytes": GIB, "update_bytes": 1}
+    whole, parts = (
+        spreading(10, "4 x T4", f"plan.spread={spread}", **sizes)
+        for spread in ("replicated", "sharded")
+    )
+
+    chosen = spreading(10, "4 x T4", **sizes)
+
+    steps = {each.plan.spread: each.plan.predicted["step_time_s"].value for each in (whole, parts)}
+    assert len(whole.plan.micro_batches) > len(parts.plan.micro_batches)
+    assert chosen.plan.spread == min(steps, key=lambda spread: steps[spread])
+    assert chosen.plan.choices[-1].reason.startswith("a step takes ")
+
+
+def test_the_smallest_number_of_devices_that_holds_a_model_is_named(spreading: Spreading) -> None:
+    assert spreading(40, "2 x T4", does=enough) == "4 x Tesla T4"
+    assert spreading(80, "2 x T4", does=enough) == "8 x Tesla T4"
+    assert spreading(10_000, "2 x T4", does=enough) is None
+
+
+def test_where_none_fits_the_one_that_needs_less_is_shown(spreading: Spreading) -> None:
+    assert spreading(200, "2 x T4").plan.spread == "sharded"
 
 
 @pytest.mark.parametrize("field", ["devices", "whole_batch"])

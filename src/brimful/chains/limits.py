@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.chains.devices import conditions
 from brimful.chains.surveyed_devices import cost_surveyed, survey_each
 from brimful.hardware import catalog
 from brimful.planning.budget import (
@@ -90,20 +89,17 @@ def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Li
     cut: dict[str, Sessions] = {}
     problems = []
     for entry in held:
-        name, plan, known = (
-            entry.device.name,
-            entry.derived.plan,
-            conditions(entry.device, limits.prices),
-        )
+        name, plan, known = entry.device.name, entry.derived.plan, entry.conditions
+        counted = entry.derived.prepared.recipe
         try:
             total_steps = _known_length(recipe, entry, limits)
             if limits.session_s is not None:
                 cut[name] = sessions(
-                    limits.session_s, plan.predicted, checkpoint_seconds(recipe, plan, known).value
+                    limits.session_s, plan.predicted, checkpoint_seconds(counted, plan, known).value
                 )
             if limits.budget is not None:
                 budget[name] = answer(
-                    limits.budget, functools.partial(whole_run, recipe, plan, known), total_steps
+                    limits.budget, functools.partial(whole_run, counted, plan, known), total_steps
                 )
         except RequestError as error:
             problems.append(error)

@@ -92,7 +92,7 @@ def survey(
             entry.device.name: cost_surveyed(entry, prices or {})
             if isinstance(entry, Surveyed)
             else entry
-            for entry in _survey_all(recipe, single, traces, model, doing)
+            for entry in _survey_all(recipe, single, traces, model, doing, is_only=len(groups) == 1)
         }
         for group in groups:
             if group.count > 1:
@@ -113,7 +113,7 @@ def _survey_group(
     is_only: bool,
 ) -> Surveyed | Unplanned:
     try:
-        return survey_group(recipe, group, traces, model, prices)
+        return survey_group(recipe, group, traces, model, prices, closely=is_only)
     except (PlanError, RequestError) as error:
         if is_only:
             raise
@@ -159,9 +159,15 @@ class _Progress:
 
 
 def _survey_all(
-    recipe: Recipe, devices: list[Device], traces: Tracer, model: ModelFacts, progress: _Progress
+    recipe: Recipe,
+    devices: list[Device],
+    traces: Tracer,
+    model: ModelFacts,
+    progress: _Progress,
+    *,
+    is_only: bool,
 ) -> list[Surveyed | Unplanned]:
-    if len(devices) == 1:
+    if is_only and devices:
         facts = facts_of(devices[0], measures=True, model=model)
         return [survey_closely(recipe, devices[0], traces, facts, progress.answered)]
     return survey_each(recipe, devices, traces, model, progress, remedied=True)

@@ -9,11 +9,11 @@ from brimful.chains.devices import conditions, conditions_of_group, facts_of
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
-from brimful.planning.cost import costed
+from brimful.planning.cost import Conditions, costed
 from brimful.planning.derive import Derived, Facts, derive_with_memory
 from brimful.planning.remedies import cheapest_remedy, least_bytes, remedies
 from brimful.planning.specs import ModelFacts
-from brimful.planning.spread import derive_spread
+from brimful.planning.spread import derive_spread, enough
 from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -21,9 +21,13 @@ from brimful.recipe import Recipe
 
 def cost_surveyed(entry: Surveyed, prices: Mapping[str, float]) -> Surveyed:
     """Return the entry with time, energy and cost of the whole run."""
+    return _costed(entry, conditions(entry.device, prices))
+
+
+def _costed(entry: Surveyed, known: Conditions) -> Surveyed:
     derived = entry.derived
-    plan = costed(derived.prepared.recipe, derived.plan, conditions(entry.device, prices))
-    return replace(entry, derived=replace(derived, plan=plan))
+    plan = costed(derived.prepared.recipe, derived.plan, known)
+    return replace(entry, derived=replace(derived, plan=plan), conditions=known)
 
 
 def survey_each(
@@ -73,23 +77,29 @@ def survey_group(
     traces: Tracer,
     model: ModelFacts,
     prices: Mapping[str, float] | None = None,
+    *,
+    closely: bool = False,
 ) -> Surveyed:
     """Derive and cost the plan of several devices, with the memory of one at several micro-batches.
+    `closely`: where it does not surely fit, look for the number of such devices that holds it.
 
     Raises:
         RequestError: more devices than sequences in a step.
         PlanError: it cannot be traced, or be trained as the recipe asks.
     """
-    derived = derive_spread(recipe, group, traces, facts_of(group.device, model=model))
+    facts = facts_of(group.device, model=model)
+    derived = derive_spread(recipe, group, traces, facts)
     share = derived.prepared.recipe
-    plan = costed(share, derived.plan, conditions_of_group(group, prices))
     sizes = table_sizes(
         derived.footprint.micro_batch,
         derived.memory.largest(share.effective_batch),
         share.effective_batch,
     )
     table = tuple(derived.memory.at(size) for size in sizes)
-    return Surveyed(replace(derived, plan=plan), table)
+    entry = Surveyed(derived, table)
+    if closely and entry.verdict != "fits":
+        entry = replace(entry, smallest_device=enough(recipe, group, traces, facts))
+    return _costed(entry, conditions_of_group(group, prices))
 
 
 def survey_closely(

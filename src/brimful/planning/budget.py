@@ -31,6 +31,11 @@ class Budget:
         return "total_time_s" if self.kind == "time" else "cost_usd"
 
     @property
+    def other(self) -> "Budget":
+        """A budget in the other unit, without a limit."""
+        return Budget("money" if self.kind == "time" else "time", math.inf)
+
+    @property
     def phrase(self) -> str:
         """`in 3h 00m` or `for $5.00`."""
         preposition = "in" if self.kind == "time" else "for"
@@ -140,6 +145,8 @@ class BudgetCheck:
         budget: The limit.
         verdict: As in Budget.verdict.
         amount: Prediction for the run, in the unit of the budget.
+        beside: The same in money for a budget of time, in time for one of money; None where that is
+            not known.
         total_steps: Number of steps of the run.
         steps: Number of steps that surely stay within the budget; 0 for none.
         others: Other devices, ranked.
@@ -151,6 +158,7 @@ class BudgetCheck:
     total_steps: int
     steps: int
     others: tuple[Offer, ...] = ()
+    beside: Prediction | None = None
 
     @property
     def over(self) -> float:
@@ -172,7 +180,8 @@ def answer(
         predicted_at: Predictions of the whole run with this many steps.
         total_steps: Of the recipe.
     """
-    amount = predicted_at(total_steps)[budget.name]
+    predicted = predicted_at(total_steps)
+    amount = predicted[budget.name]
     steps = bisect.bisect_right(
         range(1, total_steps + 1),
         budget.limit,
@@ -181,7 +190,8 @@ def answer(
     # Not monotonic: with one step more a run can have one evaluation less.
     while steps and predicted_at(steps)[budget.name].high > budget.limit:
         steps -= 1
-    return BudgetCheck(budget, budget.verdict(amount), amount, total_steps, steps)
+    beside = predicted.get(budget.other.name)
+    return BudgetCheck(budget, budget.verdict(amount), amount, total_steps, steps, beside=beside)
 
 
 def ranked(offers: Sequence[Offer], budget: Budget) -> list[Offer]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from brimful.base.errors import PlanError, RequestError
-from brimful.base.units import format_bytes
-from brimful.hardware.groups import Group
+from brimful.base.units import format_bytes, format_duration
+from brimful.hardware.groups import Group, growing
 from brimful.planning.communication import Exchange, Shared, shared_time
 from brimful.planning.derive import Derived, Facts, derive_with_memory, total_steps_of
 from brimful.planning.memory import Footprint
@@ -34,7 +34,7 @@ def refuse_too_many(recipe: Recipe, devices: int) -> None:
         raise RequestError(
             f"an optimizer step of {recipe.name} has {recipe.effective_batch} sequences, too few"
             f" for {devices} devices: each takes at least one. Use at most"
-            f" --devices {recipe.effective_batch}, or a larger effective batch"
+            f" {recipe.effective_batch}, or a larger effective batch"
             f" (batch.sequences={devices} --accept-change batch, if the run has begun)."
         )
 
@@ -146,36 +146,94 @@ def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) ->
         RequestError: there are more devices than sequences in a step.
         PlanError: the recipe asks for a model in parts, and cannot be trained so.
     """
-    count = group.count
-    refuse_too_many(recipe, count)
-    refuse_unshardable(recipe, "sharded" if recipe.plan.spread == "sharded" else "replicated")
-    share = share_of(recipe, count, facts.train_sequences)
-    device = group.named_device
-    derived = derive_with_memory(share, device, tracer, facts, Sharing(count))
-    spread, reason = spread_of(recipe.plan.spread, derived.footprint, count)
-    if spread == "sharded":
+    refuse_too_many(recipe, group.count)
+    asked = recipe.plan.spread
+    share = share_of(recipe, group.count, facts.train_sequences)
+
+    def derived(spread: Spread) -> Derived:
+        refuse_unshardable(recipe, spread)
+        ranks = group.count if spread == "sharded" else 1
+        counted = _unscored(share) if spread == "sharded" else share
+        sharing = Sharing(group.count, ranks)
+        alone = derive_with_memory(counted, group.named_device, tracer, facts, sharing)
+        plan = replace(
+            alone.plan, devices=group.count, whole_batch=recipe.effective_batch, spread=spread
+        )
+        return _with_communication(replace(alone, plan=plan), group, recipe.sequence_length)
+
+    if asked != "auto":
+        return _told(derived(asked), "chosen in the recipe")
+    whole = derived("replicated")
+    if _surely_quickest(whole):
+        return _told(
+            whole,
+            "the whole model fits each device in one pass without recomputation, so only gradients"
+            " are exchanged, while the last backward pass goes on",
+        )
+    try:
+        parts = derived("sharded")
+    except PlanError as error:
+        return _told(whole, f"a model in parts cannot be had: {error}")
+    if _worth(parts) < _worth(whole):
+        return _told(parts, _compared(parts, whole))
+    return _told(whole, _compared(whole, parts))
+
+
+def enough(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) -> str | None:
+    """Return the smallest of the groups with twice, four times, ... as many devices that surely
+    holds a recipe; None where none does.
+    """
+    for larger in growing(group.device, recipe.effective_batch):
+        if larger.count <= group.count:
+            continue
         try:
-            refuse_unshardable(recipe, spread)
-            derived = derive_with_memory(
-                _unscored(share), device, tracer, facts, Sharing(count, count)
-            )
-        except PlanError as error:
-            spread, reason = "replicated", f"the whole model does not fit, and {error}"
-    other = "replicated" if spread == "sharded" else "sharded"
-    plan = replace(
-        derived.plan,
-        devices=count,
-        whole_batch=recipe.effective_batch,
-        spread=spread,
-        choices=(
-            *derived.plan.choices,
-            Choice("devices", f"{count}, {spread}", reason, other),
-        ),
-    )
-    derived = replace(derived, plan=plan)
-    if "step_time_s" not in plan.predicted:
-        return derived
-    return replace(derived, plan=_with_communication(derived, group, recipe.sequence_length))
+            derived = derive_spread(recipe, larger, tracer, facts)
+        except PlanError:
+            return None
+        if derived.footprint.verdict == "fits":
+            return larger.name
+    return None
+
+
+def _surely_quickest(whole: Derived) -> bool:
+    """Return whether no model in parts can be quicker than a whole one on each device."""
+    is_one_pass = len(whole.plan.micro_batches) == 1 and not whole.plan.recompute
+    return whole.footprint.verdict == "fits" and is_one_pass
+
+
+def _worth(derived: Derived) -> tuple[int, float]:
+    """Return what is least for the better plan: surely fitting comes before quick, and where none
+    fits, what needs least memory.
+    """
+    footprint, step = derived.footprint, derived.plan.predicted.get("step_time_s")
+    order = ("fits", "uncertain", "does not fit").index(footprint.verdict)
+    if footprint.verdict == "does not fit":
+        return order, footprint.driver.value
+    return order, 0.0 if step is None else step.value
+
+
+def _compared(chosen: Derived, other: Derived) -> str:
+    """Return why one plan is better than the other."""
+    name = {"replicated": "the whole model on each", "sharded": "a model in parts"}
+    spread, verdict = other.plan.spread, other.footprint.verdict
+    if "does not fit" in (verdict, chosen.footprint.verdict) or verdict != chosen.footprint.verdict:
+        needed = format_bytes(other.footprint.driver.value)
+        room = format_bytes(other.footprint.usable_bytes)
+        whether = "may fit" if verdict == "uncertain" else "does not fit"
+        return f"{name[spread]} needs {needed} of {room} and {whether}"
+    times = [each.plan.predicted.get("step_time_s") for each in (chosen, other)]
+    mine, others = (None if each is None else format_duration(each.value) for each in times)
+    if mine is None:
+        return "no step time is known, and gradients alone are less to exchange"
+    return f"a step takes {mine}, with {name[spread]} {others}"
+
+
+def _told(derived: Derived, reason: str) -> Derived:
+    """Return the plan with the choice of its spread."""
+    plan = derived.plan
+    other = "replicated" if plan.spread == "sharded" else "sharded"
+    choice = Choice("devices", f"{plan.devices}, {plan.spread}", reason, other)
+    return replace(derived, plan=replace(plan, choices=(*plan.choices, choice)))
 
 
 def _unscored(recipe: Recipe) -> Recipe:
@@ -184,10 +242,12 @@ def _unscored(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"evaluation": evaluation})
 
 
-def _with_communication(derived: Derived, group: Group, length: int) -> Plan:
+def _with_communication(derived: Derived, group: Group, length: int) -> Derived:
     """Return the plan with the time that a step takes on all devices together."""
     plan = derived.plan
-    step = plan.predicted["step_time_s"]
+    step = plan.predicted.get("step_time_s")
+    if step is None:
+        return derived
     shared = shared_time(
         StepTime(step.value, plan.time_terms, 0.0, 0.0),
         len(plan.micro_batches),
@@ -212,7 +272,8 @@ def _with_communication(derived: Derived, group: Group, length: int) -> Plan:
         flop_s = mfu.value * step.value  # seconds that the arithmetic would take at the peak
         low, high = flop_s / together.high, flop_s / together.low
         predicted["mfu"] = Prediction(flop_s / together.value, low, high, mfu.basis)
-    return replace(plan, predicted=predicted, time_terms=shared.time.terms)
+    plan = replace(plan, predicted=predicted, time_terms=shared.time.terms)
+    return replace(derived, plan=plan)
 
 
 def _with_waiting(step: Prediction, shared: Shared) -> Prediction:

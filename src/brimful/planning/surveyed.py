@@ -1,9 +1,10 @@
 """The result of planning a recipe on a device, to show and to write."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from brimful.hardware.device import Device
+from brimful.planning.cost import Conditions
 from brimful.planning.derive import Derived
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Verdict
@@ -19,14 +20,16 @@ class Surveyed:
         table: Footprints of other micro-batches, the plan's among them.
         remedies: What would take less, where it does not surely fit; of one device among several
             only the cheapest change that makes it fit.
-        smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is; only
-            where this one does not.
+        smallest_device: The catalog's smallest NVIDIA device that holds the recipe as it is, or for
+            several devices the smallest number of them; only where this one does not.
+        conditions: What the cost of the plan rests on.
     """
 
     derived: Derived
     table: tuple[Footprint, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     smallest_device: str | None = None
+    conditions: Conditions = field(default_factory=Conditions)
 
     @property
     def device(self) -> Device:

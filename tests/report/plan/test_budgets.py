@@ -1,5 +1,7 @@
 """Answers in sentences: kept or not, by how much, and what would."""
 
+from dataclasses import replace
+
 from brimful.planning.budget import Budget, BudgetCheck, Offer, Sessions
 from brimful.planning.memory import Verdict
 from brimful.planning.plan import Prediction
@@ -102,9 +104,23 @@ def test_a_list_says_how_many_keep_to_it_and_the_best() -> None:
     }
 
     assert list_lines(answers) == [
-        "Budget 3h 00m: 2 of 3 devices that can hold it surely keep to it, at best a with 1h 00m."
+        "Budget 3h 00m: 2 of 3 devices that can hold it surely keep to it: quickest a with 1h 00m."
     ]
     assert list_lines({}) == []
+
+
+def test_a_list_names_the_quickest_and_the_cheapest_that_keep_to_it() -> None:
+    quick, cheap = _answer(3 * HOUR, 1, "fits"), _answer(3 * HOUR, 2, "fits")
+    answers = {
+        "quick": replace(quick, beside=_about(8.0)),
+        "cheap": replace(cheap, beside=_about(4.0)),
+    }
+
+    (line,) = list_lines(answers)
+
+    assert line.endswith(
+        ": quickest quick with 1h 00m and $8.00; cheapest cheap with 2h 00m and $4.00."
+    )
 
 
 def test_a_list_in_which_none_does_names_the_nearest() -> None:

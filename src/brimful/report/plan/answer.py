@@ -94,6 +94,9 @@ def _way_out(entry: Surveyed) -> str:
         least = min(fitting, key=lambda remedy: remedy.price)
         surely = "surely " * (entry.verdict == "uncertain")
         return f"{least.set or least.name} {surely}makes it fit"
+    if entry.derived.plan.devices > 1:
+        enough = entry.smallest_device or "no number of them that divides the batch"
+        return f"{enough} holds it"
     if entry.smallest_device:
         return f"no single change helps, {entry.smallest_device} holds it"
     return "no single change and no device of the catalog helps"

@@ -49,24 +49,25 @@ def budget_lines(check: BudgetCheck, tokens_per_step: int, width: int = 120) -> 
 
 
 def list_lines(checks: Mapping[str, BudgetCheck]) -> list[str]:
-    """Return how many of several devices keep to the budget and the best of them, or the one that
-    comes nearest.
+    """Return how many of several devices keep to the budget, the cheapest and the quickest of them,
+    or the one that comes nearest.
     """
     if not checks:
         return []
     keeping = [name for name, check in checks.items() if check.verdict == "fits"]
-    best_name = min(keeping or checks, key=lambda name: checks[name].amount.value)
+    devices = f"{plural(len(checks), 'device')} that can hold it"
+    if keeping:
+        kept = {name: checks[name] for name in keeping}
+        limit = checks[keeping[0]].budget.format(checks[keeping[0]].budget.limit)
+        verb = "keeps" if len(keeping) == 1 else "keep"
+        return [
+            f"Budget {limit}: {len(keeping)} of {devices} surely {verb} to it: {_best_of(kept)}."
+        ]
+    best_name = min(checks, key=lambda name: checks[name].amount.value)
     best = checks[best_name]
     limit, amount, over = map(
         best.budget.format, (best.budget.limit, best.amount.value, abs(best.over))
     )
-    devices = f"{plural(len(checks), 'device')} that can hold it"
-    if keeping:
-        verb = "keeps" if len(keeping) == 1 else "keep"
-        return [
-            f"Budget {limit}: {len(keeping)} of {devices} surely {verb} to it, at best {best_name}"
-            f" with {amount}."
-        ]
     over += " over" if best.over > 0 else " left, but not surely"
     line = (
         f"Budget {limit}: none of {devices} surely keeps to it; nearest is {best_name} with"
@@ -75,6 +76,26 @@ def list_lines(checks: Mapping[str, BudgetCheck]) -> list[str]:
     if best.steps:
         line += f"; training.steps={best.steps} of {best.total_steps:,} would surely do there"
     return [f"{line}."]
+
+
+def _best_of(kept: Mapping[str, BudgetCheck]) -> str:
+    """Return the best device in the unit of the budget and, where it is another, in the other."""
+
+    def told(name: str) -> str:
+        check = kept[name]
+        amounts = [check.budget.format(check.amount.value)]
+        if check.beside is not None:
+            amounts.append(check.budget.other.format(check.beside.value))
+        return f"{name} with {' and '.join(amounts)}"
+
+    budget = next(iter(kept.values())).budget
+    words = {"time": "quickest", "money": "cheapest"}
+    least = min(kept, key=lambda name: kept[name].amount.value)
+    found = [f"{words[budget.kind]} {told(least)}"]
+    known = {name: check.beside.value for name, check in kept.items() if check.beside is not None}
+    if known and (other := min(known, key=lambda name: known[name])) != least:
+        found.append(f"{words[budget.other.kind]} {told(other)}")
+    return "; ".join(found)
 
 
 def session_lines(sessions: Sessions) -> list[str]:

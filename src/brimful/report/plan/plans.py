@@ -1,6 +1,6 @@
 """Plans as tables for a terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -140,15 +140,22 @@ def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> Renderable
         parts.append(Text("\n".join(lines)))
     if surveyed.remedies:
         parts.append(_remedies(surveyed.remedies, width))
-    if surveyed.smallest_device:
-        smallest = f"The smallest device of the catalog that holds it: {surveyed.smallest_device}."
-        parts.append(_wrapped([smallest], width))
+    if plan.devices == 1:
+        parts += [_wrapped([line], width) for line in _other_devices(surveyed)]
     parts += [Text(_head(plan, width)), _terms(footprint), _verdict(footprint, width)]
     if len(surveyed.table) > 1:
         parts.append(_micro_batches(surveyed.table, footprint.micro_batch))
     if surveyed.verdict != "does not fit":
         parts.append(Text("\n".join(_times(plan, width))))
     return Group(*(each for part in parts for each in (Text(""), part)))
+
+
+def _other_devices(surveyed: Surveyed) -> Iterator[str]:
+    """What else would hold a recipe that one device does not."""
+    if surveyed.smallest_device:
+        yield f"The smallest device of the catalog that holds it: {surveyed.smallest_device}."
+    if surveyed.verdict == "does not fit" and surveyed.device.kind == "cuda":
+        yield "Several of them: --up-to 8 says how many hold it together."
 
 
 def _check_lines(surveyed: Surveyed, checks: DeviceChecks, width: int) -> list[str]:

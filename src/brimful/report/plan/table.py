@@ -152,7 +152,7 @@ def _remedy_notes(planned: Sequence[Surveyed]) -> list[str]:
     """Return `quantize=nf4 makes it fit Tesla T4, NVIDIA L4`: one note for each change."""
     helped: dict[str, list[str]] = {}
     for entry in planned:
-        for remedy in entry.remedies:
+        for remedy in (each for each in entry.remedies if each.largest):
             helped.setdefault(remedy.set or remedy.name, []).append(entry.device.name)
     return [f"{change} makes it fit {', '.join(names)}" for change, names in helped.items()]
 
