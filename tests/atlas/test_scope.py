@@ -5,6 +5,7 @@ import pytest
 from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, TOKENS, scope_of
 from brimful.base.errors import DeviceError, RequestError
 from brimful.hardware import catalog
+from brimful.model import catalog as models
 from brimful.rehearsal.shipped import shipped_models
 
 LLAMA, ENCODER = "meta-llama/Llama-3.1-8B", "google-bert/bert-base-uncased"
@@ -14,6 +15,7 @@ def test_without_wishes_all_that_needs_no_tracing_is_answered_for_every_device()
     scope = scope_of()
 
     assert scope.models == shipped_models()
+    assert all(models.find(model) for model in scope.models)
     assert LLAMA in scope.models
     assert (scope.methods, scope.lengths) == (METHODS, LENGTHS)
     assert (scope.batches, scope.tokens) == (BATCHES, TOKENS)

@@ -12,6 +12,7 @@ from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.remedies import Remedy, cheapest_remedy, least_bytes, remedies
 from brimful.planning.survey import Memory, Prepared, prepare
+from brimful.planning.trace import Unrecorded
 from brimful.recipe import Recipe
 
 
@@ -117,6 +118,21 @@ def test_what_takes_no_less_is_not_offered(
     found = remedies(prepare(tiny("plan={}"), devices["small cpu"]), tracer, recomputes=False)
 
     assert [remedy.name for remedy in found] == ["8-bit optimizer"]
+
+
+def test_what_has_no_recording_and_can_have_none_is_left_out(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    def tracer(spec: Any) -> Any:
+        if spec.optimizer == "8bit":
+            raise Unrecorded("no torch")
+        return cheap_tracer(spec)
+
+    prepared = prepare(adapted("adapter=null"), catalog.get("Tesla T4"))
+
+    found = _by_name(remedies(prepared, tracer, recomputes=False))
+
+    assert set(found) == {"recomputation", "adapters", "half the sequence length"}
 
 
 def test_a_remedy_is_plain_values_for_json(

@@ -27,6 +27,7 @@ from brimful.rehearsal.shipped_skeletons import (
     about_type,
     name_of_skeleton,
     network_of_key,
+    obstacle,
     write_skeletons,
 )
 from brimful.rehearsal.skeletons import first_recordings, with_check
@@ -207,6 +208,31 @@ def test_a_damaged_archive_is_none(
     about_type.cache_clear()
 
     assert archive.family(_key()) is None
+
+
+def test_why_an_archive_cannot_be_used_is_said(
+    shipped: Callable[..., ShippedSkeletons], tmp_path: Path
+) -> None:
+    path = tmp_path / "llama.zip"
+
+    shipped()
+    assert [obstacle(each, tmp_path) for each in ("llama", "mistral")] == [None, None]
+    shipped(torch="9.9.1")
+    stale = obstacle("llama", tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:300] + b"damage" + whole[306:])
+    about_type.cache_clear()
+    damaged = obstacle("llama", tmp_path)
+    path.write_bytes(b"a foreign file")
+    about_type.cache_clear()
+    foreign = obstacle("llama", tmp_path)
+
+    assert stale is not None
+    assert f"torch 9.9.1 ({library_versions()['torch']} is installed)" in stale
+    for said in (damaged, foreign):
+        assert said is not None
+        assert f"{path} is damaged" in said
+        assert "Steps are recorded here instead" in said
 
 
 def test_the_keys_of_widths_are_those_of_a_config() -> None:

@@ -24,6 +24,7 @@ from brimful.planning.survey import Tracer
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
+from brimful.rehearsal.shipped_skeletons import obstacle
 from brimful.report.plan.answer import verdict_of
 
 
@@ -101,6 +102,17 @@ def survey(
                     recipe, group, traces, model, prices, is_only=len(groups) == 1
                 )
     return [surveyed[group.name] for group in groups]
+
+
+def note_on_recordings(surveyed: Sequence[Surveyed | Unplanned]) -> str | None:
+    """Return why recordings that come with brimful were of no use for these plans; None where
+    nothing stood in the way.
+    """
+    for entry in surveyed:
+        if isinstance(entry, Surveyed):
+            step = entry.derived.prepared.spec(recompute=False)
+            return obstacle(str(step.config.get("model_type")))
+    return None
 
 
 def _survey_group(

@@ -110,7 +110,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     with waiting(open_console(stderr=True)) as show:
         from brimful.chains.limits import answers, limits_of
         from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
-        from brimful.chains.plans import survey
+        from brimful.chains.plans import note_on_recordings, survey
         from brimful.report.plan.plans import exit_code, write_timeline
 
         limits = limits_of(budget, session, price or [])
@@ -131,7 +131,10 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
         chain = _chain_of(resolved, surveyed)
+        note = note_on_recordings(surveyed)
     with said.listening():
+        if note is not None:
+            say(f"note: {note}", stderr=True)
         if json_output:
             print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
         else:

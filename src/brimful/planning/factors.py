@@ -122,7 +122,7 @@ class Factors:
         other = worth[order][at] != values
         grows = (known.product_N > 0) | (known.monomial_N > 0)
         smallest = worth[grows].min(initial=np.iinfo(np.int64).max)
-        if (values[other] >= smallest).any():
+        if (values[other] >= smallest).any() and not _grown(terms, values, other):
             raise Irregular("one block more has parameters of other sizes")
         # What counts parameters, as norms that are stacked.
         for array, value in ((found.factor_N, values), (found.product_N, 0), (found.monomial_N, 0)):
@@ -154,6 +154,15 @@ class Factors:
         if (product < 0).any():
             raise Irregular("a size is no product of widths, micro-batch, length and rank")
         return Terms(factor, product, monomial)
+
+
+def _grown(few: Terms, values: Int64Array, other: np.ndarray) -> bool:
+    """Return whether the other values stand in for as many constants that were smaller with fewer
+    blocks.
+    """
+    constants = few.factor_N[(few.product_N == 0) & (few.monomial_N == 0)]
+    gone = np.sort(constants[~np.isin(constants, values)])
+    return len(gone) == other.sum() and bool((gone < np.sort(values[other])).all())
 
 
 def divisors_of(spec: StepSpec) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
 from brimful.planning.memory import Footprint
 from brimful.planning.survey import Prepared, Tracer
+from brimful.planning.trace import Unrecorded
 from brimful.recipe import AdapterRecipe
 
 
@@ -64,10 +65,15 @@ class _Change:
             {**self.step, **other.step},
         )
 
-    def remedy(self, prepared: Prepared, tracer: Tracer, recompute: bool, price: int) -> Remedy:
-        """Return what the change would bring."""
+    def remedy(
+        self, prepared: Prepared, tracer: Tracer, recompute: bool, price: int
+    ) -> Remedy | None:
+        """Return what the change would bring; None where no recording of it can be had."""
         changed = prepared.changed(self.recipe) if self.recipe else prepared
-        memory = changed.memory(tracer, **{"recompute": recompute, **self.step})
+        try:
+            memory = changed.memory(tracer, **{"recompute": recompute, **self.step})
+        except Unrecorded:
+            return None
         largest = memory.largest(prepared.recipe.effective_batch)
         return Remedy(self.name, self.change, self.set, memory.at(1), largest, price)
 
@@ -91,6 +97,8 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     helpful: list[tuple[_Change, Remedy]] = []
     for price, change in enumerate(_changes(prepared, recomputes)):
         remedy = change.remedy(prepared, tracer, recomputes, price)
+        if remedy is None:
+            continue
         if remedy.footprint.allocated.value < one_bytes or remedy.largest > most:
             helpful.append((change, remedy))
     found = [remedy for _, remedy in helpful]
@@ -102,7 +110,7 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
             if least_bytes(prepared.changed(change.recipe), parameters)
             <= prepared.target.usable_bytes
         )
-        found += itertools.islice((remedy for remedy in together if remedy.largest), 1)
+        found += itertools.islice((remedy for remedy in together if remedy and remedy.largest), 1)
     return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
 
 
@@ -116,7 +124,7 @@ def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> 
         if least_bytes(prepared.changed(change.recipe), parameters) > prepared.target.usable_bytes:
             continue
         remedy = change.remedy(prepared, tracer, recomputes, price)
-        if remedy.largest:
+        if remedy and remedy.largest:
             return remedy
     return None
 

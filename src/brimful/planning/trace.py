@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.base.errors import PlanError
 from brimful.planning.work import Details, Work
 
 KINDS = (
@@ -33,6 +34,10 @@ KINDS = (
 """Purposes of a storage."""
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
+
+
+class Unrecorded(PlanError):
+    """A step has no recording, and none can be made here."""
 
 
 @dataclass(frozen=True, eq=False)

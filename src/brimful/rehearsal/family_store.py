@@ -12,13 +12,13 @@ import json
 import uuid
 from pathlib import Path
 
-from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
+from brimful.planning.trace import Unrecorded
 from brimful.rehearsal.shipped import ShippedFamilies, library_versions, name_of
 from brimful.rehearsal.shipped_skeletons import ShippedSkeletons
 
@@ -50,13 +50,23 @@ class StoredFamilies:
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
         """Return the traces of a step from its family, for micro-batches of one sequence with
         `is_single`; None where it has no family.
+
+        Raises:
+            Unrecorded: none of its families is kept, and none can be made here.
         """
+        problem: Unrecorded | None = None
         for key in family_keys_of(spec):
-            family = self._family(key)
-            if family is not None and is_single:
-                family = self._family(dataclasses.replace(key, is_single=True), family)
+            try:
+                family = self._family(key)
+                if family is not None and is_single:
+                    family = self._family(dataclasses.replace(key, is_single=True), family)
+            except Unrecorded as unrecorded:
+                problem = unrecorded
+                continue
             if family is not None:
                 return family.at(spec)
+        if problem is not None:
+            raise problem
         return None
 
     def path(self, key: TraceFamilyKey) -> Path | None:
@@ -121,9 +131,9 @@ def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
 
 
 def refuse_without_torch() -> None:
-    """Raise PlanError where torch is not installed, so that nothing can be traced."""
+    """Raise Unrecorded where torch is not installed, so that nothing can be traced."""
     if "torch" not in library_versions():
-        raise PlanError(
+        raise Unrecorded(
             "this step's recordings do not come with brimful, and without torch none can be made."
             " Install torch, transformers and peft, or ask about a model whose recordings come with"
             " brimful (docs/plan.md)."

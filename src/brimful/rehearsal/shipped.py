@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.model import catalog
 from brimful.planning.family_file import FORMAT
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.step import canonical
@@ -110,10 +111,11 @@ class ShippedFamilies:
 
 
 def shipped_models(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return the published models whose families come with brimful, in alphabetical order."""
+    """Return the models of the catalog whose families come with brimful, in alphabetical order."""
     model_types = sorted({path.name.partition(".")[0] for path in folder.glob("*.zip")})
     archives = itertools.chain.from_iterable(_archives(folder, each) for each in model_types)
-    return tuple(sorted((about.model for _, about in archives), key=str.casefold))
+    found = {about.model for _, about in archives} & set(catalog.names())  # others are of recipes
+    return tuple(sorted(found, key=str.casefold))
 
 
 def write_archive(path: Path, about: About, families: Mapping[str, bytes]) -> None:

@@ -21,7 +21,7 @@ from brimful.planning.family import ShortFamily
 from brimful.planning.family_file import FORMAT, DamagedFile
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.skeleton_file import from_bytes
-from brimful.rehearsal.shipped import TRACES, agree, read_entry
+from brimful.rehearsal.shipped import TRACES, agree, library_versions, read_entry
 
 SKELETONS = Path(__file__).parent / "skeletons"
 ABOUT = "about.json"
@@ -58,6 +58,40 @@ class ShippedSkeletons:
             if content is not None:
                 return from_bytes(content).at(network.widths)
         return None
+
+
+def obstacle(model_type: str, folder: Path = SKELETONS) -> str | None:
+    """Return why the skeletons of a model type that come with brimful cannot be used, and what is
+    done instead; None where they can, or where there are none.
+    """
+    path = folder / f"{model_type}.zip"
+    if not path.exists():
+        return None
+    about = about_type(path)
+    if about is None or not _is_whole(path):
+        why = f"{path} is damaged (install brimful anew to have them)"
+    elif not agree(about.versions):
+        installed = library_versions()
+        made = ", ".join(
+            f"{name} {version} ({installed[name]} is installed)"
+            for name, version in sorted(about.versions.items())
+            if name in installed
+        )
+        why = f"they were made with {made}"
+    else:
+        return None
+    return (
+        f"recordings of {model_type} models that come with brimful cannot be used: {why}. Steps are"
+        " recorded here instead, some ten seconds each, and kept."
+    )
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def network_of_key(key: TraceFamilyKey, defaults: Mapping[str, Any]) -> SizedNetwork:

@@ -1,0 +1,55 @@
+"""Recordings that come with brimful are those that the present code and libraries make, to the
+byte: a few of them are made anew.
+"""
+
+import pytest
+
+from brimful.planning.family_key import TraceFamilyKey
+from brimful.rehearsal.shipped import agree, read_entry
+from brimful.rehearsal.shipped_skeletons import (
+    SKELETONS,
+    about_type,
+    name_of_skeleton,
+    network_of_key,
+)
+from ship_skeletons import Asked, recorded
+
+A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
+CANARIES = {
+    "LoRA": ("meta-llama/Llama-3.1-8B", A100, "LoRA", 2048, False, "fused"),
+    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", 2048, True, "8bit"),
+    "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", 2048, False, "fused"),
+    "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", 2048, False, "fused"),
+    "biases, any length": ("Qwen/Qwen2.5-7B", T4, "QLoRA", 1000, True, "fused"),
+    "norms of heads, any length": ("Qwen/Qwen3-0.6B", A100, "full", 1000, False, "fused"),
+    "capped scores": ("google/gemma-2-2b", A100, "LoRA", 2048, True, "fused"),
+    "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", 2048, True, "fused"),
+}
+"""Model, card, method, length, whether blocks are recomputed, optimizer."""
+
+
+def _key(
+    model: str, card: str, method: str, length: int, recompute: bool, optimizer: str
+) -> TraceFamilyKey:
+    keys = Asked((card,), (method,), (length,)).keys_of(model)
+    return next(
+        key for key in keys if (key.spec.recompute, key.spec.optimizer) == (recompute, optimizer)
+    )
+
+
+@pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
+def test_a_recording_made_anew_is_the_one_that_comes_with_brimful(
+    canary: tuple[str, str, str, int, bool, str],
+) -> None:
+    key = _key(*canary)
+    path = SKELETONS / f"{key.spec.config['model_type']}.zip"
+    about = about_type(path)
+    assert about is not None
+    if not agree(about.versions):
+        pytest.skip(f"recordings are of {about.versions}, and not used with these libraries")
+    network = network_of_key(key, about.defaults)
+
+    shipped = read_entry(path, name_of_skeleton(key, network.structure))
+
+    assert shipped is not None
+    assert recorded(key, network) == shipped
