@@ -144,3 +144,25 @@ def test_devices_are_named_exactly() -> None:
         _ask(devices=("NVIDIA L44",))
     with pytest.raises(DeviceError, match="no device"):
         _ask(devices=())
+
+
+def test_devices_that_share_the_job_are_planned_together() -> None:
+    (together,), (alone,) = _ask(together=2).devices, _ask().devices
+
+    assert together.device == f"2 x {L4}"
+    assert together.micro_batch * together.accumulation == 2
+    assert "devices" in [choice.name for choice in together.choices]
+    assert alone.micro_batch * alone.accumulation == 4
+    (entry,) = survey(load_text(_ask().recipe_yaml, "the answer"), f"2 x {L4}")
+    assert isinstance(entry, Surveyed)
+    assert together.step_time_s == entry.derived.plan.predicted["step_time_s"]
+
+
+def test_a_device_that_cannot_share_a_job_says_so() -> None:
+    shared, alone = _ask(devices=(L4, "Apple M3 Max"), together=2).devices
+
+    assert shared.verdict == "fits"
+    assert (alone.verdict, alone.reason) == (
+        "unknown",
+        "Apple M3 Max cannot share a job with others.",
+    )

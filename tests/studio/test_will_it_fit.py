@@ -16,6 +16,7 @@ from brimful.studio.fit_request import FitRequest
 from brimful.studio.planners import Planners
 from brimful.studio.will_it_fit import (
     SETTLED_S,
+    FitControls,
     FitTab,
     FitTabState,
     LatestControls,
@@ -70,8 +71,9 @@ def test_what_is_no_whole_number_is_told(text: str) -> None:
 
 
 def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
+    devices = ["This machine", "NVIDIA L4"]
     question = request_of(
-        " quickstart ", "", "lora", "8", "", "4", "10M", "Tight", ["This machine", "NVIDIA L4"]
+        FitControls(" quickstart ", "", "lora", "8", "", "4", "10M", "Tight", devices, 2)
     )
 
     assert (question.model, question.method, question.rank, question.sequence_length) == (
@@ -86,10 +88,8 @@ def test_controls_make_a_question_and_a_pasted_text_comes_first() -> None:
         "tight",
         ("here", "NVIDIA L4"),
     )
-    assert (
-        request_of("quickstart", "name: x", "lora", "", "", "", "", "as the recipe", []).model
-        == "name: x"
-    )
+    assert question.together == 2
+    assert request_of(FitControls("quickstart", "name: x")).model == "name: x"
 
 
 def test_the_last_of_quick_changes_is_answered_by_session() -> None:

@@ -132,28 +132,40 @@ def _survey_group(
         return Unplanned(group.named_device, str(error))
 
 
-def survey_devices(
+def survey_groups(
     recipe: Recipe,
-    devices: Sequence[Device],
+    groups: Sequence[Group],
     traces: Tracer,
     *,
     model: ModelFacts,
     prices: Mapping[str, float] | None = None,
+    closely: bool = False,
 ) -> list[Surveyed | Unplanned]:
-    """A recipe on several devices, with traces that the caller keeps from one question to the next.
+    """A recipe on several groups of devices, with traces that the caller keeps from one question to
+    the next.
 
     Args:
         recipe: What to train.
-        devices: Catalog rows, or this machine.
+        groups: Of catalog rows, or this machine alone.
         traces: Of declared steps.
         model: The recipe's model, looked up.
         prices: As in `survey`.
+        closely: Where several devices do not surely hold it, look for the number that does.
     """
-    surveyed = survey_each(recipe, devices, traces, model)
-    return [
-        cost_surveyed(entry, prices or {}) if isinstance(entry, Surveyed) else entry
-        for entry in surveyed
-    ]
+    surveyed: list[Surveyed | Unplanned] = []
+    for group in groups:
+        if group.count > 1:
+            try:
+                entry = survey_group(recipe, group, traces, model, prices, closely=closely)
+                surveyed.append(entry)
+            except (PlanError, RequestError) as error:
+                surveyed.append(Unplanned(group.named_device, str(error)))
+            continue
+        (alone,) = survey_each(recipe, [group.device], traces, model)
+        surveyed.append(
+            cost_surveyed(alone, prices or {}) if isinstance(alone, Surveyed) else alone
+        )
+    return surveyed
 
 
 class _Progress:

@@ -83,8 +83,18 @@ def parse(text: str) -> Group:
 def growing(device: Device, most: int) -> list[Group]:
     """Return groups of 1, 2, 4, ... devices up to `most`; beyond a machine in whole machines."""
     counts = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-    return [
-        Group(device, min(count, MOST_PER_MACHINE), max(1, count // MOST_PER_MACHINE))
-        for count in counts
-        if count == 1 or device.kind == "cuda"
-    ]
+    return [group_of(device, count) for count in counts if count == 1 or device.kind == "cuda"]
+
+
+def group_of(device: Device, count: int) -> Group:
+    """Return a number of devices in as few machines as hold them.
+
+    Args:
+        count: A power of two.
+
+    Raises:
+        DeviceError: the device cannot share a job.
+    """
+    if device.kind != "cuda" and count > 1:
+        raise DeviceError(f"{device.name} cannot share a job with others.")
+    return Group(device, min(count, MOST_PER_MACHINE), max(1, count // MOST_PER_MACHINE))

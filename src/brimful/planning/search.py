@@ -56,12 +56,14 @@ class Candidate:
         recompute: With activation checkpointing.
         compiled: Chains of element-wise operators are one kernel.
         time: Predicted; None where a rate or the operators are unknown.
+        waiting_s: Seconds in which it waits for other devices, not in `time`.
     """
 
     micro_batch: int
     recompute: bool
     compiled: bool
     time: StepTime | None
+    waiting_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -184,10 +186,18 @@ class _Way:
         """Return a candidate with its predicted time, computed once."""
         key = (micro_batch, compiled)
         if key not in self._made:
+            time = self._time(micro_batch, compiled=compiled)
             self._made[key] = Candidate(
-                micro_batch, self.recompute, compiled, self._time(micro_batch, compiled=compiled)
+                micro_batch, self.recompute, compiled, time, self._waiting_s(micro_batch, time)
             )
         return self._made[key]
+
+    def _waiting_s(self, micro_batch: int, time: StepTime | None) -> float:
+        prepared = self._prepared
+        if time is None or prepared.waiting is None:
+            return 0.0
+        passes = len(split(prepared.recipe.effective_batch, micro_batch))
+        return prepared.waiting(prepared, self.memory, time, passes)
 
     def _time(self, micro_batch: int, *, compiled: bool) -> StepTime | None:
         if self._rates is None:
@@ -286,7 +296,9 @@ def _size(candidate: Candidate) -> int:
 
 
 def _seconds(candidate: Candidate) -> float:
-    return float("inf") if candidate.time is None else candidate.time.seconds
+    if candidate.time is None:
+        return float("inf")
+    return candidate.time.seconds + candidate.waiting_s
 
 
 def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | None) -> SearchResult:

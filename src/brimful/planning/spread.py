@@ -1,6 +1,7 @@
 """How a recipe is spread over several devices: what one of them gets, and what is predicted."""
 
 from dataclasses import replace
+from functools import partial
 
 from brimful.base.errors import PlanError, RequestError
 from brimful.base.units import format_bytes, format_duration
@@ -9,7 +10,7 @@ from brimful.planning.communication import Exchange, Shared, shared_time
 from brimful.planning.derive import Derived, Facts, derive_with_memory, total_steps_of
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Choice, Plan, Prediction, Spread
-from brimful.planning.survey import Sharing, Tracer
+from brimful.planning.survey import Memory, Prepared, Sharing, Tracer
 from brimful.planning.timing import StepTime
 from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
 
@@ -154,7 +155,7 @@ def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) ->
         refuse_unshardable(recipe, spread)
         ranks = group.count if spread == "sharded" else 1
         counted = _unscored(share) if spread == "sharded" else share
-        sharing = Sharing(group.count, ranks)
+        sharing = Sharing(group.count, ranks, partial(_waiting_s, group, spread))
         alone = derive_with_memory(counted, group.named_device, tracer, facts, sharing)
         plan = replace(
             alone.plan, devices=group.count, whole_batch=recipe.effective_batch, spread=spread
@@ -253,7 +254,7 @@ def _with_communication(derived: Derived, group: Group, length: int) -> Derived:
         len(plan.micro_batches),
         group,
         plan.spread,
-        _exchange_of(derived),
+        _exchange_of(derived.prepared, derived.memory),
     )
     together = _with_waiting(step, shared)
     tokens = plan.effective_batch * length
@@ -285,15 +286,20 @@ def _with_waiting(step: Prediction, shared: Shared) -> Prediction:
     )
 
 
-def _exchange_of(derived: Derived) -> Exchange:
-    footprint, recipe = derived.footprint, derived.prepared.recipe
-    trained, frozen = footprint.trainable, footprint.parameters - footprint.trainable
-    frozen_bytes = 4 if derived.plan.precision == "fp32" else 2
-    if recipe.adapter is None:
-        frozen_bytes = 4
-    layers = derived.memory.replayed(footprint.micro_batch).trace.layers_S
+def _waiting_s(
+    group: Group, spread: Spread, prepared: Prepared, memory: Memory, time: StepTime, passes: int
+) -> float:
+    shared = shared_time(time, passes, group, spread, _exchange_of(prepared, memory))
+    return shared.time.seconds - time.seconds
+
+
+def _exchange_of(prepared: Prepared, memory: Memory) -> Exchange:
+    trace = memory.replayed(1).trace
+    is_short = prepared.recipe.adapter is not None and prepared.choices["precision"].value != "fp32"
+    frozen_bytes = (2 if is_short else 4) * (trace.parameters - trace.trainable)
+    trained_bytes = 4 * trace.trainable
     return Exchange(
-        gathered_bytes=frozen_bytes * frozen + 4 * trained,
-        gradient_bytes=4 * trained,
-        units=int(layers.max()) + 2,
+        gathered_bytes=frozen_bytes + trained_bytes,
+        gradient_bytes=trained_bytes,
+        units=int(trace.layers_S.max()) + 2,
     )

@@ -42,6 +42,7 @@ from brimful.planning.ragged import PACKED_FRACTIONS, PADDED_FRACTIONS, reserved
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of, with_communication
+from brimful.planning.timing import StepTime
 from brimful.planning.work import Work
 from brimful.recipe import Recipe
 
@@ -58,10 +59,13 @@ class Sharing:
     Attributes:
         devices: That share an optimizer step.
         ranks: Among which the model is divided; 1: each holds all of it.
+        waiting: Seconds in which a step waits for the others, of what is prepared, its memory, the
+            time of the step alone and the number of its passes; None: it waits for none.
     """
 
     devices: int = 1
     ranks: int = 1
+    waiting: "Waiting | None" = None
 
 
 NOT_SHARED = Sharing()
@@ -250,6 +254,7 @@ class Prepared:
     Attributes:
         known_longest_pass_at: None where the data are not known, or rows are full.
         ranks: Devices among which the model is divided; 1: each holds all of it.
+        waiting: As in Sharing.
     """
 
     recipe: Recipe
@@ -259,6 +264,7 @@ class Prepared:
     choices: Mapping[str, Choice]
     known_longest_pass_at: LongestPassAt | None = None
     ranks: int = 1
+    waiting: "Waiting | None" = None
 
     def changed(self, changes: Mapping[str, Any]) -> "Prepared":
         """Return the same for a changed recipe, whose rows count as full."""
@@ -345,7 +351,12 @@ def prepare(
     target = target_of(device, process_bytes, leave_bytes)
     if sharing.devices > 1:
         target = with_communication(target)
-    return Prepared(recipe, device, target, facts, choices, longest_pass_at, sharing.ranks)
+    return Prepared(
+        recipe, device, target, facts, choices, longest_pass_at, sharing.ranks, sharing.waiting
+    )
+
+
+Waiting = Callable[[Prepared, Memory, StepTime, int], float]
 
 
 def table_sizes(chosen: int, largest: int, highest: int) -> list[int]:

@@ -10,9 +10,10 @@ from typing import Literal
 from brimful.base.errors import DeviceError
 from brimful.base.units import format_bytes
 from brimful.chains.devices import this_machine
-from brimful.chains.plans import survey_devices
+from brimful.chains.plans import survey_groups
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
+from brimful.hardware.groups import Group, group_of
 from brimful.planning.plan import Choice, Prediction
 from brimful.planning.remedies import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
@@ -111,9 +112,12 @@ def assess(request: FitRequest, *, with_remedies: bool = False, local_folders: b
     """
     found = recipe_for(request, local_folders=local_folders)
     with _ONE_AT_A_TIME:
-        devices = _devices(request.devices, found.recipe)
+        groups, alone = _groups(request, found.recipe)
         traces = _traces()
-        surveyed = survey_devices(found.recipe, devices, traces, model=found.model)
+        surveyed = survey_groups(
+            found.recipe, groups, traces, model=found.model, closely=with_remedies
+        )
+        surveyed += alone
         fits = tuple(_fit(entry, traces if with_remedies else None) for entry in surveyed)
         traces.save()
     fit = Fit(found.to_yaml(), found.title, fits, found.notes)
@@ -129,13 +133,18 @@ def _traces() -> KeptTraces:
     return KeptTraces()
 
 
-def _devices(names: tuple[str, ...], recipe: Recipe) -> list[Device]:
-    if not names:
+def _groups(request: FitRequest, recipe: Recipe) -> tuple[list[Group], list[Unplanned]]:
+    """Return the devices asked about, and those that cannot share a job with others."""
+    if not request.devices:
         raise DeviceError("no device is chosen. Choose at least one.")
-    return [
-        _this_machine(recipe.plan) if name == "here" else catalog.get(name)
-        for name in dict.fromkeys(names)
-    ]
+    groups, alone = [], []
+    for name in dict.fromkeys(request.devices):
+        device = _this_machine(recipe.plan) if name == "here" else catalog.get(name)
+        try:
+            groups.append(group_of(device, request.together))
+        except DeviceError as error:
+            alone.append(Unplanned(device, str(error)))
+    return groups, alone
 
 
 @functools.cache
@@ -151,7 +160,9 @@ def _fit(entry: Surveyed | Unplanned, traces: KeptTraces | None) -> DeviceFit:
     footprint, plan = derived.footprint, derived.plan
     predicted = {} if footprint.verdict == "does not fit" else plan.predicted
     lines: tuple[str, ...] = ()
-    if traces is not None and footprint.verdict != "fits":
+    if entry.smallest_device:
+        lines = (f"{entry.smallest_device} holds it",)
+    elif traces is not None and footprint.verdict != "fits" and plan.devices == 1:
         helpful = remedies(derived.prepared, traces, recomputes=plan.recompute)
         lines = tuple(map(remedy_line, helpful))
     return DeviceFit(

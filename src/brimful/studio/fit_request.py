@@ -30,6 +30,8 @@ from brimful.studio.templates import APPROACHES, Method, template
 
 METHODS: tuple[Method, ...] = get_args(Method)
 
+TOGETHER = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of devices that may share a job."""
 PASTED_CONFIG = "config.json"
 """What the recipe calls a model whose config was pasted."""
 
@@ -49,6 +51,7 @@ class FitRequest:
         tokens: Length of training.
         devices: Exact names from the catalog; "here" is this machine.
         margin: How close to the brim.
+        together: How many of each device share the job.
     """
 
     model: str
@@ -66,6 +69,7 @@ class FitRequest:
         "NVIDIA H200",
     )
     margin: Margin | None = None
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,11 @@ def _refuse_numbers(request: FitRequest) -> None:
                 f" {LIMITS[name]:,}"
             )
     choices: dict[str, tuple[str, Sequence[str]]] = {"method": (request.method, METHODS)}
+    if request.together not in TOGETHER:
+        problems.append(
+            f"devices in one job {request.together!r} must be one of"
+            f" {', '.join(map(str, TOGETHER))}"
+        )
     if request.margin is not None:
         choices["margin"] = (request.margin, get_args(Margin))
     for name, (chosen, offered) in choices.items():

@@ -3,7 +3,7 @@
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from brimful.base.errors import RequestError
 from brimful.hardware import catalog
 from brimful.planning.survey import Margin
 from brimful.studio.fit import Fit
-from brimful.studio.fit_request import METHODS, FitRequest, known_models
+from brimful.studio.fit_request import METHODS, TOGETHER, FitRequest, known_models
 from brimful.studio.fit_view import fit_view
 from brimful.studio.html import problem_of, render
 from brimful.studio.pasted import MOST_CHARACTERS
@@ -48,31 +48,38 @@ SETTLED_S = 0.25
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def request_of(
-    model: str | None,
-    pasted: str | None,
-    method: Method,
-    rank: str | None,
-    length: str | None,
-    batch: str | None,
-    tokens: str | None,
-    margin: str,
-    devices: list[str] | None,
-) -> FitRequest:
+class FitControls(NamedTuple):
+    """The values of the controls, in their order on the page."""
+
+    model: str | None = None
+    pasted: str | None = None
+    method: Method = METHODS[0]
+    rank: str | None = None
+    length: str | None = None
+    batch: str | None = None
+    tokens: str | None = None
+    margin: str = "as the recipe"
+    devices: Sequence[str] | None = None
+    together: int = 1
+
+
+def request_of(controls: FitControls) -> FitRequest:
     """Return the request that the controls make.
 
     Raises:
         RequestError: a value that should be a number is not one.
     """
+    chosen = controls.devices or ()
     return FitRequest(
-        model=(pasted or "").strip() or (model or "").strip(),
-        method=method,
-        rank=number_of("rank", rank),
-        sequence_length=number_of("sequence length", length),
-        effective_batch=number_of("sequences a step", batch),
-        tokens=number_of("tokens to train on", tokens),
-        devices=tuple("here" if name == THIS_MACHINE else name for name in devices or ()),
-        margin=MARGINS[margin],
+        model=(controls.pasted or "").strip() or (controls.model or "").strip(),
+        method=controls.method,
+        rank=number_of("rank", controls.rank),
+        sequence_length=number_of("sequence length", controls.length),
+        effective_batch=number_of("sequences a step", controls.batch),
+        tokens=number_of("tokens to train on", controls.tokens),
+        devices=tuple("here" if name == THIS_MACHINE else name for name in chosen),
+        margin=MARGINS[controls.margin],
+        together=controls.together,
     )
 
 
@@ -184,7 +191,7 @@ class FitTab:
             return
         try:
             self._working[session] = controls
-            question = request_of(*controls)
+            question = request_of(FitControls(*controls))
             yield _waiting(last, f"Working on {question_line(question)} ...")
             fit = self._asked(session, question)
             looks_closely = any(
@@ -226,6 +233,7 @@ def question_line(question: FitRequest) -> str:
         "length": question.sequence_length,
         "sequences a step": question.effective_batch,
         "tokens": question.tokens,
+        "devices in one job": question.together if question.together > 1 else None,
     }
     words = [model or "no model", *(name for name in APPROACHES if name == question.method)]
     words += [f"{name} {value:,}" for name, value in changes.items() if value is not None]
@@ -299,7 +307,7 @@ def build(page: gr.Blocks, planners: Planners, *, local_folders: bool = True) ->
 
 
 def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
-    """Return the controls in the order of `request_of`, and the place for a problem."""
+    """Return the controls in the order of `FitControls`, and the place for a problem."""
     (recipes, models), own = known_models(), "as the recipe"
     model = gr.Dropdown(
         [*recipes, *models],
@@ -360,4 +368,13 @@ def _lay_out_controls(*, local_folders: bool) -> tuple[list[Any], gr.HTML]:
         label="Devices",
         elem_id="fit-devices",
     )
-    return [model, pasted, method, rank, length, batch, tokens, margin, devices], wrong
+    together = gr.Dropdown(
+        list(TOGETHER),
+        value=TOGETHER[0],
+        filterable=False,
+        label="Devices in one job",
+        info="How many of each share the work.",
+        elem_id="fit-together",
+    )
+    controls = [model, pasted, method, rank, length, batch, tokens, margin, devices, together]
+    return controls, wrong
