@@ -1,6 +1,6 @@
 """How several devices share a job, as plans choose it, beside every other way under the same rates.
 
-    python benchmarks/spread_choice.py [--cases 300] [--seed 0]
+    python benchmarks/spread_choice.py [--cases 300] [--minutes 60] [--seed 0]
 
 A case is a model, a method, a device of the catalog, a number of them and an effective batch, drawn
 at random. The other ways: the whole model on each device or in parts, with and without
@@ -15,6 +15,7 @@ import json
 import random
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,19 +70,23 @@ def other_ways(
             for micro_batch in range(1, largest + 1):
                 fixed = recipe_of(*job, *ways, f"plan.micro_batch={micro_batch}")
                 derived = derive_spread(fixed, group, traces, facts)
+                if derived.footprint.verdict != "fits":
+                    continue  # with one micro-batch more, gradients are added up
                 yield seconds(derived), len(set(derived.plan.micro_batches)) == 1
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--cases", type=int, default=300)
+    arguments.add_argument("--minutes", type=float, default=60, help="then no case is begun")
     arguments.add_argument("--seed", type=int, default=0)
     asked = arguments.parse_args()
     draw = random.Random(asked.seed)
     devices = [each for name in catalog.names() if (each := catalog.get(name)).kind == "cuda"]
     rows: list[dict[str, Any]] = []
+    ends_s = time.monotonic() + 60 * asked.minutes
     with kept_traces() as traces:
-        while len(rows) < asked.cases:
+        while len(rows) < asked.cases and time.monotonic() < ends_s:
             job = (*draw.choice(JOBS), draw.choice(BATCHES))
             device, (per_machine, machines) = draw.choice(devices), draw.choice(GROUPS)
             group = Group(device, min(per_machine, MOST_PER_MACHINE), machines)

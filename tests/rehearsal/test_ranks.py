@@ -1,5 +1,6 @@
 """A model in parts, rehearsed by one process, is what real ranks allocate."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,17 @@ def test_another_number_of_ranks_is_not_traced_again(
     monkeypatch.setattr(store, "_tracer", None)
 
     StoredTraces(step("llama", ranks=4), tmp_path).at(2)
+
+
+def test_a_recording_leaves_no_process_group_and_tracebacks_as_they_were(
+    step: Callable[..., StepSpec],
+) -> None:
+    before = sys.excepthook
+
+    record_training(spec := step("llama", ranks=2), config_of(spec), 1)
+
+    assert sys.excepthook is before
+    assert not torch.distributed.is_initialized()
 
 
 def test_more_ranks_need_less_each(step: Callable[..., StepSpec]) -> None:

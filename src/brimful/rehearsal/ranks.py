@@ -3,6 +3,7 @@ allocate what they would and send nothing.
 """
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,9 +38,11 @@ def in_parts(model: nn.Module, ranks: int) -> Iterator[None]:
     # The store that the fake backend needs has no public name.
     from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415
 
+    told_by = sys.excepthook  # which init_process_group replaces by one that names the rank
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
         shard(model, World(0, ranks, 0, ranks), torch.device("cpu"))
         yield
     finally:
         dist.destroy_process_group()
+        sys.excepthook = told_by
