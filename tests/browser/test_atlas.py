@@ -13,12 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from atlas_pages import differences, pages_of, planned, rows_of
 from brimful.atlas.pages import write_atlas
 from brimful.atlas.scope import Scope
-from brimful.base.units import format_bytes, format_duration, format_money
-from brimful.chains.plans import survey
-from brimful.planning.surveyed import Surveyed
-from brimful.recipe import load
 
 Open = Callable[..., Any]
 LARGEST_PICTURE_BYTES = 300_000
@@ -204,35 +201,27 @@ def test_shown_numbers_are_those_of_brimful_plan(
     atlas: str, open_page: Open, tmp_path: Path
 ) -> None:
     page = open_page(atlas).page
-    drawn = random.Random(20)
-    for _ in range(4):
-        model, method = drawn.choice(SCOPE.models), drawn.choice(SCOPE.methods)
-        length, batch = drawn.choice(SCOPE.lengths), drawn.choice(SCOPE.batches)
-        tokens = drawn.choice(SCOPE.tokens)
-        page.goto(
-            f"{atlas}#model={model}&method={method}&length={length}&batch={batch}&tokens={tokens}"
-        )
-        expect(page.locator("#title")).to_contain_text(f"{model}, {batch} x {length:,} tokens")
-        recipe = tmp_path / "recipe.yaml"
-        recipe.write_text(page.locator("#recipe pre").text_content() or "")
+    for question in pages_of(SCOPE, 3, random.Random(20)):
+        rows = rows_of(page, atlas, question)
+        recipe = page.locator("#recipe pre").text_content() or ""
 
-        entries = survey(load(str(recipe)), ",".join(SCOPE.devices))
+        entries = planned(recipe, ",".join(SCOPE.devices), tmp_path)
 
-        for row, entry in zip(page.locator("#devices tbody tr").all(), entries, strict=True):
-            assert isinstance(entry, Surveyed)
-            text = row.inner_text()
-            footprint, predicted = entry.derived.footprint, entry.derived.plan.predicted
-            shown = [format_bytes(footprint.driver.value), format_bytes(footprint.usable_bytes)]
-            if footprint.verdict == "does not fit":
-                assert "does not fit" in text
-            else:
-                shown += [
-                    format_duration(predicted["step_time_s"].value),
-                    format_duration(predicted["training_time_s"].value),
-                ]
-                price_usd = predicted["cost_usd"].value / predicted["total_time_s"].value
-                shown.append(format_money(predicted["training_time_s"].value * price_usd))
-            assert [number for number in shown if number not in text] == [], text
+        assert [row[0].strip() for row in rows] == [entry["device"] for entry in entries]
+        for row, entry in zip(rows, entries, strict=True):
+            assert differences(row, entry) == []
+            entry["memory"]["driver_bytes"]["value"] += 1e9
+            assert len(differences(row, entry)) == 1
+
+
+def test_on_a_phone_what_does_not_fit_shows_no_empty_lines(atlas: str, open_page: Open) -> None:
+    page = open_page(f"{atlas}{LLAMA}", "phone").page
+    _rows(page)
+    row = page.locator('#devices tr[data-device="t4"]')
+
+    expect(row).to_contain_text("does not fit")
+    assert "Step" not in row.inner_text()
+    assert row.locator("td.nothing").count() == 4
 
 
 def test_a_picture_of_the_page(atlas: str, open_page: Open, picture_folder: Path) -> None:
@@ -242,3 +231,14 @@ def test_a_picture_of_the_page(atlas: str, open_page: Open, picture_folder: Path
     page.screenshot(path=picture_folder / "atlas.png", full_page=True)
 
     assert 0 < (picture_folder / "atlas.png").stat().st_size <= LARGEST_PICTURE_BYTES
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_pictures_of_a_phone(atlas: str, open_page: Open, picture_folder: Path, dark: bool) -> None:
+    page = open_page(f"{atlas}{LLAMA}&method=lora", "phone", dark=dark).page
+    _rows(page)
+    path = picture_folder / f"atlas-phone{'-dark' * dark}.png"
+
+    page.screenshot(path=path)
+
+    assert 0 < path.stat().st_size <= LARGEST_PICTURE_BYTES

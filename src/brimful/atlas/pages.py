@@ -138,7 +138,7 @@ def _device(name: str) -> dict[str, Any]:
         "memory_bytes": device.memory_bytes,
         "usable_bytes": target_of(device).usable_bytes,
         "usd_per_hour": None if price is None else price.usd_per_hour,
-        "price_of": None if price is None else f"{price.source}, {price.read}",
+        "price_of": None if price is None else f"{price.source}, read {price.read}",
     }
 
 

@@ -184,6 +184,7 @@ var brimfulAtlas = (() => {
     if (isChosen) made.className = "chosen";
     for (const [key, content] of Object.entries(cells(row))) {
       const attributes = key === "verdict" ? {} : { "data-label": COLUMNS[key][0], class: row.peak || key !== "peak" ? "number" : "" };
+      if (content[0] === "-") attributes.class += " nothing";
       made.append(element("td", content, attributes));
     }
     return made;
