@@ -34,7 +34,18 @@ def test_more_than_a_machine_holds_is_written_as_machines() -> None:
     assert (parse(advised).machines, parse(advised).per_machine) == (3, 8)
 
 
-@pytest.mark.parametrize("text", ["4 x T4 + 4 x L4", "0 x T4", "2 x M3 Max", "2 x no such card"])
+@pytest.mark.parametrize("text", ["T4 x 8", "4090 x 2", "M1 x 1"])
+def test_a_number_after_the_name_is_told_to_stand_first(text: str) -> None:
+    with pytest.raises(DeviceError, match="write the number first") as refused:
+        parse(text)
+
+    number, name = re.findall(r"first, '(\d) x (.+?)'", str(refused.value))[0]
+    assert parse(f"{number} x {name}").count == int(number)
+
+
+@pytest.mark.parametrize(
+    "text", ["2 x here", "4 x T4 + 4 x L4", "0 x T4", "2 x M3 Max", "2 x no such card"]
+)
 def test_what_cannot_share_a_job_is_refused(text: str) -> None:
     with pytest.raises(DeviceError):
         parse(text)

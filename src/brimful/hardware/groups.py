@@ -11,6 +11,8 @@ MOST_PER_MACHINE = 8
 """GPUs of a machine, as vendors build and providers rent them (NVIDIA HGX, AMD's UBB)."""
 _GROUP = re.compile(r"\s*(\d+)\s*[x×*]\s*(?:(\d+)\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 
+_TURNED = re.compile(r"\s*(.*[a-z\d]\S*)\s+[x×*]\s*(\d{1,3})\s*", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -60,10 +62,17 @@ def parse(text: str) -> Group:
             f"{text!r}: a job runs on devices of one kind, because all wait for the slowest. To"
             " compare, separate them by a comma."
         )
+    if turned := _TURNED.fullmatch(text):
+        raise DeviceError(f"{text!r}: write the number first, {f'{turned[2]} x {turned[1]}'!r}.")
     found = _GROUP.fullmatch(text)
     if found is None:
         return Group(catalog.get(text))
     first, second, name = int(found[1]), found[2], found[3]
+    if name == "here":
+        raise DeviceError(
+            f"{text!r}: name a device of the catalog; `brimful devices` lists them. Several devices"
+            " of this machine are planned for as a run starts: `brimful train --devices N`."
+        )
     machines, per_machine = (first, int(second)) if second else (1, first)
     if not machines or not per_machine:
         raise DeviceError(f"{text!r}: a job needs at least one device.")
