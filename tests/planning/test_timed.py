@@ -59,8 +59,20 @@ def test_the_interval_widens_with_what_other_programs_took() -> None:
     assert "timed again" in busy.describe()
 
 
+def test_the_interval_widens_with_what_was_not_timed() -> None:
+    shorter = dataclasses.replace(QUIET, positions=(256, 1024))
+    once = dataclasses.replace(shorter, tries=1)
+
+    widths = [each.share[1] / each.share[0] for each in (QUIET, shorter, once)]
+
+    assert widths[0] < widths[1] < widths[2]
+    assert "5 real passes of 256 of 1,024 positions through" in shorter.describe()
+
+
 def test_passes_survive_json_and_nonsense_is_refused() -> None:
     assert TimedPasses.from_json(QUIET.to_json()) == QUIET
+    older = {key: value for key, value in QUIET.to_json().items() if key != "positions"}
+    assert TimedPasses.from_json(older) == QUIET
     with pytest.raises(ValueError, match="times of passes"):
         TimedPasses.from_json(QUIET.to_json() | {"first_s": 0.0})
     with pytest.raises(KeyError):

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from brimful.planning.step import StepSpec
-from brimful.rehearsal.timed_steps import _blocks_to_run, _Stamps, time_passes
+from brimful.rehearsal import timed_steps
+from brimful.rehearsal.timed_steps import _blocks_to_run, _size, _Stamps, time_passes, timed_passes
 
 
 @pytest.mark.parametrize(
@@ -53,39 +54,86 @@ def _pass(stamps: _Stamps, clock: list[float], outside_s: float, block_s: float)
         clock[0] += 2 * block_s / 3
 
 
-def test_blocks_after_the_first_stand_for_all_others(clock: list[float]) -> None:
-    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
-    for _ in range(4):
-        _pass(stamps, clock, outside_s=1.0, block_s=0.3)
-        stamps.begin("optimizer")
-        clock[0] += 0.1
-        torch.manual_seed(0)
-        stamps.begin("between updates")
+def _stamps(length: int = 32) -> _Stamps:
+    return _Stamps(micro_batch=2, length=length, blocks=3, trainable=(100, 50))
 
-    timed = stamps.passes(10, lost_share=0.0)
+
+def _take(stamps: _Stamps, clock: list[float], outside_s: float, block_s: float) -> None:
+    """A pass and its update, which takes a tenth of a second."""
+    _pass(stamps, clock, outside_s, block_s)
+    stamps.begin("optimizer")
+    clock[0] += 0.1
+    stamps.begin("between updates")
+
+
+def test_blocks_after_the_first_stand_for_all_others(clock: list[float]) -> None:
+    stamps = _stamps()
+    for _ in range(3):
+        _take(stamps, clock, outside_s=1.0, block_s=0.3)
+
+    timed = timed_passes([stamps], 32, whole=10, lost_share=0.0)
 
     assert timed is not None
     assert (timed.first_s, timed.further_s) == pytest.approx((4.0, 4.0))  # 1.0 + 10 x 0.3
     assert timed.update_s == pytest.approx(0.1 * 600 / 250)  # by trained parameters
-    assert (timed.tries, timed.blocks, timed.micro_batch) == (3, (3, 10), 2)  # the first warmed up
+    assert (timed.tries, timed.blocks, timed.micro_batch) == (3, (3, 10), 2)
+    assert timed.positions == (32, 32)
 
 
 def test_the_faster_half_of_the_passes_counts(clock: list[float]) -> None:
-    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
-    for seconds in (9.0, 1.0, 1.5, 5.0, 7.0, 1.0):
-        _pass(stamps, clock, outside_s=seconds, block_s=0.0)
-        stamps.begin("optimizer")
-        stamps.begin("between updates")
+    stamps = _stamps()
+    for seconds in (1.0, 1.5, 5.0, 7.0, 1.0):
+        _take(stamps, clock, outside_s=seconds, block_s=0.0)
 
-    timed = stamps.passes(3, lost_share=0.5)
+    timed = timed_passes([stamps], 32, whole=3, lost_share=0.5)
 
     assert timed is not None
     assert timed.first_s == pytest.approx(1.0)
     assert timed.spread == pytest.approx(7.0)
 
 
+@pytest.mark.parametrize(
+    ("short_s", "long_s", "whole_s"),
+    [
+        (1.0, 4.0, 16.0),  # in proportion
+        (2.5, 4.0, 10.0),  # 2.0, and 0.5 for each 64
+        (4.2, 4.0, 7.0),  # nonsense from a disturbed machine: a quarter at least grows
+        (0.5, 4.0, 16.0),  # never more than in proportion
+    ],
+)
+def test_longer_rows_than_timed_ones_take_a_constant_and_a_share_that_grows(
+    clock: list[float], short_s: float, long_s: float, whole_s: float
+) -> None:
+    short, long = _stamps(64), _stamps(256)
+    _take(short, clock, outside_s=short_s, block_s=0.0)
+    _take(long, clock, outside_s=long_s, block_s=0.0)
+
+    timed = timed_passes([short, long], 1024, whole=3, lost_share=0.0)
+
+    assert timed is not None
+    assert timed.first_s == pytest.approx(whole_s)
+    assert timed.positions == (256, 1024)
+
+
+@pytest.mark.parametrize(
+    ("positions", "length", "size"),
+    [
+        (5000, 1024, (3, 1024)),  # no more than the step's own micro-batch
+        (2100, 1024, (2, 1024)),
+        (900, 1024, (1, 896)),
+        (10, 1024, (1, 128)),  # longer than the first rows, else nothing could be worked out
+        (10, 128, (1, 128)),
+        (10, 32, (1, 32)),
+    ],
+)
+def test_passes_are_as_large_as_there_is_time(
+    positions: int, length: int, size: tuple[int, int]
+) -> None:
+    assert _size(positions, 3, length) == size
+
+
 def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
-    stamps = _Stamps(micro_batch=2, blocks=3, trainable=(100, 50))
+    stamps = _stamps()
     for _ in range(3):
         stamps.begin("inputs")
         stamps.begin("forward")
@@ -93,7 +141,31 @@ def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
         stamps.begin("optimizer")
         stamps.begin("between updates")
 
-    assert stamps.passes(10, lost_share=0.0) is None
+    assert timed_passes([stamps], 32, whole=10, lost_share=0.0) is None
+
+
+def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
+    step: Callable[..., StepSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look at the clock takes a second: after some looks there is no time left."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(timed_steps.time, "perf_counter", tick)
+    monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
+
+    too_short = time_passes(step(cuda=False), 2, 3.0, threads=1)
+    begun = now[0]
+    timed = time_passes(step(cuda=False), 2, 12.0, threads=1)
+
+    assert too_short is None
+    assert begun < 15
+    assert timed is not None
+    assert timed.tries <= 3
+    assert now[0] - begun < 40
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,18 @@ from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
 from brimful.planning.timing import StepParts, parts_of, step_time
 
-MEASURE_S = 2.0
-"""Time for measuring before a plan is printed."""
+MEASURE_S = 0.5
+"""Time for measuring before a plan is printed; twice as much at most."""
 MOST_MEASURE_SHARE = 0.1
 """The same at most as a share of the run's predicted training time."""
 LEAST_SPREAD = (0.8, 1.3)
 """Measured over predicted time, 5th and 95th percentile, of steps whose passes were timed on an
 idle machine (benchmarks/first_prediction_cpu.py).
 """
+SHORTENED = 1.1
+"""How much wider the interval is where rows were shorter than the step's (assumption)."""
+ONE_PASS = 1.3
+"""The same where only one pass was timed, perhaps a cold one (assumption)."""
 COMPILED_SHARE = 0.7
 """A compiled step may take this share of the predicted time (assumption)."""
 MOST_SLOWDOWN = 4.0
@@ -43,6 +47,8 @@ class TimedPasses:
         tries: Number of passes.
         blocks: Blocks of the model that was run, and of the whole one.
         made: Seconds since the epoch.
+        positions: Of each row that was timed, and of the step's own; what they take there is worked
+            out. Entries from before there were short rows have equal ones.
     """
 
     micro_batch: int
@@ -54,6 +60,7 @@ class TimedPasses:
     tries: int
     blocks: tuple[int, int]
     made: float
+    positions: tuple[int, int] = (1, 1)
 
     @property
     def was_disturbed(self) -> bool:
@@ -69,7 +76,10 @@ class TimedPasses:
         slowdown = min(1 / max(1 - self.lost_share, 0.1), MOST_SLOWDOWN)
         if self.was_disturbed:
             slowdown *= math.sqrt(min(self.spread, MOST_SLOWDOWN))
-        return low / slowdown, high * slowdown
+        run, whole = self.positions
+        wider = slowdown * (SHORTENED if run < whole else 1.0)
+        wider *= ONE_PASS if self.tries == 1 else 1.0
+        return low / wider, high * wider
 
     def seconds(self, parts_at: Callable[[int], StepParts], micro_batches: Sequence[int]) -> float:
         """Return the seconds of an optimizer step. For a micro-batch of another size than the timed
@@ -88,6 +98,9 @@ class TimedPasses:
         what = "all blocks" if run == whole else f"{run} of {whole} blocks"
         day = time.strftime("%Y-%m-%d", time.localtime(self.made))
         size = f"{self.micro_batch} sequence{'s' * (self.micro_batch != 1)}"
+        short, full = self.positions
+        if short < full:
+            size = f"{short:,} of {full:,} positions"
         passes = f"{self.tries} real pass{'es' * (self.tries != 1)}"
         text = f"{passes} of {size} through {what}, timed on this machine {day}"
         if self.was_disturbed:
@@ -99,7 +112,11 @@ class TimedPasses:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; `from_json` gives an equal TimedPasses."""
-        return {**asdict(self), "blocks": list(self.blocks)}
+        return {
+            **asdict(self),
+            "blocks": list(self.blocks),
+            "positions": list(self.positions),
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -109,7 +126,9 @@ class TimedPasses:
             KeyError, TypeError, ValueError: it is none.
         """
         run, whole = value["blocks"]
-        made = cls(**{**value, "blocks": (int(run), int(whole))})
+        short, full = value.get("positions", cls.positions)
+        pairs = {"blocks": (int(run), int(whole)), "positions": (int(short), int(full))}
+        made = cls(**{**value, **pairs})
         times = (made.first_s, made.further_s, made.update_s, made.spread)
         if not all(math.isfinite(each) and each > 0 for each in times):
             raise ValueError(f"times of passes are {times}")

@@ -10,7 +10,8 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -44,9 +45,15 @@ from brimful.training.method import Network, hidden_states_of
 
 WHOLE_UP_TO = 4
 """Models with at most this many blocks are run whole."""
-PASS_SHARE = 0.25
-"""Longest pass, as a share of the time for measuring. What else a machine does lasts longer than a
-pass, so few long passes say as much as many short ones, and need no scaling to the real size.
+FIRST_LENGTH = 64
+"""Positions of the rows that are run first: they warm up, and say how long rows may be."""
+LEAST_MARGINAL = 0.25
+"""Share of a pass that surely grows with its positions; the rest, gradients of weights and the
+like, may not (assumption).
+"""
+MOST_TIMES_BUDGET = 2.0
+"""What was not timed after this many times the time for measuring is given up: threads that wait
+for each other on a busy machine can take a hundred times as long.
 """
 MOST_CALLS = 12
 MOST_PARAMETERS = 150_000_000
@@ -83,13 +90,13 @@ def time_passes(
     keep_freed_memory()
     try:
         with without_garbage_collector(), torch.random.fork_rng(devices=[]), CoreWatch() as watch:
-            stamps = _run(spec, real_model(spec, short), micro_batch, seconds)
+            timed = _run(spec, real_model(spec, short), micro_batch, seconds)
     except (RuntimeError, PlanError):
         return None  # a step that cannot be run like this is predicted from its operators
     finally:
         torch.set_num_threads(before)
         stop_keeping_freed_memory()
-    return None if stamps is None else stamps.passes(whole, watch.lost_share)
+    return timed_passes(timed, spec.sequence_length, whole, watch.lost_share)
 
 
 def _blocks_to_run(whole: int, kinds: Sequence[str] | None) -> int:
@@ -106,21 +113,30 @@ def _blocks_to_run(whole: int, kinds: Sequence[str] | None) -> int:
     return min(1 + period, whole)
 
 
+class _TookTooLong(Exception):
+    """There is no time left for measuring."""
+
+
 @dataclass
 class _Stamps:
-    """When each part of the steps began, and when each block's output and gradient came.
+    """When each part of the steps with passes of one size began, and when each block's output and
+    gradient came.
 
     Attributes:
         micro_batch: Sequences of a pass.
+        length: Positions of a sequence.
         blocks: Number of blocks in the model that runs.
-        grown: Trained parameters of the whole model over those of this one, by blocks.
+        trainable: Trained parameters outside of the blocks, and of each block.
+        until_s: When nothing is timed any more.
         passes_s: By "first" and "further": (whole pass, blocks after the first) of every pass.
         updates_s: Of every update.
     """
 
     micro_batch: int
+    length: int
     blocks: int
     trainable: tuple[int, int]
+    until_s: float = math.inf
     passes_s: dict[str, list[tuple[float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -144,6 +160,8 @@ class _Stamps:
             self.in_step = self.in_step + 1 if phase == "inputs" else 0
             self.forward_s, self.backward_s = {}, {}
         self.phase = phase
+        if now_s > self.until_s:
+            raise _TookTooLong
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
         """Do nothing."""
@@ -174,35 +192,29 @@ class _Stamps:
             - self.backward_s[last]
         )
 
-    def forget(self) -> None:
-        """Drop what was timed so far: it warmed up."""
-        self.passes_s.clear()
-        self.updates_s.clear()
+    @property
+    def every_s(self) -> list[float]:
+        """Return the seconds of all passes."""
+        return [total for each in self.passes_s.values() for total, _ in each]
 
-    def passes(self, whole: int, lost_share: float) -> TimedPasses | None:
-        """Return the seconds of the whole model's parts."""
-        del self.passes_s["first"][0]  # it made the kernels of its shapes
+    def of_whole(self, whole: int) -> tuple[float, float] | None:
+        """Return the seconds of a first and a further pass through all blocks of the whole model;
+        None without the stamps of a pass.
+        """
         first = self.passes_s["first"]
         first_s = self._of_whole(first, whole)
         further_s = self._of_whole(self.passes_s["further"] or first, whole)
-        if first_s is None or further_s is None:
-            return None
+        return None if first_s is None or further_s is None else (first_s, further_s)
+
+    def update_of_whole_s(self, whole: int) -> float:
+        """Return the seconds of the whole model's update."""
         alone, each = self.trainable
         grown = (alone + each * whole) / max(alone + each * self.blocks, 1)
-        every_s = [total for total, _ in first]
-        return TimedPasses(
-            micro_batch=self.micro_batch,
-            first_s=first_s,
-            further_s=further_s,
-            update_s=_typical(self.updates_s) * grown,
-            spread=max(every_s) / min(every_s),
-            lost_share=lost_share,
-            tries=sum(len(each) for each in self.passes_s.values()),
-            blocks=(self.blocks, whole),
-            made=time.time(),
-        )
+        return _typical(self.updates_s) * grown
 
     def _of_whole(self, passes_s: Sequence[tuple[float, float]], whole: int) -> float | None:
+        if not passes_s:
+            return None
         if self.blocks == whole:
             return _typical([total for total, _ in passes_s])
         if any(math.isnan(middle) for _, middle in passes_s):
@@ -212,6 +224,53 @@ class _Stamps:
         return outside_s + block_s * (whole - 1)
 
 
+def timed_passes(
+    timed: Sequence[_Stamps], length: int, whole: int, lost_share: float
+) -> TimedPasses | None:
+    """Return the seconds of the whole model's parts for sequences of a length; None where nothing
+    was timed.
+
+    Args:
+        timed: By size of the passes, small ones first.
+        length: Positions of a sequence of the step.
+        whole: Blocks of the model.
+        lost_share: Of the processor time while the passes ran.
+    """
+    whole_s = [(each, each.of_whole(whole)) for each in timed if each.updates_s]
+    usable = [(each, seconds) for each, seconds in whole_s if seconds is not None]
+    if not usable:
+        return None
+    longest = usable[-1][0]
+    first_s, further_s = (
+        _at_length([(each.length, seconds[index]) for each, seconds in usable], length)
+        for index in (0, 1)
+    )
+    return TimedPasses(
+        micro_batch=longest.micro_batch,
+        first_s=first_s,
+        further_s=further_s,
+        update_s=min(each.update_of_whole_s(whole) for each, _ in usable),
+        spread=max(longest.every_s) / min(longest.every_s),
+        lost_share=lost_share,
+        tries=len(longest.every_s),
+        blocks=(longest.blocks, whole),
+        made=time.time(),
+        positions=(longest.length, length),
+    )
+
+
+def _at_length(timed_s: Sequence[tuple[int, float]], length: int) -> float:
+    """Return the seconds of a pass with rows of a length, from (length, seconds) of one or two
+    shorter ones: a constant, and a share that grows with the positions.
+    """
+    (short, short_s), (long, long_s) = timed_s[0], timed_s[-1]
+    each_s = long_s / long
+    if short < long:
+        slope_s = (long_s - short_s) / (long - short)
+        each_s = min(max(slope_s, LEAST_MARGINAL * each_s), each_s)
+    return long_s + each_s * (length - long)
+
+
 def _typical(times_s: Sequence[float]) -> float:
     """Return the median of the faster half: other programs only slow down, and the first seconds of
     a process are slower than those that follow.
@@ -219,8 +278,8 @@ def _typical(times_s: Sequence[float]) -> float:
     return statistics.median(sorted(times_s)[: (len(times_s) + 1) // 2])
 
 
-def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> _Stamps | None:
-    """Return the stamps of several steps; None where the model has too few blocks."""
+def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> list[_Stamps]:
+    """Return the stamps of steps with short rows and, where time is left, with longer ones."""
     prepare(spec, model)
     name, blocks = named_blocks_of(model)
     trained = {
@@ -230,24 +289,49 @@ def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> 
     }
     inside = sum(count for key, count in trained.items() if key.startswith(f"{name}."))
     trainable = (sum(trained.values()) - inside, inside // len(blocks))
-    stamps = _Stamps(1, len(blocks), trainable)
+    began_s = time.perf_counter()
+    end_s, until_s = began_s + seconds, began_s + MOST_TIMES_BUDGET * seconds
+    warm = _Stamps(1, min(FIRST_LENGTH, spec.sequence_length), len(blocks), trainable, until_s)
+    timed = [warm]
+    with suppress(_TookTooLong):
+        _take_steps(spec, model, blocks, warm, end_s=began_s)
+        del warm.passes_s["first"][0]  # it made the kernels of its shapes
+        position_s = min(warm.every_s) / warm.length
+        per_call = 1 + (2 if spec.accumulates else 1)
+        positions = int((end_s - time.perf_counter()) / per_call / position_s)
+        rows, length = _size(positions, micro_batch, spec.sequence_length)
+        timed.append(_Stamps(rows, length, len(blocks), trainable, until_s))
+        _take_steps(spec, model, blocks, timed[-1], end_s=end_s)
+    return timed
+
+
+def _size(positions: int, micro_batch: int, length: int) -> tuple[int, int]:
+    """Return rows and their length for a pass of so many positions: whole rows where it holds one,
+    else a row that is shorter, but longer than the first ones.
+    """
+    if positions >= length or length <= 2 * FIRST_LENGTH:
+        return max(1, min(micro_batch, positions // length)), length
+    return 1, max(positions // FIRST_LENGTH, 2) * FIRST_LENGTH
+
+
+def _take_steps(
+    spec: StepSpec, model: nn.Module, blocks: nn.ModuleList, stamps: _Stamps, end_s: float
+) -> None:
+    """Run steps with passes of the stamps' size: once, and again while there is time for it."""
     hooks = [
         block.register_forward_hook(partial(stamps.made, index))
         for index, block in enumerate(blocks)
     ]
-    take = _steps(spec, model, stamps)
-    end_s = time.perf_counter() + seconds
-    take(1)
-    one_s = min(total for total, _ in stamps.passes_s["first"])
-    stamps.micro_batch = max(1, min(micro_batch, int(PASS_SHARE * seconds / one_s)))
-    stamps.forget()
-    for _ in range(MOST_CALLS):
-        if time.perf_counter() > end_s and len(stamps.passes_s["first"]) > 1:
-            break
-        take(stamps.micro_batch)
-    for hook in hooks:
-        hook.remove()
-    return stamps
+    take = _steps(replace(spec, sequence_length=stamps.length), model, stamps)
+    try:
+        for _ in range(MOST_CALLS):
+            started_s = time.perf_counter()
+            take(stamps.micro_batch)
+            if 2 * time.perf_counter() - started_s > end_s:
+                break
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int], None]:
