@@ -75,7 +75,7 @@ def obstacle(model_type: str, folder: Path = SKELETONS) -> str | None:
         made = ", ".join(
             f"{name} {version} ({installed[name]} is installed)"
             for name, version in sorted(about.versions.items())
-            if name in installed
+            if not agree({name: version})
         )
         why = f"they were made with {made}"
     else:
