@@ -266,9 +266,9 @@ class _Way:
 
 def _sizes(effective_batch: int, largest: int) -> list[int]:
     """Return micro-batches to try, the largest first: with as few passes as fit, then more and
-    more, each also rounded down to a divisor of the effective batch.
+    more, each also rounded down to a divisor of the effective batch; and one sequence at a time.
     """
-    passes, sizes = -(-effective_batch // largest), set[int]()
+    passes, sizes = -(-effective_batch // largest), {1}
     while len(sizes) < MOST_SIZES_TRIED and passes <= effective_batch:
         size = -(-effective_batch // passes)
         sizes |= {size, next(equal for equal in range(size, 0, -1) if effective_batch % equal == 0)}
