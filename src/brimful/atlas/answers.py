@@ -157,6 +157,10 @@ def _rounded(prediction: Prediction, scale: float = 1.0) -> list[float]:
 
 
 def _to_digits(value: float) -> float:
-    """Return a number rounded to six significant digits; whole ones as int, to save space."""
-    rounded = float(f"{value:.6g}")
+    """Return a number rounded to ten significant digits; whole ones as int, to save space.
+
+    Pages show up to six digits of these numbers and of what is computed from them. With no more
+    than six here, some pages differed by one in the last digit from `brimful plan`.
+    """
+    rounded = float(f"{value:.10g}")
     return int(rounded) if rounded == int(rounded) else rounded
