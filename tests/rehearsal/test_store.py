@@ -19,6 +19,7 @@ from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import COUNTS, IrregularWork, ParametricWork, Work
 from brimful.rehearsal import store, tracer
+from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 Step = Callable[..., StepSpec]
@@ -102,7 +103,9 @@ class _Made:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> _Made:
+    """What is traced, of steps without a family."""
     stand_in = _Made()
+    monkeypatch.setattr(StoredFamilies, "member", lambda *_, **__: None)
     monkeypatch.setattr(tracer, "trace_all", stand_in.trace_all)
     monkeypatch.setattr(tracer, "trace_one", stand_in.trace_one)
     return stand_in
