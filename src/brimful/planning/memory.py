@@ -506,10 +506,8 @@ def largest_at(trace: Trace, event: int, count: int = LARGEST_TENSORS) -> tuple[
 
 def _terms(trace: Trace, event: int) -> dict[str, int]:
     alive_S = trace.alive_at(event)
-    return {
-        kind: int(trace.sizes_S[alive_S][trace.kinds_S[alive_S] == index].sum())
-        for index, kind in enumerate(KINDS)
-    }
+    sizes_S, kinds_S = trace.sizes_S[alive_S], trace.kinds_S[alive_S]
+    return {kind: int(sizes_S[kinds_S == index].sum()) for index, kind in enumerate(KINDS)}
 
 
 def standing_bytes(trace: Trace) -> int:

@@ -91,11 +91,18 @@ class Trace:
 
     def alive_at(self, event: int) -> Int64Array:
         """Return the storages that are alive after an event, in order of allocation."""
-        seen = self.events_E[: event + 1]
-        lives = np.zeros(len(self.sizes_S), np.int8)
-        lives[seen[seen > 0] - 1] = 1
-        lives[-seen[seen < 0] - 1] = 0
-        return np.flatnonzero(lives)
+        if event not in self._alive:
+            seen = self.events_E[: event + 1]
+            lives = np.zeros(len(self.sizes_S), np.int8)
+            lives[seen[seen > 0] - 1] = 1
+            lives[-seen[seen < 0] - 1] = 0
+            self._alive.clear()  # the same event is asked for again, others seldom
+            self._alive[event] = np.flatnonzero(lives)
+        return self._alive[event]
+
+    @cached_property
+    def _alive(self) -> dict[int, Int64Array]:
+        return {}
 
 
 def in_one_pass(trace: Trace) -> Trace:
