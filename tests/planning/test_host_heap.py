@@ -121,7 +121,8 @@ Info = type("Info", (ctypes.Structure,), {"_fields_": [(n, ctypes.c_size_t) for 
 c.mallinfo2.restype, c.free.argtypes = Info, [ctypes.c_void_p]
 c.posix_memalign.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
 keep_freed_memory(); c.malloc_trim(0)
-before, blocks, out = c.mallinfo2().arena, {}, ctypes.c_void_p()
+# In use, not the whole heap: what Python left free in it is taken first.
+before, blocks, out = c.mallinfo2().uordblks, {}, ctypes.c_void_p()
 for event in events:
     if event > 0:
         c.posix_memalign(ctypes.addressof(out), 64, sizes[event - 1])

@@ -144,17 +144,23 @@ def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
     assert timed_passes([stamps], 32, whole=10, lost_share=0.0) is None
 
 
+def _looks_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let every look at the clock take so long, and nothing else; return the time, as one value."""
+    now = [0.0]
+
+    def tick() -> float:
+        now[0] += seconds
+        return now[0]
+
+    monkeypatch.setattr(timed_steps.time, "perf_counter", tick)
+    return now
+
+
 def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
     step: Callable[..., StepSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every look at the clock takes a second: after some looks there is no time left."""
-    now = [0.0]
-
-    def tick() -> float:
-        now[0] += 1.0
-        return now[0]
-
-    monkeypatch.setattr(timed_steps.time, "perf_counter", tick)
+    now = _looks_take(1.0, monkeypatch)
     monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
 
     too_short = time_passes(step(cuda=False), 2, 3.0, threads=1)
@@ -176,10 +182,11 @@ def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
 def test_every_way_of_running_a_step_is_timed(
     step: Callable[..., StepSpec], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brimful.rehearsal.timed_steps.keep_freed_memory", lambda: None)
+    monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
+    _looks_take(0.001, monkeypatch)
     before = torch.get_rng_state()
 
-    timed = time_passes(step(cuda=False, **changes), 2, 0.05, threads=1)
+    timed = time_passes(step(cuda=False, **changes), 2, 0.2, threads=1)
 
     assert timed is not None
     assert min(timed.first_s, timed.further_s, timed.update_s) > 0
