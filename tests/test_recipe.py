@@ -587,6 +587,22 @@ def test_sizes_that_nothing_has_are_refused(change: str, refuses: Callable[..., 
         load("quickstart", [change])
 
 
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("lora", ["data.path=pairs.jsonl"]),
+        ("okadfa-small", ["method=feedback"]),
+        ("quickstart", ["plan.precision=fp16"]),
+    ],
+    ids=["adapters", "feedback", "fp16"],
+)
+def test_weights_of_bf16_are_refused_where_they_cannot_train(
+    recipe: str, changes: list[str], refuses: Callable[..., Any]
+) -> None:
+    with refuses(RecipeError, names=["optimizer.weights=bf16"]):
+        load(recipe, [*changes, "optimizer.weights=bf16"])
+
+
 def test_an_unknown_name_is_told_with_the_nearest() -> None:
     with pytest.raises(
         RecipeError,

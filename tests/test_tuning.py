@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from brimful.base.errors import (
@@ -52,6 +53,12 @@ MANNERS = {
     "qlora": ["quantize=nf4"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
     "8bit": ["optimizer.kind=adamw_8bit"],
+    "bf16": [
+        "adapter=null",
+        "plan.precision=bf16",
+        "optimizer.weights=bf16",
+        "optimizer.kind=adamw_8bit",
+    ],
 }
 
 
@@ -109,7 +116,8 @@ def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(tuning: Tuning, manne
     folder = _train(recipe)
 
     assert differences(_final(folder), _final(undisturbed)) == []
-    weights = "model.safetensors" if manner == "full" else "adapter_model.safetensors"
+    is_whole = manner in {"full", "bf16"}
+    weights = "model.safetensors" if is_whole else "adapter_model.safetensors"
     assert (folder / "model" / weights).read_bytes() == (
         undisturbed / "model" / weights
     ).read_bytes()
@@ -265,6 +273,23 @@ def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
     _train(tuning("training.steps=1"))
 
     assert alive == [False]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adamw_8bit"])
+def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(tuning: Tuning, kind: str) -> None:
+    changes = ["adapter=null", "optimizer.learning_rate=1e-3", f"optimizer.kind={kind}"]
+    lengths = ["training.steps=24", "evaluation.every=8", "plan.precision=bf16"]
+    plain, folder = (
+        _train(tuning(f"run.name={weights}", f"optimizer.weights={weights}", *changes, *lengths))
+        for weights in ("fp32", "bf16")
+    )
+    losses = _validation_losses(folder)
+
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] == pytest.approx(_validation_losses(plain)[-1], abs=0.15)
+    assert {value.dtype for value in _final(folder).tensors["model"].values()} == {torch.bfloat16}
+    exported = load_file(folder / "model" / "model.safetensors")
+    assert {value.dtype for value in exported.values()} == {torch.bfloat16}
 
 
 def test_a_checkpoint_of_adapters_holds_no_frozen_weight(tuning: Tuning) -> None:

@@ -246,6 +246,50 @@ def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
         )
 
 
+@pytest.mark.parametrize(
+    ("kind", "variant", "device"),
+    [
+        ("adamw", "rounded", "cpu"),
+        ("adamw_8bit", "rounded_8bit", "NVIDIA H200"),
+        ("paged_adamw_8bit", "rounded_paged_8bit", "NVIDIA H200"),
+    ],
+)
+def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], kind: str, variant: str, device: str
+) -> None:
+    recipe = tiny("plan={}", f"optimizer.kind={kind}", "optimizer.weights=bf16")
+
+    choice = optimizer_choice(recipe, devices[device])
+    assert (choice.value, choice.alternative) == (variant, None)
+    assert "rounded at random" in choice.reason
+    precision = precision_choice(recipe, devices[device])
+    assert precision.value == "bf16"
+    assert "optimizer.weights" in precision.reason
+
+
+def test_weights_of_bf16_need_a_device_that_computes_in_it(
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    mps: Device,
+    refuses: Callable[..., Any],
+) -> None:
+    """The advice works: fp32 weights with an 8-bit optimizer can be planned for on a T4."""
+    with refuses(PlanError, names=["Tesla T4", "optimizer.weights=fp32"]):
+        precision_choice(tiny("plan={}", "optimizer.weights=bf16"), devices["Tesla T4"])
+    advised = tiny("plan={}", "optimizer.weights=fp32", "optimizer.kind=adamw_8bit")
+    assert precision_choice(advised, devices["Tesla T4"]).value == "fp16"
+    assert optimizer_choice(advised, devices["Tesla T4"]).value == "8bit"
+
+
+def test_a_kernel_for_fp32_weights_contradicts_weights_of_bf16(
+    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Callable[..., Any]
+) -> None:
+    with refuses(PlanError, names=["plan.optimizer=foreach", "optimizer.weights"]):
+        optimizer_choice(
+            tiny("plan={optimizer: foreach}", "optimizer.weights=bf16"), devices["cpu"]
+        )
+
+
 def test_one_thread_makes_the_next_batch(tiny: Callable[..., Recipe]) -> None:
     choice = loader_choice(tiny("plan={}"))
 

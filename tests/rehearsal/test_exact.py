@@ -42,6 +42,8 @@ SCALAR_BYTES = 8
         ("llama", {"feedback": "block", "autocast": "bf16", "recompute": True}, 2, 0),
         ("okadfa", {"feedback": "sublayer"}, 0, 0),
         ("gpt2", {"feedback": "none"}, 0, 0),
+        ("llama", {"autocast": "bf16", "weights": "bf16", "optimizer": "rounded"}, 0, 0),
+        ("llama", {"autocast": "bf16", "weights": "bf16", "optimizer": "rounded_8bit"}, 0, 0),
     ],
     ids=[
         "full, bf16 autocast, chunked loss",
@@ -52,6 +54,8 @@ SCALAR_BYTES = 8
         "error fed back, bf16 autocast, recomputed",
         "kernel attention, error fed back",
         "head alone",
+        "bf16 weights",
+        "bf16 weights, 8-bit states",
     ],
 )
 def test_the_peak_of_a_real_step_is_the_traces_to_the_byte(

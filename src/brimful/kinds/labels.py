@@ -44,7 +44,7 @@ from brimful.evaluation.label_scores import metric_name, objective, quick_metric
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
-from brimful.model.published import copy_mapped_weights, load_tokenizer
+from brimful.model.published import copy_mapped_weights, hold_weights, load_tokenizer
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
@@ -219,6 +219,7 @@ class LabelledRunData(RunData[EncodedLabels]):
             seed=self.recipe.seed,
         )
         check_max_positions(self.recipe.sequence_length, model, self.source)
+        hold_weights(model, self.recipe.optimizer.weights)
         copy_mapped_weights(model)
         return model
 

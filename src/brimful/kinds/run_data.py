@@ -41,6 +41,7 @@ from brimful.model.published import (
     attach_adapters,
     copy_mapped_weights,
     fingerprint_of,
+    hold_weights,
     load_model,
 )
 from brimful.planning.longest_pass import LongestPassAt
@@ -270,14 +271,15 @@ class RunData(ABC, Generic[Split]):
         """
         recipe = self.recipe
         if not self.source:
-            return build(
+            fresh = build(
                 recipe,
                 vocabulary=len(self.tokenizer),
                 end_of_text_id=int(self.tokenizer.eos_token_id),
                 attention=plan.attention,
                 device=device,
             )
-        weights = "fp32" if recipe.adapter is None else plan.precision
+            return hold_weights(fresh, recipe.optimizer.weights)
+        weights = recipe.optimizer.weights if recipe.adapter is None else plan.precision
         loading = Loading(weights, plan.attention, device, recipe.quantize)
         model = load_model(self.source, loading)
         copy_mapped_weights(model)

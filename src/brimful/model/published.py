@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import xxhash
@@ -37,6 +37,7 @@ from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
 from brimful.model.registered import register
 from brimful.recipe import AdapterRecipe
 
+ModelT = TypeVar("ModelT", bound=nn.Module)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NF4_CAPABILITY = (6, 0)
 """Lowest CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
@@ -193,6 +194,18 @@ def _keep_4bit_weights_as_they_are(model: nn.Module) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
+
+
+def hold_weights(model: ModelT, weights: str) -> ModelT:
+    """Convert the parameters of a model in fp32 to another type, in place; buffers stay as they
+    are, as rotary tables need their digits. Returns the model.
+
+    Args:
+        weights: fp32, bf16 or fp16.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(DTYPES[weights])
+    return model
 
 
 def copy_mapped_weights(model: nn.Module) -> None:

@@ -32,6 +32,10 @@ EIGHT_BIT_VARIANTS = {
 """By `optimizer.kind`: the variant that runs, and the kinds of devices with kernels for it
 (bitsandbytes 0.50, read 2026-11-21).
 """
+ROUNDED = "rounded"
+"""Variant for `optimizer.weights=bf16`: the update is computed in fp32 and rounded at random. With
+states of 8 bits: rounded_8bit and rounded_paged_8bit.
+"""
 COMPILE_SECONDS = 30.0
 """One graph serves all blocks, so depth does not matter. Where nothing was compiled before, 39 s of
 CPU time, 29 of them in compilers that run side by side (docs/log.md); where it was, 8.
@@ -47,10 +51,16 @@ FIXED = "fixed by the user"
 
 def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -> Choice:
     """Choose the precision of the matrix products; `width` is the model's hidden size, if known."""
+    if recipe.optimizer.weights == "bf16":
+        return _precision_of_bf16_weights(recipe, device)
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
         return _cpu_precision(device, width if recipe.kind.rows == "texts" else None)
+    return _gpu_precision(device)
+
+
+def _gpu_precision(device: Device) -> Choice:
     if device.kind == "mps":
         return Choice(
             "precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16"
@@ -65,6 +75,18 @@ def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -
             "fp32",
         )
     return Choice("precision", "fp32", "no 16-bit matrix units", "fp16")
+
+
+def _precision_of_bf16_weights(recipe: Recipe, device: Device) -> Choice:
+    if device.kind != "cpu" and not device.abilities.bf16:
+        raise PlanError(
+            f"optimizer.weights=bf16 needs a device that computes in bf16, and {device.name} does"
+            " not. Use optimizer.weights=fp32, perhaps with optimizer.kind=adamw_8bit or an adapter"
+            " (adapter.rank=16), which need less memory, too."
+        )
+    if recipe.plan.precision != "auto":
+        return Choice("precision", recipe.plan.precision, FIXED)
+    return Choice("precision", "bf16", "the recipe's optimizer.weights: weights are bf16")
 
 
 def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice:
@@ -194,6 +216,12 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     )
 
 
+_WHY_ROUNDED = (
+    "the recipe's optimizer.weights: one weight tensor after the other is updated in fp32 and"
+    " rounded at random to bf16"
+)
+
+
 def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
     """Choose the variant of the update. The variants of fp32 AdamW are different kernels for the
     same arithmetic; 8-bit states give another update.
@@ -203,6 +231,14 @@ def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
             belongs to another one.
     """
     kind, fixed = recipe.optimizer.kind, recipe.plan.optimizer
+    is_rounded = recipe.optimizer.weights == "bf16"
+    if kind == "adamw" and is_rounded:
+        if fixed != "auto":
+            raise PlanError(
+                f"plan.optimizer={fixed} updates fp32 weights, and the recipe's are bf16"
+                " (optimizer.weights); leave one of the two out."
+            )
+        return Choice("optimizer", ROUNDED, _WHY_ROUNDED)
     if kind == "adamw":
         if fixed != "auto":
             return Choice("optimizer", fixed, FIXED)
@@ -229,6 +265,8 @@ def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
     reason = "the recipe's optimizer.kind: AdamW's two states in one byte each instead of four"
     if variant == "paged_8bit":
         reason += "; large ones in memory that the driver moves to the host when the GPU is full"
+    if is_rounded:
+        return Choice("optimizer", f"{ROUNDED}_{variant}", f"{reason}; {_WHY_ROUNDED}")
     return Choice("optimizer", variant, reason)
 
 

@@ -58,7 +58,10 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
         clipping = f", clipped at a norm of {recipe.optimizer.clip_norm:g}"
     trained = "weights" if recipe.adapter is None else "adapters"
     states = "with states of 8 bits (bitsandbytes)" if "8bit" in plan.optimizer else "in fp32"
-    yield f"the update: AdamW {states} with the recipe's settings{clipping}, on fp32 {trained}"
+    kept = recipe.optimizer.weights
+    if kept == "bf16":
+        states += ", computed in fp32 and rounded at random,"
+    yield f"the update: AdamW {states} with the recipe's settings{clipping}, on {kept} {trained}"
 
 
 def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:

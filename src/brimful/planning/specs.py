@@ -160,15 +160,15 @@ def spec_of(
 ) -> StepSpec:
     """The step of brimful's own loop.
 
-    Fresh models and full fine-tuning keep fp32 weights; a frozen base is held in the 16-bit type of
-    the matrix products, adapters in fp32.
+    Fresh models and full fine-tuning keep the recipe's weights (`optimizer.weights`); a frozen base
+    is held in the 16-bit type of the matrix products, adapters in fp32.
     """
     precision = str(choices["precision"].value)
     frozen = recipe.adapter is not None
     return StepSpec(
         config_json=canonical(model.config),
         sequence_length=recipe.sequence_length,
-        weights=precision if frozen else "fp32",  # type: ignore[arg-type]
+        weights=precision if frozen else recipe.optimizer.weights,  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe),
         quantize=recipe.quantize,

@@ -90,7 +90,16 @@ class StepSpec:
     cuda: bool = True
     flash: bool = True
     attention: str = "sdpa"
-    optimizer: Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit"] = "fused"
+    optimizer: Literal[
+        "fused",
+        "foreach",
+        "for_loop",
+        "8bit",
+        "paged_8bit",
+        "rounded",
+        "rounded_8bit",
+        "rounded_paged_8bit",
+    ] = "fused"
     accumulates: bool = True
     clips: bool = True
     padded: bool = False

@@ -190,6 +190,14 @@ class OptimizerRecipe(Section):
             " in memory that the driver moves."
         ),
     )
+    weights: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description=(
+            "Type of the weights that train, where all train. bf16: half the memory for weights and"
+            " gradients; updates are computed in fp32 and rounded at random, so that small ones"
+            " count."
+        ),
+    )
     scale_learning_rate: Literal["none", "linear", "sqrt"] = Field(
         "none",
         description=(
@@ -484,6 +492,27 @@ class Recipe(Section):
             raise ValueError(
                 "a quantised model is frozen, so something else has to train: add the adapter"
                 " section, for example adapter.rank=16"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bf16_weights_train(self) -> Self:
+        if self.optimizer.weights == "fp32":
+            return self
+        if self.adapter is not None:
+            raise ValueError(
+                "optimizer.weights=bf16 is for training all weights; adapters train in fp32, on a"
+                " frozen base that is held in 16 or 4 bits. Leave it out, or leave the adapter out"
+            )
+        if self.method == "feedback":
+            raise ValueError(
+                "optimizer.weights=bf16 cannot be combined with method feedback, which makes its"
+                " own gradients in fp32; leave it out"
+            )
+        if self.plan.precision not in {"auto", "bf16"}:
+            raise ValueError(
+                f"weights of type bf16 are multiplied in bf16: plan.precision={self.plan.precision}"
+                " and optimizer.weights=bf16 exclude each other"
             )
         return self
 

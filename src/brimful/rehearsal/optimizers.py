@@ -1,5 +1,5 @@
-"""The optimizer of a declared step: torch's AdamW in its variants, and what 8-bit and paged
-variants hold.
+"""The optimizer of a declared step: torch's AdamW in its variants, that of bf16 weights, and what
+8-bit and paged variants hold.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brimful.planning.choices import ROUNDED
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.recorder import note_kernel
+from brimful.training.rounded import RandomRounding, RoundedAdamW, in_fp32
+
+FP32_VARIANTS = ("fused", "foreach", "for_loop")
+"""Kernels of torch's AdamW, for weights and states in fp32."""
 
 EIGHT_BIT_BLOCK = 256
 """Elements that share a scale in bitsandbytes' block-wise 8-bit states."""
@@ -38,8 +43,11 @@ def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
             "weight_decay": 0.0,
         },
     ]
-    if spec.optimizer in {"8bit", "paged_8bit"}:
-        return EightBitAdamW(groups, paged=spec.optimizer == "paged_8bit", cuda=spec.cuda)
+    if spec.optimizer == ROUNDED:
+        return RoundedAdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, seed=0)
+    if spec.optimizer not in FP32_VARIANTS:
+        make = RoundedEightBitAdamW if spec.optimizer.startswith(ROUNDED) else EightBitAdamW
+        return make(groups, paged="paged" in spec.optimizer, cuda=spec.cuda)
     return torch.optim.AdamW(
         groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach"
     )
@@ -74,16 +82,16 @@ class EightBitAdamW(torch.optim.Optimizer):
             if not self.state[parameter]:
                 self.state[parameter] = self._states(parameter)
         for parameter in parameters:
-            if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
-                states = list(self.state[parameter].values())
-                note_kernel(
-                    "adamw_8bit",
-                    "optimizer",
-                    (parameter, parameter.grad, *states),
-                    (parameter, *states),
-                )
-            else:
-                _update_through_fp32(parameter, self.state[parameter])
+            self.update(parameter, self.state[parameter])
+
+    def update(self, parameter: Tensor, states: dict[str, Tensor]) -> None:
+        """Update one parameter with its gradient."""
+        if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
+            every = list(states.values())
+            read = (parameter, parameter.grad, *every)
+            note_kernel("adamw_8bit", "optimizer", read, (parameter, *every))
+        else:
+            _update_through_fp32(parameter, states)
 
     def _states(self, parameter: Tensor) -> dict[str, Tensor]:
         count = parameter.numel()
@@ -102,6 +110,20 @@ class EightBitAdamW(torch.optim.Optimizer):
                 for number in (1, 2)
             }
         return states
+
+
+class RoundedEightBitAdamW(EightBitAdamW):
+    """The same for parameters in bf16: each is updated in fp32 and rounded at random."""
+
+    divisor: Tensor | None = None
+
+    def update(self, parameter: Tensor, states: dict[str, Tensor]) -> None:
+        """Update one parameter, as `training.eight_bit` does."""
+        values = parameter.detach().float()
+        values.grad = in_fp32(parameter, self.divisor)
+        super().update(values, states)
+        values.grad = None
+        RandomRounding(0)(parameter, values, 0, 0)
 
 
 def _update_through_fp32(parameter: Tensor, states: dict[str, Tensor]) -> None:

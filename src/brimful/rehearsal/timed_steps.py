@@ -33,7 +33,7 @@ from brimful.rehearsal.models import (
     transformers_model,
     with_layers,
 )
-from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_of
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import (
     prepare,
@@ -77,7 +77,7 @@ def time_passes(
         None where the step cannot be taken apart like this: blocks of several kinds, or a model too
         large to make only for this.
     """
-    if spec.optimizer in {"8bit", "paged_8bit"} or type(spec) is not StepSpec or spec.feedback:
+    if spec.optimizer not in FP32_VARIANTS or type(spec) is not StepSpec or spec.feedback:
         return None
     config = config_of(spec)
     whole = num_blocks(config)

@@ -24,6 +24,7 @@ from torch import Tensor
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe, torch_device
+from brimful.planning.choices import ROUNDED
 from brimful.planning.equivalence import Equivalence, statement
 from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
@@ -230,16 +231,25 @@ def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> StepOptions:
         attention=plan.attention,
         recompute=plan.recompute,
         compile=plan.compile and compiles,
-        optimizer="fused" if "8bit" in plan.optimizer else plan.optimizer,
+        optimizer="fused" if _is_replaced(plan.optimizer) else plan.optimizer,
         loss_chunk=reduced.loss_chunk,
         micro_batches=reduced.micro_batches,
     )
 
 
+def _is_replaced(optimizer: str) -> bool:
+    """Return whether an update is not that of AdamW in fp32, to which it would be compared."""
+    return "8bit" in optimizer or optimizer.startswith(ROUNDED)
+
+
 def _untested(plan: Plan, device: Device) -> list[str]:
     parts = []
-    if "8bit" in plan.optimizer:
-        parts.append("optimizer states of 8 bits, whose place AdamW in fp32 took")
+    if _is_replaced(plan.optimizer):
+        parts.append(
+            "optimizer states of 8 bits and weights of 16, whose place AdamW in fp32 took"
+            if plan.optimizer.startswith(ROUNDED)
+            else "optimizer states of 8 bits, whose place AdamW in fp32 took"
+        )
     if not device.is_present:
         parts.append(f"kernels of {device.name}: this CPU's own took their place")
         if plan.compile:

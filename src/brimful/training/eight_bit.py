@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from brimful.base.errors import CheckpointError, DeviceError, RequestError
 from brimful.base.extras import how_to_install
 from brimful.model.quiet import quiet_bitsandbytes
-from brimful.planning.choices import EIGHT_BIT_VARIANTS
+from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
 from brimful.recipe import OptimizerRecipe
+from brimful.training.rounded import RandomRounding, in_fp32
 
 PAGED = "paged_8bit"
 """The variant whose large states lie in unified memory, which the driver moves between host and
@@ -54,25 +55,57 @@ def require(variant: str, device_type: str) -> None:
 
 
 def build(
-    groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str
+    groups: list[dict[str, Any]], settings: OptimizerRecipe, *, variant: str, seed: int = 0
 ) -> torch.optim.Optimizer:
     """Return AdamW in 8 bits over groups of parameters that all lie on one device.
 
     States are allocated before the first update writes anything, so that an update that runs out of
     memory there can be repeated.
 
+    Args:
+        variant: One of KINDS, or `rounded_` and one of them for parameters in bf16.
+        seed: Of random rounding.
+
     Raises:
         DeviceError, RequestError: as `require`.
     """
+    is_rounded = variant.startswith(ROUNDED)
+    variant = variant.removeprefix(f"{ROUNDED}_")
     device_types = {parameter.device.type for group in groups for parameter in group["params"]}
     for device_type in device_types:
         require(variant, device_type)
     betas = (settings.beta1, settings.beta2)
-    optimizer: torch.optim.Optimizer = _library().AdamW8bit(
+    make = _rounded_class(seed) if is_rounded else _library().AdamW8bit
+    optimizer: torch.optim.Optimizer = make(
         groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, is_paged=variant == PAGED
     )
     optimizer.register_step_pre_hook(_make_states)
     return optimizer
+
+
+def _rounded_class(seed: int) -> Any:
+    """Return bitsandbytes' AdamW8bit for parameters in bf16: each is updated in fp32 and rounded at
+    random, where bitsandbytes rounds to the nearest.
+    """
+    library, rounding = _library(), RandomRounding(seed)
+
+    class RoundedAdamW8bit(library.AdamW8bit):  # type: ignore[misc, name-defined]
+        divisor: Tensor | None = None  # as of RoundedAdamW
+
+        @torch.no_grad()
+        def update_step(self, group: Any, p: Tensor, gindex: int, pindex: int) -> None:
+            values = p.detach().float()
+            values.grad = in_fp32(p, self.divisor)
+            self.state[values] = self.state[p]
+            try:
+                super().update_step(group, values, gindex, pindex)
+            finally:
+                del self.state[values]
+            values.grad = None
+            before = sum(len(earlier["params"]) for earlier in self.param_groups[:gindex])
+            rounding(p, values, before + pindex, int(self.state[p]["step"]))
+
+    return RoundedAdamW8bit
 
 
 def _library() -> Any:

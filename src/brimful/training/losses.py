@@ -30,7 +30,8 @@ def linear_cross_entropy(
     Args:
         hidden_BTD: Hidden states. Products run in this dtype, or in autocast's if that is on;
             softmax runs in fp32.
-        weight_VD: Head weights, any float dtype; their gradient has this dtype.
+        weight_VD: Head weights, any float dtype. Their gradient has this dtype; it is summed in
+            fp32.
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
         softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
@@ -100,7 +101,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden_ND.device.type, enabled=False):
             head_VD = weight_VD.to(hidden_ND.dtype)
             grad_hidden_ND = torch.empty_like(hidden_ND) if wants_grad else None
-            grad_weight_VD = torch.zeros_like(weight_VD) if wants_weight_grad else None
+            grad_weight_VD = (
+                torch.zeros_like(weight_VD, dtype=torch.float32) if wants_weight_grad else None
+            )
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
                 targets_C, hidden_CD = targets_N[chunk], hidden_ND[chunk]
@@ -112,6 +115,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     torch.mm(grad_CV, head_VD, out=grad_hidden_ND[chunk])
                     if grad_weight_VD is not None:
                         grad_weight_VD += grad_CV.T @ hidden_CD
+            if grad_weight_VD is not None:
+                grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
         return loss
 

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
 from brimful.model.blocks import depth_of_parameters
+from brimful.planning.choices import ROUNDED
 from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
 from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
+from brimful.training.rounded import RoundedAdamW
 
 
 def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) -> float:
@@ -36,14 +38,16 @@ def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) ->
 
 
 def build_optimizer(
-    model: nn.Module, settings: OptimizerRecipe, *, variant: str
+    model: nn.Module, settings: OptimizerRecipe, *, variant: str, seed: int = 0
 ) -> torch.optim.Optimizer:
     """Return AdamW over the trainable parameters, with weight decay only on those of two or more
     dimensions.
 
     Args:
         variant: The plan's optimizer. fused, foreach and for_loop are torch's, with states in fp32;
-            8bit and paged_8bit are bitsandbytes'.
+            8bit and paged_8bit are bitsandbytes'. For parameters in bf16: rounded, with states in
+            fp32, rounded_8bit and rounded_paged_8bit.
+        seed: Of random rounding.
 
     Raises:
         DeviceError: the device has no kernels for this variant.
@@ -58,12 +62,17 @@ def build_optimizer(
         for factor, parameters in _by_learning_rate(model, settings.layer_decay)
         for is_matrix, decay in ((True, settings.weight_decay), (False, 0.0))
     ]
-    if variant in eight_bit.KINDS:
-        return eight_bit.build(groups, settings, variant=variant)
+    betas = (settings.beta1, settings.beta2)
+    if "8bit" in variant:
+        return eight_bit.build(groups, settings, variant=variant, seed=seed)
+    if variant == ROUNDED:
+        return RoundedAdamW(
+            groups, lr=settings.learning_rate, betas=betas, eps=settings.eps, seed=seed
+        )
     return torch.optim.AdamW(
         groups,
         lr=settings.learning_rate,
-        betas=(settings.beta1, settings.beta2),
+        betas=betas,
         eps=settings.eps,
         fused=variant == "fused",
         foreach=variant == "foreach",
@@ -194,10 +203,7 @@ def guarded_update(
         for parameter in group["params"]
         if parameter.grad is not None
     ]
-    total_norm = torch.nn.utils.get_total_norm(gradients)
-    if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks
-        total_norm = total_norm.full_tensor()
-    scaled_norm = total_norm.float()
+    scaled_norm = _total_norm(gradients)
     if carried is None:
         carried = guard.loss_scale
     norm = scaled_norm / carried
@@ -212,10 +218,25 @@ def guarded_update(
         optimizer.step()
         del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
     elif not bool(left_out):
-        torch._foreach_div_(gradients, divisor)
+        if hasattr(optimizer, "divisor"):
+            optimizer.divisor = divisor  # of gradients in bf16, which it divides in fp32
+        else:
+            torch._foreach_div_(gradients, divisor)
         optimizer.step()
     guard.update(bad, norm, precision, left_out)
     return norm
+
+
+def _total_norm(gradients: list[Tensor]) -> Tensor:
+    """Return the norm of all gradients together, 0-dim fp32."""
+    if gradients and gradients[0].dtype != torch.float32:
+        # torch's own would round the norm of each tensor to 16 bits.
+        norms = [torch.linalg.vector_norm(each, dtype=torch.float32) for each in gradients]
+        return torch.linalg.vector_norm(torch.stack(norms))
+    total_norm = torch.nn.utils.get_total_norm(gradients)
+    if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks
+        total_norm = total_norm.full_tensor()
+    return total_norm.float()
 
 
 def named_states(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

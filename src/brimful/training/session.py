@@ -160,7 +160,9 @@ class TrainingSession:
         self._in_parts = _in_parts(setup, method)
         if self._in_parts is not None:
             method = self._in_parts.method(method)
-        self.optimizer = build_optimizer(setup.model, recipe.optimizer, variant=plan.optimizer)
+        self.optimizer = build_optimizer(
+            setup.model, recipe.optimizer, variant=plan.optimizer, seed=recipe.seed
+        )
         seed_rank(self.world, recipe.seed)
         self.progress = Progress.fresh(self.precision, setup.device)
         if loaded is not None:
