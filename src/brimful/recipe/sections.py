@@ -504,7 +504,7 @@ class Recipe(Section):
                 "optimizer.weights=bf16 is for training all weights; adapters train in fp32, on a"
                 " frozen base that is held in 16 or 4 bits. Leave it out, or leave the adapter out"
             )
-        if self.method == "feedback":
+        if self.feedback_points:
             raise ValueError(
                 "optimizer.weights=bf16 cannot be combined with method feedback, which makes its"
                 " own gradients in fp32; leave it out"

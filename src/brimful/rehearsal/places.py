@@ -70,6 +70,20 @@ class Places:
                         value, "optimizer states", f"{name} {key}", self._layer_of(name)
                     )
 
+    def follow_updates(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let what the update of a parameter makes belong to the parameter's block, for an
+        optimizer with a method `update` that takes one after the other.
+        """
+        update: Callable[..., None] = optimizer.update  # type: ignore[attr-defined]
+        names = {parameter: name for name, parameter in self._model.named_parameters()}
+
+        def placed(parameter: Tensor, *arguments: Any) -> None:
+            name = names[parameter]  # type: ignore[index]
+            with self._recorder.within(f"{name} update", self._layer_of(name)):
+                update(parameter, *arguments)
+
+        optimizer.update = placed  # type: ignore[attr-defined]
+
     def remove(self) -> None:
         """Take all hooks off."""
         for handle in self._handles:

@@ -20,6 +20,7 @@ from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer
 from brimful.model.blocks import named_blocks_of
+from brimful.planning.choices import ROUNDED
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
 from brimful.rehearsal.compiled_blocks import compile_modules
@@ -176,6 +177,8 @@ def record_steps(
     watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
     optimizer = optimizer_of(spec, _trainable(model))
+    if spec.optimizer.startswith(ROUNDED):
+        watcher.places.follow_updates(optimizer)
     with recorder:
         run_steps(model, optimizer, spec, micro_batch, watcher)
         evaluate_batch(model, evaluation, micro_batch * evaluation_factor, watcher)

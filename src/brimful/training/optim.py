@@ -231,7 +231,7 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
     """Return the norm of all gradients together, 0-dim fp32."""
     if gradients and gradients[0].dtype != torch.float32:
         # torch's own would round the norm of each tensor to 16 bits.
-        norms = [torch.linalg.vector_norm(each, dtype=torch.float32) for each in gradients]
+        norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
         return torch.linalg.vector_norm(torch.stack(norms))
     total_norm = torch.nn.utils.get_total_norm(gradients)
     if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks

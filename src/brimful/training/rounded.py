@@ -94,9 +94,10 @@ class RoundedAdamW(torch.optim.Optimizer):
                     "exp_avg_sq": torch.zeros_like(parameter, dtype=torch.float32),
                 }
         for number, parameter, group in numbered:
-            self._update(number, parameter, group)
+            self.update(parameter, number, group)
 
-    def _update(self, number: int, parameter: Tensor, group: dict[str, Any]) -> None:
+    def update(self, parameter: Tensor, number: int, group: dict[str, Any]) -> None:
+        """Update one parameter, the `number`-th of all groups, with its gradient."""
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         step = int(state["step"]) + 1
         state["step"] = step
