@@ -46,7 +46,7 @@ def loss_of(way: str, rate: float, seed: int, steps: int, data: str) -> float:
     """Train from the seed; return the loss of the validation split after the last step."""
     drawn = rounded.round_at_random_
     if way == NEAREST:
-        rounded.round_at_random_ = _to_the_nearest
+        rounded.round_at_random_ = _to_the_nearest  # type: ignore[assignment]
     try:
         with tempfile.TemporaryDirectory() as folder:
             changes = [

@@ -88,7 +88,7 @@ class EightBitAdamW(torch.optim.Optimizer):
         """Update one parameter with its gradient."""
         if self._cuda or parameter.numel() < EIGHT_BIT_FROM:
             every = list(states.values())
-            read = (parameter, parameter.grad, *every)
+            read: tuple[Any, ...] = (parameter, parameter.grad, *every)
             note_kernel("adamw_8bit", "optimizer", read, (parameter, *every))
         else:
             _update_through_fp32(parameter, states)

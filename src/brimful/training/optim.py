@@ -233,7 +233,7 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
         # torch's own would round the norm of each tensor to 16 bits.
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
         return torch.linalg.vector_norm(torch.stack(norms))
-    total_norm = torch.nn.utils.get_total_norm(gradients)
+    total_norm: Tensor = torch.nn.utils.get_total_norm(gradients)
     if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks
         total_norm = total_norm.full_tensor()
     return total_norm.float()
