@@ -232,7 +232,8 @@ def _total_norm(gradients: list[Tensor]) -> Tensor:
     if gradients and gradients[0].dtype != torch.float32:
         # torch's own would round the norm of each tensor to 16 bits.
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-        return torch.linalg.vector_norm(torch.stack(norms))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+        return norm
     total_norm: Tensor = torch.nn.utils.get_total_norm(gradients)
     if hasattr(total_norm, "full_tensor"):  # of weights that lie in parts on several ranks
         total_norm = total_norm.full_tensor()
