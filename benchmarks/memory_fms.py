@@ -44,7 +44,7 @@ from typing import Any
 from brimful.base.units import GIB
 from left_out import LeftOut
 from memory_stack import Adapter, Stack, loss_of_transformers, version_of
-from stand_ins import LossChain
+from brimful.other_trainers.stand_ins import LossChain
 
 DEVICE = "NVIDIA A100-SXM4-80GB"
 VERSIONS = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from brimful.base.units import GIB, MIB
 from left_out import LeftOut
 from memory_stack import Stack
-from stand_ins import LossChain
+from brimful.other_trainers.stand_ins import LossChain
 
 RENTED = {
     "RTX PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",

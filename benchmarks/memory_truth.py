@@ -48,8 +48,8 @@ from left_out import LeftOut
 from memory_peers import PEERS, Estimate
 from memory_stack import Stack
 from record import write_record
-from stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
-from stand_ins.attention import FLASH2, FLASH2_REPEATED
+from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
+from brimful.other_trainers.stand_ins.attention import FLASH2, FLASH2_REPEATED
 
 
 def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:

@@ -31,6 +31,7 @@ STAGES = (
     "selection",
     "evaluation",
     "rehearsal",
+    "other_trainers",
     "report",
     "kinds",
     "chains",

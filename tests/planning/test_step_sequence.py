@@ -12,7 +12,7 @@ from brimful.planning.trace import Trace
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-from stand_ins import ForeignStep, LossChain, TrainerQuirks
+from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 
 MODEL = config_values(ModelRecipe(layers=2, heads=2, width=32), vocabulary=128, context=64)
 SPEC = ForeignStep(

@@ -2,6 +2,7 @@
 8-bit and paged variants hold.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,10 @@ PAGED_FROM = 100_000
 """Smaller tensors' states are not paged (bitsandbytes)."""
 
 
+@functools.singledispatch
 def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
     """An optimizer over `parameters`, matrices and vectors in groups of their own as in
-    `training.optim.build_optimizer`.
+    `training.optim.build_optimizer`. Subclasses of StepSpec may register their own.
     """
     groups = [
         {

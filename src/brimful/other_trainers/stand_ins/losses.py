@@ -3,19 +3,20 @@
 Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
+from torch.utils.checkpoint import checkpoint
 
 from brimful.data.batches import MicroBatch
 from brimful.rehearsal.losses import mask_arguments
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network
-from stand_ins.step import ForeignStep, LossChain
+from brimful.other_trainers.step import ForeignStep, LossChain
 
 
 def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
@@ -32,8 +33,8 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
                 **mask_arguments(spec, micro.inputs_BT),
             )
         hidden_BTD = outputs[0]
-        if chain.cross_entropy == "fused_linear":
-            return _fused_linear(hidden_BTD, network, chain)
+        if chain.cross_entropy in _WITHOUT_LOGITS:
+            return _WITHOUT_LOGITS[chain.cross_entropy](hidden_BTD, network, chain)
         logits_BTV = _logits(network, hidden_BTD)
         if chain.upcast == "instead":
             logits_BTV = logits_BTV.float()
@@ -41,12 +42,26 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
         del hidden_BTD
         if spec.quirks.fp32_outputs:
             logits_BTV = logits_BTV.float()
+        if spec.quirks.scores_logits:
+            _measure_entropy(logits_BTV)
         kept.clear()
         if spec.quirks.keeps_outputs:
             held[:] = [logits_BTV, outputs.past_key_values if spec.quirks.use_cache else None]
         return loss
 
     return loss_sum
+
+
+@torch.no_grad()
+def _measure_entropy(logits_BTV: Tensor) -> None:
+    """TRL's entropy_from_logits on logits that are shifted first, so that flattening copies them;
+    its pieces of 128 rows are small beside that.
+    """
+    shifted = logits_BTV[..., :-1, :]
+    flat_NV = shifted.reshape(-1, shifted.shape[-1])
+    note_kernel("entropy", "reduction", (flat_NV,), ())
+    del flat_NV
+    shifted.argmax(dim=-1)
 
 
 def plain_cross_entropy(logits: Tensor, labels: Tensor, vocab_size: int, **_: Any) -> Tensor:
@@ -171,3 +186,141 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None]:
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
         return grad_hidden_ND, grad_weight_VD
+
+
+def _cut(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    loss: Tensor = _CutCrossEntropy.apply(hidden_BTD.flatten(0, 1), network.head_weight_VD)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _CutCrossEntropy(torch.autograd.Function):
+    """apple/ml-cross-entropy: logits live in registers only, and are made again in the backward
+    pass. Keeps its operands in 16 bits and one fp32 number per row.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
+        autocast = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu") if autocast else hidden_ND.dtype
+        ctx.dtypes = hidden_ND.dtype, weight_VD.dtype
+        hidden_ND, weight_VD = hidden_ND.to(dtype), weight_VD.to(dtype)
+        losses = torch.empty(hidden_ND.shape[0], dtype=torch.float32)
+        lse = torch.empty_like(losses)
+        _note_products("cut_cross_entropy", hidden_ND, weight_VD, 1, (losses, lse))
+        ctx.save_for_backward(hidden_ND, weight_VD, lse)
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        hidden_ND, weight_VD, _ = ctx.saved_tensors
+        grad_hidden_ND = torch.zeros_like(hidden_ND)
+        grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        products = 3 if ctx.needs_input_grad[1] else 2
+        _note_products(
+            "cut_cross_entropy_backward", hidden_ND, weight_VD, products, (grad_hidden_ND,)
+        )
+        if grad_weight_VD is not None:
+            grad_weight_VD = grad_weight_VD.to(ctx.dtypes[1])
+        return grad_hidden_ND.to(ctx.dtypes[0]), grad_weight_VD
+
+
+def _note_products(
+    name: str, hidden_ND: Tensor, weight_VD: Tensor, count: int, writes: tuple[Tensor, ...]
+) -> None:
+    """Products of all rows with the head, in one kernel."""
+    rows, width = hidden_ND.shape
+    vocabulary = weight_VD.shape[0]
+    note_kernel(
+        name,
+        "matrix",
+        (hidden_ND, weight_VD),
+        writes,
+        flop=2 * count * rows * width * vocabulary,
+        shape=(count, rows, vocabulary, width),
+    )
+
+
+CHUNKS = 8
+"""Pieces of torchtune's LinearCrossEntropyLoss (num_output_chunks)."""
+
+
+def _chunked(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    """torchtune's: rows with a target are copied, all of them here; logits of a piece go as soon as
+    their log-softmax in fp32 is there.
+    """
+    hidden_ND = hidden_BTD.flatten(0, 1)
+    hidden_ND = hidden_ND.index_select(0, torch.zeros(hidden_ND.shape[0], dtype=torch.int64))
+    total = torch.zeros((), dtype=torch.float32)
+    for piece_ND in hidden_ND.tensor_split(CHUNKS):
+        targets_N = torch.zeros(piece_ND.shape[0], dtype=torch.int64)
+        logits_NV = _logits(network, piece_ND)
+        total = total + F.cross_entropy(logits_NV.float(), targets_N, reduction="sum")
+        del logits_NV
+    return total
+
+
+RECOMPUTED_ROWS = 256
+"""Rows of a piece of TRL's chunked_nll."""
+
+
+def _recomputed(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    """TRL's chunked_nll: a piece's logits are made again in the backward pass. Two pieces hold as
+    much as any number of them; the products of the others are only noted.
+    """
+    hidden_ND = hidden_BTD[..., :-1, :].flatten(0, 1)
+    hidden_ND = hidden_ND[torch.zeros(hidden_ND.shape[0], dtype=torch.int64)]
+    weight_VD = network.head_weight_VD
+    total: Tensor = _FurtherPieces.apply(hidden_ND, weight_VD)  # type: ignore[no-untyped-call]
+    for start in (0, RECOMPUTED_ROWS):
+        piece_ND = hidden_ND[start : start + RECOMPUTED_ROWS]
+        total = total + checkpoint(_piece_loss, piece_ND, weight_VD, use_reentrant=False)
+    return total
+
+
+def _piece_loss(piece_ND: Tensor, weight_VD: Tensor) -> Tensor:
+    """Loss, and as TRL measures them the share of right tokens and the entropy."""
+    logits_NV = (piece_ND @ weight_VD.t()).float()
+    targets_N = torch.zeros(piece_ND.shape[0], dtype=torch.int64)
+    loss = F.cross_entropy(logits_NV, targets_N, reduction="sum")
+    with torch.no_grad():
+        logits_NV.argmax(dim=-1)
+        log_share_NV = F.log_softmax(logits_NV, dim=-1)
+        (log_share_NV.exp() * log_share_NV).sum()
+    return loss
+
+
+class _FurtherPieces(torch.autograd.Function):
+    """The work of all pieces but two, without their tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
+        rows, width = hidden_ND.shape
+        ctx.shape = (max(0, rows - 2 * RECOMPUTED_ROWS), weight_VD.shape[0], width)
+        ctx.bytes = 4 * 2 * ctx.shape[0] * ctx.shape[1]
+        ctx.trains_head = ctx.needs_input_grad[1]
+        ctx.save_for_backward(hidden_ND)
+        _note_pieces(ctx, hidden_ND, "forward", 1)
+        return torch.zeros((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, None]:
+        _note_pieces(ctx, ctx.saved_tensors[0], "backward", 2 + ctx.trains_head)
+        return None, None
+
+
+def _note_pieces(ctx: Any, hidden_ND: Tensor, name: str, products: int) -> None:
+    rows, vocabulary, width = ctx.shape
+    if rows:
+        flop = 2 * products * rows * vocabulary * width
+        shape = (products, rows, vocabulary, width)
+        note_kernel(f"pieces_{name}", "matrix", (hidden_ND,), (), flop=flop, shape=shape)
+        note_kernel(f"loss_of_pieces_{name}", "reduction", (hidden_ND,), (), extra_bytes=3 * ctx.bytes)
+
+
+_WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = {
+    "fused_linear": _fused_linear,
+    "cut": _cut,
+    "chunked": _chunked,
+    "recomputed": _recomputed,
+}
+"""Losses that never hold all logits, by the name of the cross-entropy."""

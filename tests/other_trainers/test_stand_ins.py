@@ -14,7 +14,7 @@ from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import Work
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-from stand_ins import ForeignStep, LossChain, PeftAdapter, TrainerQuirks
+from brimful.other_trainers.stand_ins import ForeignStep, LossChain, PeftAdapter, TrainerQuirks
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 4, 64, 64, 512
 TOKENS = BATCH * LENGTH

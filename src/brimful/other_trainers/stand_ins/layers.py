@@ -1,4 +1,6 @@
-"""Linear layers of AutoGPTQ and adapters of peft, on models without weights."""
+"""Linear layers of AutoGPTQ and of bitsandbytes without double quantisation, and adapters of peft, on
+models without weights.
+"""
 
 import json
 import warnings
@@ -9,9 +11,9 @@ from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
 from brimful.model.quiet import quiet_bitsandbytes
-from brimful.rehearsal.models import DTYPES, PEFT_TASKS, PackedLinear
+from brimful.rehearsal.models import DTYPES, NF4_BLOCK, PEFT_TASKS, Linear4bit, PackedLinear
 from brimful.rehearsal.recorder import note_kernel
-from stand_ins.step import PeftAdapter
+from brimful.other_trainers.step import PeftAdapter
 
 
 def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
@@ -45,6 +47,20 @@ def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
         if parameter.requires_grad and parameter.is_floating_point():
             parameter.data = parameter.data.to(DTYPES[adapter.dtype])
     return model
+
+
+class SinglyQuantized(Linear4bit):
+    """Memory of bitsandbytes' NF4 layer without double quantisation: an fp32 scale per 64 weights.
+    The scales are used as they are, so what unpacking them takes is counted for nothing here.
+    """
+
+    def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:
+        super().__init__(like, compute_dtype)
+        count = like.in_features * like.out_features
+        scales = torch.empty(-(-count // NF4_BLOCK), dtype=torch.float32, device="meta")
+        self.register_buffer("scales", scales)
+        for name in ("outer_scales", "codes"):
+            self.register_buffer(name, torch.empty(16, dtype=torch.float32, device="meta"))
 
 
 class LinearGptq(PackedLinear):

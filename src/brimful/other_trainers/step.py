@@ -36,13 +36,18 @@ class LossChain:
         shifted_copy: The logits are shifted against the labels by a contiguous copy; from 4.49 on
             the labels are padded instead.
         cross_entropy: "torch" keeps the log-softmax (4 V T bytes in fp32); "in_place" overwrites
-            its input with the gradient (Unsloth's kernel, as copied by fms-acceleration);
-            "fused_linear" never holds all logits (Liger).
+            its input with the gradient (Unsloth's kernel, as copied by fms-acceleration; Liger's);
+            "fused_linear" never holds all logits (Liger); "cut" never holds any (Apple's cut
+            cross-entropy); "chunked" makes them in eight pieces and keeps the log-softmax of each
+            (torchtune's LinearCrossEntropyLoss); "recomputed" makes 256 rows at a time, and again
+            in the backward pass (TRL's chunked_nll).
     """
 
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
-    cross_entropy: Literal["torch", "in_place", "fused_linear"] = "torch"
+    cross_entropy: Literal[
+        "torch", "in_place", "fused_linear", "cut", "chunked", "recomputed"
+    ] = "torch"
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,12 @@ class TrainerQuirks:
         reentrant: Recomputation runs a nested backward pass per block, beside which the block's
             output stands again (torch's older checkpoint, the default of transformers' Trainer up
             to version 4).
+        fused_glu: A gated MLP keeps its two inputs, not their activation and product (Liger).
+        fused_lora_mlp: Adapters of a gated MLP share one function that keeps its input and both
+            products (Unsloth, Axolotl).
+        fused_norms_train: The weights of fused norms get gradients (Liger; Unsloth's get none).
+        scores_logits: The entropy of the logits is measured on a copy of them before the backward
+            pass (TRL with its loss over whole logits).
     """
 
     fused_rms_norm: bool = False
@@ -75,6 +86,10 @@ class TrainerQuirks:
     keeps_fused_qkv: bool = False
     fp32_outputs: bool = False
     reentrant: bool = False
+    fused_glu: bool = False
+    fused_lora_mlp: bool = False
+    fused_norms_train: bool = False
+    scores_logits: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,8 +98,10 @@ class ForeignStep(StepSpec):
 
     Attributes:
         adapter: LoRA, or any other adapter of peft.
-        quantize: As in StepSpec; gptq4: 4-bit words in int32, fp16 scales and packed zeros per
-            group, an int32 group index per input feature (AutoGPTQ).
+        quantize: As in StepSpec; nf4_single: without double quantisation, an fp32 scale per 64
+            weights; gptq4: 4-bit words in int32, fp16 scales and packed zeros per group, an int32
+            group index per input feature (AutoGPTQ).
+        optimizer: As in StepSpec; paged_32bit keeps fp32 states in memory that the driver moves.
         gptq_group: Input features that share a scale; 0 for one group.
         fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
         chain: How the logits become a loss; None for the loss inside the transformers model.
@@ -92,7 +109,10 @@ class ForeignStep(StepSpec):
     """
 
     adapter: Lora | PeftAdapter | None = None  # type: ignore[assignment]
-    quantize: Literal["none", "nf4", "gptq4"] = "none"  # type: ignore[assignment]
+    quantize: Literal["none", "nf4", "nf4_single", "gptq4"] = "none"  # type: ignore[assignment]
+    optimizer: Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit", "paged_32bit"] = (  # type: ignore[assignment]
+        "fused"
+    )
     loss: Literal["model"] = "model"
     gptq_group: int = 128
     fp32_norms: bool = False
@@ -106,7 +126,7 @@ class ForeignStep(StepSpec):
 
 @functools.cache
 def _digest_of_stand_ins() -> str:
-    code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    code = hashlib.sha256(Path(__file__).read_bytes())
+    for path in sorted((Path(__file__).parent / "stand_ins").glob("*.py")):
         code.update(path.read_bytes())
     return code.hexdigest()

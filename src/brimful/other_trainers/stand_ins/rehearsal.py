@@ -1,5 +1,7 @@
 """Rehearsal of other trainers' steps: what brimful's own rehearsal calls for a ForeignStep."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import PretrainedConfig
@@ -7,6 +9,7 @@ from transformers import PretrainedConfig
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.losses import loss_of, model_loss
 from brimful.rehearsal.models import (
+    DTYPES,
     meta_model,
     plain_model,
     replace_linear_layers,
@@ -15,13 +18,15 @@ from brimful.rehearsal.models import (
     with_4bit_layers,
     with_adapters,
 )
+from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import prepare
 from brimful.training.method import LossSum
 from brimful.training.session import recompute_activations
-from stand_ins.kernels import with_fused_kernels
-from stand_ins.layers import LinearGptq, with_peft
-from stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
-from stand_ins.step import ForeignStep, PeftAdapter
+from brimful.other_trainers.stand_ins.kernels import with_fused_kernels
+from brimful.other_trainers.stand_ins.layers import LinearGptq, SinglyQuantized, with_peft
+from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
+from brimful.other_trainers.stand_ins.optimizers import PagedAdamW
+from brimful.other_trainers.step import ForeignStep, PeftAdapter
 
 
 @meta_model.register
@@ -31,6 +36,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
         replace_linear_layers(model, lambda plain: LinearGptq(plain, spec.gptq_group))
     elif spec.quantize == "nf4":
         with_4bit_layers(model, spec)
+    elif spec.quantize == "nf4_single":
+        replace_linear_layers(model, lambda plain: SinglyQuantized(plain, DTYPES[spec.products]))
     with torch.device("meta"):
         if isinstance(spec.adapter, PeftAdapter):
             model = with_peft(model, spec.adapter, spec.task)
@@ -53,6 +60,13 @@ def _foreign_loss(spec: ForeignStep) -> LossSum:
     if spec.chain is None or spec.task != "causal_lm":
         return model_loss(spec)
     return chained_loss(spec, spec.chain)
+
+
+@optimizer_of.register
+def _foreign_optimizer(spec: ForeignStep, parameters: list[nn.Parameter]) -> Any:
+    if spec.optimizer == "paged_32bit":
+        return PagedAdamW(parameters, cuda=spec.cuda)
+    return optimizer_of.dispatch(StepSpec)(spec, parameters)
 
 
 @prepare.register

@@ -1,0 +1,3 @@
+"""Jobs of other training tools: their configurations read into facts, their steps traced, planned for
+a device.
+"""

@@ -1,0 +1,169 @@
+"""The recipe of brimful's own that trains what another tool's file describes."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brimful.base.dotted import format_yaml
+from brimful.base.errors import RequestError
+from brimful.other_trainers.job import ReadJob, TrainingJob
+from brimful.other_trainers.planned import look_up, with_usual_targets
+from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.recipe import load_text
+
+OPTIMIZERS: Mapping[str, str] = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit"}
+"""brimful's name of variants that are kinds of their own; the others are adamw."""
+SCHEDULES = ("cosine", "linear", "constant")
+NO_DATA = "pairs.jsonl"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def recipe_text(path: Path, read: ReadJob) -> str:
+    """Return a recipe as YAML with comments on what differs; `load` reads it.
+
+    Args:
+        path: The tool's file, named in the comments.
+        read: What it says.
+
+    Raises:
+        RequestError: something that decides is not understood.
+        RecipeError: the values make no recipe.
+    """
+    job = read.job
+    if job is None:
+        listed = "; ".join(each.describe() for each in read.unknown)
+        raise RequestError(f"{path} cannot be written as a recipe: {listed}.")
+    values = _values(path, read, job)
+    lines = [
+        f"# What {path.name} describes for {read.tool.title} {read.tool.version}, as a recipe of"
+        " brimful's."
+    ]
+    for key, value in values.items():
+        lines += [f"# {comment}" for comment in _comments(key, read, job)]
+        lines.append(format_yaml({key: value}).rstrip())
+    text = "\n".join(lines) + "\n"
+    load_text(text, f"the recipe for {path.name}")
+    return text
+
+
+def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+    said = read.recipe
+    values: dict[str, Any] = {
+        "name": re.sub(r"\W+", "-", path.stem).strip("-") or "job",
+        "method": "sft",
+        "model": job.model,
+    }
+    if job.quantize != "none":
+        values["quantize"] = "nf4"
+    if job.adapter is not None:
+        values["adapter"] = _adapter(read, job)
+    values |= {
+        "sequence_length": job.sequence_length,
+        "batch": {"sequences": job.micro_batch * job.accumulation},
+        "training": (
+            {"steps": said["steps"]} if said.get("steps") else {"epochs": said.get("epochs", 1.0)}
+        ),
+        "data": _data(read),
+        "optimizer": _optimizer(read, job),
+    }
+    if isinstance(said.get("seed"), int):
+        values["seed"] = said["seed"]
+    return values
+
+
+def _adapter(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+    adapter = job.adapter
+    assert adapter is not None  # asked by the caller
+    if adapter.targets == USUAL_TARGETS:
+        adapter = with_usual_targets(adapter, look_up(job.model))
+    targets: Any = adapter.targets
+    values = {
+        "rank": adapter.rank,
+        "alpha": read.recipe.get("alpha"),
+        "dropout": adapter.dropout,
+        "targets": targets if targets == "all-linear" else targets.split(","),
+        "rslora": read.recipe.get("rslora", False),
+        "dora": adapter.dora,
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _data(read: ReadJob) -> dict[str, Any]:
+    path = read.recipe.get("dataset")
+    known = isinstance(path, str) and (_HUB_ID.fullmatch(path) or Path(path).suffix)
+    return {
+        "path": path if known else NO_DATA,
+        "loss_on": "all" if read.recipe.get("loss_on_all") else "completion",
+        "long_documents": "truncate",
+    }
+
+
+def _optimizer(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
+    said = read.recipe
+    schedule = said.get("schedule", "linear")
+    return {
+        "kind": OPTIMIZERS.get(job.optimizer, "adamw"),
+        "learning_rate": said.get("learning_rate", 2e-5),
+        "min_learning_rate": 0.0,
+        "schedule": schedule if schedule in SCHEDULES else "cosine",
+        "warmup": said.get("warmup", 0.0),
+        "beta2": said.get("beta2", 0.999),
+        "weight_decay": said.get("weight_decay", 0.0),
+        "clip_norm": 1.0 if job.clips else None,
+    }
+
+
+def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
+    title, said = read.tool.title, read.recipe
+    made = {
+        "model": [_on_precision(title, job)],
+        "quantize": [
+            f"{title} quantises without double quantisation."
+            if job.quantize == "nf4_single"
+            else ""
+        ],
+        "sequence_length": [_on_rows(title, job)],
+        "batch": [
+            f"{title}: {job.micro_batch} x {job.accumulation} on each device; here the plan"
+            " chooses how a step is divided."
+        ],
+        "data": [_on_data(read)],
+        "optimizer": [
+            ""
+            if said.get("schedule") in SCHEDULES
+            else f"{title} has the schedule {said.get('schedule')}; the closest is taken.",
+            f"{title} keeps its states in memory that the driver moves; here they stay on the"
+            " device."
+            if job.optimizer == "paged_32bit"
+            else "",
+            "" if "learning_rate" in said else "The file names no learning rate; this one is usual.",
+        ],
+    }
+    return [comment for comment in made.get(key, []) if comment]
+
+
+def _on_precision(title: str, job: TrainingJob) -> str:
+    here = "16 bits" if job.adapter is not None else "fp32 under 16-bit autocast"
+    there = job.weights if job.autocast == "none" else f"{job.weights} under {job.autocast} autocast"
+    return f"{title} holds the base's weights in {there}; brimful in {here}, as the device has it."
+
+
+def _on_rows(title: str, job: TrainingJob) -> str:
+    if job.rows == "padded":
+        return ""
+    return f"{title} packs examples into rows of this length; here the plan chooses that."
+
+
+def _on_data(read: ReadJob) -> str:
+    path = _data(read)["path"]
+    named = read.recipe.get("dataset")
+    if path == NO_DATA:
+        return (
+            f"The file's data ({named}) is not a hub id or a file: put your own in its place, or a"
+            f" {NO_DATA}."
+        )
+    return (
+        f"Columns and format are guessed from the first rows; {read.tool.title}'s own template for"
+        " prompts is not taken over."
+    )

@@ -1,0 +1,99 @@
+"""Reading a file of another tool: YAML or JSON into plain keys, with changes on top."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from brimful.base.discover import what_stands_at
+from brimful.base.dotted import override, parse_yaml
+from brimful.base.errors import RecipeError
+from brimful.other_trainers.job import ReadJob, read_job
+from brimful.other_trainers.recognise import recognised, tool_named
+
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def is_candidate(name: str) -> bool:
+    """Return whether a name given for a recipe may be a file of another tool."""
+    path = Path(name)
+    return path.suffix in (*SUFFIXES, *PICKLES) and path.is_file()
+
+
+def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the keys of a file, with `key=value` changes.
+
+    Raises:
+        RecipeError: it cannot be read, is a pickle, no YAML or JSON, or has no keys.
+    """
+    if path.suffix in PICKLES:
+        raise RecipeError(
+            f"{path} is a pickle, which runs code when it is opened, so brimful does not read it."
+            " Write the arguments as JSON: `args.to_json_string()` of the TrainingArguments, or the"
+            " YAML that the job was started from."
+        )
+    if what := what_stands_at(path):
+        raise RecipeError(f"{path} cannot be read: it is {what}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    try:
+        values = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"{path} is not valid YAML: {error}.{_hint(text)}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(
+            f"{path} must hold `key: value` lines at the top, found {type(values).__name__}."
+        )
+    keys = {str(key): value for key, value in values.items()}
+    for change in changes:
+        try:
+            override(change, keys, {})
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
+    return keys
+
+
+def _hint(text: str) -> str:
+    if "{{" in text or "{%" in text:
+        return " It is a template: render it first, and plan what comes out."
+    return ""
+
+
+def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> str | None:
+    """Return the name of the tool whose file is given in place of a recipe; None for a recipe.
+
+    Args:
+        name: What the user gave.
+        changes: As `key=value`.
+        tool: Named by the user.
+
+    Raises:
+        RecipeError: as `recognised` and `read_values`; the tool is not known, or there is no file.
+    """
+    if tool is not None:
+        tool_named(tool)
+        if not Path(name).is_file():
+            raise RecipeError(f"--tool {tool} reads a file, and {name} is none.")
+        return tool
+    if not is_candidate(name):
+        return None
+    return recognised(read_values(Path(name), changes), name)
+
+
+def read_file(
+    path: Path, tool: str, changes: Sequence[str] = (), *, native_bf16: bool = True
+) -> ReadJob:
+    """Return a tool's file, read by its tables.
+
+    Args:
+        path: The file.
+        tool: The tool's name.
+        changes: As `key=value` in the tool's own keys; null takes a key away.
+        native_bf16: Whether the device has bf16.
+
+    Raises:
+        RecipeError: as `read_values`.
+    """
+    return read_job(tool_named(tool), read_values(path, changes), native_bf16=native_bf16)

@@ -1,0 +1,168 @@
+"""A job of another tool as facts: what decides its memory and time, each with the key that says it.
+Plain values; no torch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from brimful.other_trainers.settings import (
+    Default,
+    NotUnderstood,
+    Settings,
+    UnknownSetting,
+    is_off,
+    matches,
+)
+from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.planning.step import Lora
+
+Rows = Literal["padded", "packed", "joined"]
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What decides memory and time of a tool's training step.
+
+    Attributes:
+        model: Hub id, or a folder or config.json.
+        weights: dtype of the weights while training; published: as the model was published.
+        autocast: dtype of matrix products under autocast, "none" without.
+        quantize: How the base's linear layers are stored, as in ForeignStep.
+        upcast: Non-quantised weights that are fp32 on a 16-bit base: none, norms or all.
+        adapter: None trains every weight.
+        sequence_length: Tokens of a row at most.
+        rows: padded: each row one example, padded to the longest of its batch; packed: rows are full;
+            joined: examples of a micro-batch in one row without padding.
+        micro_batch: Rows of a forward and backward pass on a device.
+        accumulation: Passes of an optimizer step.
+        optimizer: AdamW variant, as in ForeignStep.
+        clips: The gradient norm is clipped.
+        recompute: Activation checkpointing of every block: none, reentrant or not.
+        attention: sdpa, eager, flash2 (the flash-attn package) or expanded (keys and values are
+            repeated before sdpa).
+        loss: From hidden states to the loss.
+        kernels: Fused kernels and habits of the tool's loop.
+    """
+
+    model: str
+    weights: Literal["fp32", "bf16", "fp16", "published"]
+    autocast: Literal["none", "bf16", "fp16"]
+    quantize: Literal["none", "nf4", "nf4_single"]
+    upcast: Literal["none", "norms", "all"]
+    adapter: Lora | None
+    sequence_length: int
+    rows: Rows
+    micro_batch: int
+    accumulation: int
+    optimizer: Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]
+    clips: bool
+    recompute: Literal["none", "reentrant", "non_reentrant"]
+    attention: Literal["sdpa", "eager", "flash2", "expanded"]
+    loss: LossChain
+    kernels: TrainerQuirks
+
+
+FACTS = tuple(each.name for each in fields(TrainingJob))
+Facts = Mapping[str, Callable[[Settings], Any]]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What brimful knows of a training tool.
+
+    Attributes:
+        title: As people write it.
+        version: Of which the tables are.
+        source: Repository and commit.
+        read: The day it was read.
+        marks: Keys by which a file of this tool is known: no other tool has them.
+        defaults: Keys that decide memory, time or the recipe, with the tool's defaults.
+        facts: How each fact of a job follows from the keys.
+        recipe: The same for what a recipe of brimful's needs beside them; see as_recipe.
+        decides: Further keys that decide memory or time where they are switched on, and why brimful
+            cannot plan with them.
+        idle: Keys that decide neither.
+        idle_prefixes: Beginnings of further ones.
+        approximations: What the traced step does otherwise than the tool, in sentences.
+        flat: Makes the keys of a file those of the tables.
+    """
+
+    title: str
+    version: str
+    source: str
+    read: str
+    marks: tuple[str, ...]
+    defaults: Mapping[str, Default]
+    facts: Facts
+    recipe: Facts
+    decides: Mapping[str, str]
+    idle: frozenset[str]
+    idle_prefixes: tuple[str, ...] = ()
+    approximations: tuple[str, ...] = ()
+    flat: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All keys that the tables name."""
+        return frozenset(self.defaults) | frozenset(self.decides) | self.idle
+
+
+@dataclass(frozen=True)
+class ReadJob:
+    """A file of a tool, read.
+
+    Attributes:
+        tool: Whose it is.
+        values: The facts that are understood, by name.
+        said_by: By fact, the keys that say it.
+        unknown: Keys that decide memory or time and are not understood.
+        idle: Keys of the file that decide neither.
+        recipe: Further values for a recipe, with `recipe_said_by` as above.
+    """
+
+    tool: Tool
+    values: Mapping[str, Any]
+    said_by: Mapping[str, str]
+    unknown: tuple[UnknownSetting, ...]
+    idle: tuple[str, ...]
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe_said_by: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def job(self) -> TrainingJob | None:
+        """Return the job; None where something that decides is not understood."""
+        return None if self.unknown else TrainingJob(**self.values)
+
+
+def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True) -> ReadJob:
+    """Read the keys of a file by a tool's tables.
+
+    Args:
+        tool: Whose keys they are.
+        values: The file's.
+        native_bf16: Whether the device has bf16.
+    """
+    given = tool.flat(values)
+    settings = Settings(given, tool.defaults, native_bf16=native_bf16)
+    facts, said_by = _worked_out(tool.facts, settings)
+    for key, value in given.items():
+        if key in tool.defaults or is_off(value) or matches(key, tool.idle, tool.idle_prefixes):
+            continue
+        reason = tool.decides.get(key, f"no key of {tool.title} {tool.version} that brimful knows")
+        settings.note_unknown(key, reason)
+    unknown = tuple(settings.unknown.values())
+    recipe, recipe_said_by = _worked_out(tool.recipe, settings)
+    idle = tuple(key for key in given if matches(key, tool.idle, tool.idle_prefixes))
+    return ReadJob(tool, facts, said_by, unknown, idle, recipe, recipe_said_by)
+
+
+def _worked_out(facts: Facts, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the values of facts that are understood, and what says them."""
+    values, said_by = {}, {}
+    for name, work_out in facts.items():
+        try:
+            values[name], said_by[name] = settings.watched(work_out)
+        except NotUnderstood:
+            continue  # the settings know which key and why
+    return values, said_by

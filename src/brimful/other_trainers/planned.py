@@ -1,0 +1,299 @@
+"""A job of another tool on a device: its step traced, its memory and time predicted."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from brimful.base.console import Say, silent
+from brimful.base.env import cache_folder
+from brimful.base.errors import PlanError
+from brimful.base.garbage import collector_off
+from brimful.hardware.device import Device
+from brimful.hardware.rates import Rates
+from brimful.model import catalog
+from brimful.other_trainers.job import TrainingJob
+from brimful.other_trainers.step import ForeignStep
+from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.planning.memory import RESERVED_SHARE, Footprint, Replays
+from brimful.planning.plan import Prediction, Verdict
+from brimful.planning.ragged import PADDED_FRACTIONS
+from brimful.planning.specs import ModelFacts, facts_of_values
+from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.survey import Memory
+from brimful.planning.target import target_of
+from brimful.planning.timing import UnknownRate, step_time
+from brimful.planning.work import IrregularWork
+from brimful.rehearsal.store import StoredTraces, canonical_step
+
+MOST_TRIED = 64
+"""Micro-batches up to this are tried for the largest that fits."""
+FLASH2, EXPANDED = "brimful_fa2", "brimful_expanded"
+ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash2": FLASH2, "expanded": EXPANDED}
+
+
+@dataclass(frozen=True)
+class LookedUpModel:
+    """The model of a job.
+
+    Attributes:
+        facts: Its shape.
+        published: dtype of its published weights; None where the catalog does not know it.
+        is_known: Whether it is in the catalog.
+    """
+
+    facts: ModelFacts
+    published: str | None
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job on a device.
+
+    Attributes:
+        device: The device.
+        footprint: Of the micro-batch as the file has it.
+        largest: The largest micro-batch that surely fits; None where it was not searched for, and
+            at most MOST_TRIED.
+        step_s: Seconds of an optimizer step; None where no time is predicted.
+        tokens: Of an optimizer step, rows counted as full.
+    """
+
+    device: Device
+    footprint: Footprint
+    largest: int | None
+    step_s: Prediction | None
+    tokens: int
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.footprint.verdict
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        step = self.step_s
+        return {
+            "device": self.device.name,
+            "verdict": self.verdict,
+            "memory": self.footprint.to_json(),
+            "largest_micro_batch": self.largest,
+            "step_time_s": None if step is None else [step.value, step.low, step.high],
+            "tokens_per_step": self.tokens,
+        }
+
+
+@dataclass(frozen=True)
+class UnplannedJob:
+    """A device on which nothing can be said of a job, and why."""
+
+    device: Device
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"device": self.device.name, "verdict": "cannot be estimated", "reason": self.reason}
+
+
+def look_up(name: str, *, trust_custom_code: bool = False) -> LookedUpModel:
+    """Return the model of a job, from the catalog, a config.json or the hub.
+
+    Raises:
+        PlanError: it is unknown, or no causal language model.
+    """
+    row = catalog.find(name)
+    if row is not None:
+        facts = facts_of_values(dict(row.config), row.parameters)
+        return LookedUpModel(facts, row.published_dtype, is_known=True)
+    config = catalog.config_of_model(name, trust_custom_code=trust_custom_code)
+    values = config.to_dict()
+    published = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(
+        str(values.get("dtype") or values.get("torch_dtype")).removeprefix("torch.")
+    )
+    return LookedUpModel(facts_of_values(values, None), published, is_known=False)
+
+
+def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignStep:
+    """Return the step of a job as it can be traced.
+
+    Raises:
+        PlanError: the published type of the weights is not known, rows are longer than the model
+            reads, or the device cannot run it.
+    """
+    weights = job.weights if job.weights != "published" else model.published
+    if weights is None:
+        raise PlanError(
+            f"the type of {job.model}'s published weights is not known, and the file leaves it to"
+            " that; name a type."
+        )
+    context = model.facts.context
+    if context is not None and job.sequence_length > context:
+        raise PlanError(
+            f"rows of {job.sequence_length} tokens are above the {context} positions that"
+            f" {job.model} reads."
+        )
+    if job.attention == "flash2" and not device.abilities.flash_attention:
+        raise PlanError(f"the flash-attn package does not run on {device.name}; sdpa does.")
+    return ForeignStep(
+        config_json=canonical(model.facts.config),
+        weights=weights,  # type: ignore[arg-type]
+        autocast=job.autocast,
+        adapter=_lora_of(job, model),
+        quantize=job.quantize,
+        upcast=job.upcast == "all",
+        fp32_norms=job.upcast == "norms",
+        chain=job.loss,
+        recompute=job.recompute != "none",
+        cuda=device.kind == "cuda",
+        flash=device.abilities.flash_attention and job.attention != "eager",
+        attention=ATTENTION[job.attention],
+        optimizer=job.optimizer,
+        quirks=replace(job.kernels, reentrant=job.recompute == "reentrant"),
+        accumulates=job.accumulation > 1,
+        clips=job.clips,
+        **_rows_of(job),
+    )
+
+
+def _rows_of(job: TrainingJob) -> dict[str, Any]:
+    """Length of a traced row, and whether it has a mask. Joined examples are kept apart by a mask
+    over the whole row, unless a flash kernel does it by their lengths.
+    """
+    if job.rows == "joined" and job.attention != "flash2":
+        return {"sequence_length": job.sequence_length * job.micro_batch, "padded": True}
+    has_mask = job.rows == "padded" and job.micro_batch > 1 and job.attention != "expanded"
+    return {"sequence_length": job.sequence_length, "padded": has_mask}
+
+
+def _lora_of(job: TrainingJob, model: LookedUpModel) -> Lora | None:
+    if job.adapter is None or job.adapter.targets != USUAL_TARGETS:
+        return job.adapter
+    return with_usual_targets(job.adapter, model)
+
+
+def with_usual_targets(adapter: Lora, model: LookedUpModel) -> Lora:
+    """Return an adapter on the layers that peft chooses by the model's type.
+
+    Raises:
+        PlanError: it chooses none.
+    """
+    from peft.utils.constants import (  # noqa: PLC0415 - brings torch
+        TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL,
+    )
+
+    kind = str(model.facts.config["model_type"])
+    if kind not in USUAL:
+        raise PlanError(f"peft chooses no layers for model type {kind!r}: lora_target_modules.")
+    return replace(adapter, targets=",".join(sorted(USUAL[kind])))
+
+
+class JobTraces:
+    """A Tracer of jobs: reads and stores traces and replays in the user's cache folder. No families
+    of several lengths and ranks are made, as a job has one of each.
+    """
+
+    def __init__(self, progress: Say = silent) -> None:
+        self._progress, self._folder = progress, cache_folder() / "traces"
+        self._made: dict[StepSpec, tuple[StoredTraces, Replays]] = {}
+
+    def __call__(self, spec: StepSpec) -> Replays:
+        key = canonical_step(spec)
+        if key not in self._made:
+            self._progress("tracing the tool's step on tensors without values")
+            with collector_off():
+                # Teaches the tracer these steps.
+                import brimful.other_trainers.stand_ins  # noqa: F401, PLC0415
+
+            stored = StoredTraces(key, self._folder, _NoFamilies())
+            self._made[key] = (stored, Replays(stored, stored.read_known()))
+        return self._made[key][1]
+
+    def save(self) -> None:
+        """Store the results of replays."""
+        for stored, replays in self._made.values():
+            stored.write_known(replays.known)
+
+
+class _NoFamilies:
+    """In place of StoredFamilies, for steps that share nothing with others."""
+
+    def member(self, spec: StepSpec, is_single: bool = False) -> None:
+        """Return no trace."""
+
+
+@contextmanager
+def job_traces(progress: Say = silent) -> Iterator[JobTraces]:
+    """Context of JobTraces that are saved at its end, also after an exception."""
+    traces = JobTraces(progress)
+    try:
+        yield traces
+    finally:
+        traces.save()
+
+
+def plan_job(
+    job: TrainingJob,
+    model: LookedUpModel,
+    device: Device,
+    traces: JobTraces,
+    rates: Rates | None = None,
+    *,
+    process_bytes: int = 0,
+    searches: bool = True,
+) -> PlannedJob:
+    """Predict memory and time of a job on a device.
+
+    Args:
+        job: As it was read.
+        model: Looked up.
+        device: To plan for.
+        traces: Of steps.
+        rates: Of the device; None for no time.
+        process_bytes: Memory that this process holds already, on a CPU.
+        searches: Whether the largest micro-batch that fits is looked for.
+
+    Raises:
+        PlanError: the step cannot be traced, or not on this device.
+    """
+    spec = step_of(job, model, device)
+    is_one_row = job.rows == "joined" and job.attention != "flash2"
+    rows = 1 if is_one_row else job.micro_batch
+    memory = _memory(job, spec, device, traces, process_bytes)
+    largest = None
+    if searches and not is_one_row:
+        of_several = replace(spec, padded=job.rows == "padded" and job.attention != "expanded")
+        several = _memory(job, of_several, device, traces, process_bytes)
+        largest = several.largest(max(MOST_TRIED, rows), "balanced")
+    tokens = job.micro_batch * job.accumulation * job.sequence_length
+    step_s = _step_time(job, spec, memory, rows, rates)
+    return PlannedJob(device, memory.at(rows), largest, step_s, tokens)
+
+
+def _memory(
+    job: TrainingJob, spec: ForeignStep, device: Device, traces: JobTraces, process_bytes: int
+) -> Memory:
+    return Memory(
+        traces(spec),
+        target_of(device, process_bytes, 0),
+        fractions=PADDED_FRACTIONS if job.rows == "padded" else (),
+        share=RESERVED_SHARE[job.quantize != "none"],
+    )
+
+
+def _step_time(
+    job: TrainingJob, spec: ForeignStep, memory: Memory, rows: int, rates: Rates | None
+) -> Prediction | None:
+    if rates is None:
+        return None
+    try:
+        time = step_time(
+            memory.work_at, [rows] * job.accumulation, rates, precision=spec.products
+        )
+    except (UnknownRate, IrregularWork):
+        return None
+    low, high = rates.share
+    seconds = time.seconds
+    if not math.isfinite(seconds):
+        return None
+    return Prediction(seconds, low * seconds, high * seconds, rates.source)

@@ -1,0 +1,316 @@
+"""torchtune's YAML: keys, defaults and what they mean for a training step on one device.
+
+Keys are dotted here: `model._component_`. Sources in its repository: recipes/
+{full,lora}_finetune_single_device.py (what is read, and the defaults), torchtune/models (builders),
+torchtune/modules/{attention,loss}.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from brimful.base.dotted import flatten
+from brimful.other_trainers.job import Tool
+from brimful.other_trainers.settings import Settings, defaults_at, is_off
+from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.other_trainers.training_arguments import SHARDING
+from brimful.planning.step import Lora
+
+DEFAULTS = {
+    **defaults_at(
+        "recipes/lora_finetune_single_device.py",
+        {
+            "dtype": None,
+            "batch_size": None,
+            "gradient_accumulation_steps": None,
+            "clip_grad_norm": None,
+            "enable_activation_checkpointing": False,
+            "compile": False,
+            "optimizer_in_bwd": False,
+            "model._component_": None,
+            "tokenizer.max_seq_len": None,
+            "dataset.packed": False,
+            "dataset._component_": None,
+            "dataset.source": None,
+            "dataset.train_on_input": False,
+            "loss._component_": None,
+            "optimizer._component_": None,
+            "optimizer.lr": None,
+            "optimizer.fused": False,
+            "optimizer.weight_decay": 0.01,
+            "lr_scheduler._component_": None,
+            "lr_scheduler.num_warmup_steps": 0,
+            "epochs": 1,
+            "max_steps_per_epoch": None,
+            "seed": None,
+        },
+    ),
+    **defaults_at(
+        "torchtune/models/*/_model_builders.py",
+        {
+            "model.lora_attn_modules": None,
+            "model.apply_lora_to_mlp": False,
+            "model.apply_lora_to_output": False,
+            "model.lora_rank": 8,
+            "model.lora_alpha": 16,
+            "model.lora_dropout": 0.0,
+            "model.use_dora": False,
+            "model.quantize_base": False,
+        },
+    ),
+}
+MODELS: Mapping[str, str] = {
+    "llama2_7b": "meta-llama/Llama-2-7b-hf",
+    "llama2_13b": "meta-llama/Llama-2-13b-hf",
+    "llama2_70b": "meta-llama/Llama-2-70b-hf",
+    "llama3_8b": "meta-llama/Meta-Llama-3-8B",
+    "llama3_70b": "meta-llama/Meta-Llama-3-70B",
+    "llama3_1_8b": "meta-llama/Llama-3.1-8B",
+    "llama3_1_70b": "meta-llama/Llama-3.1-70B",
+    "llama3_1_405b": "meta-llama/Llama-3.1-405B",
+    "llama3_2_1b": "meta-llama/Llama-3.2-1B",
+    "llama3_2_3b": "meta-llama/Llama-3.2-3B",
+    "llama3_3_70b": "meta-llama/Llama-3.3-70B-Instruct",
+    "mistral_7b": "mistralai/Mistral-7B-v0.1",
+    "gemma2_2b": "google/gemma-2-2b",
+    "gemma2_9b": "google/gemma-2-9b",
+    "gemma2_27b": "google/gemma-2-27b",
+    "phi3_mini": "microsoft/Phi-3-mini-4k-instruct",
+    "phi4_14b": "microsoft/phi-4",
+    **{
+        f"qwen2_5_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen2.5-{size}"
+        for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
+        for kind in ("", "_base", "_instruct")
+    },
+    **{
+        f"qwen3_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen3-{size}"
+        for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B")
+        for kind in ("", "_base", "_instruct")
+    },
+}
+"""Builders of torchtune.models, and a model of brimful's catalog with the same shape."""
+OPTIMIZERS: Mapping[str, Literal["foreach", "8bit", "paged_8bit", "paged_32bit"]] = {
+    "torch.optim.AdamW": "foreach",
+    "bitsandbytes.optim.AdamW8bit": "8bit",
+    "bitsandbytes.optim.PagedAdamW8bit": "paged_8bit",
+    "bitsandbytes.optim.PagedAdamW": "paged_32bit",
+    "bitsandbytes.optim.PagedAdamW32bit": "paged_32bit",
+}
+LOSSES: Mapping[str, LossChain] = {
+    "torchtune.modules.loss.LinearCrossEntropyLoss": LossChain("none", cross_entropy="chunked"),
+}
+PROJECTIONS = {"output_proj": "o_proj", **{name: name for name in ("q_proj", "k_proj", "v_proj")}}
+MLP = ("gate_proj", "up_proj", "down_proj")
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+
+
+def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Dotted keys, in which references to other keys (`${output_dir}/logs`) are replaced, as
+    OmegaConf does. Other templates stay.
+    """
+    keys = flatten(values)
+
+    def resolved(text: str) -> Any:
+        whole = _REFERENCE.fullmatch(text)
+        if whole and whole[1] in keys:
+            return keys[whole[1]]
+        return _REFERENCE.sub(lambda each: str(keys.get(each[1], each[0])), text)
+
+    return {
+        key: resolved(value) if isinstance(value, str) else value for key, value in keys.items()
+    }
+
+
+def _builder(settings: Settings) -> tuple[Literal["full", "lora", "qlora"], str]:
+    """How a model is tuned, and its builder's name without that."""
+    component = settings["model._component_"]
+    found = re.fullmatch(r"torchtune\.models\.\w+\.(?:(lora|qlora)_)?(\w+)", str(component))
+    if found is None:
+        settings.refuse("model._component_", "is no builder of torchtune.models")
+        raise AssertionError  # refuse raises
+    kind: Literal["full", "lora", "qlora"] = found[1] or "full"  # type: ignore[assignment]
+    return kind, found[2]
+
+
+def _model(settings: Settings) -> str:
+    _, name = _builder(settings)
+    if name not in MODELS:
+        settings.refuse("model._component_", "no model of brimful's catalog has its shape")
+    return MODELS[name]
+
+
+def _weights(settings: Settings) -> Literal["fp32", "bf16"]:
+    """All weights, adapters too; there is no autocast."""
+    if settings["dtype"] is None:
+        settings.refuse("dtype", "must be bf16 or fp32")
+    kinds: dict[str, Literal["fp32", "bf16"]] = {"bf16": "bf16", "fp32": "fp32"}
+    return settings.one_of("dtype", kinds)
+
+
+def _quantize(settings: Settings) -> Literal["none", "nf4"]:
+    """torchao's NF4 has scales of 8 bits per 64 weights and of 32 per 256 of those, as bitsandbytes'
+    with double quantisation.
+    """
+    kind, _ = _builder(settings)
+    return "nf4" if kind == "qlora" or settings.flag("model.quantize_base") else "none"
+
+
+def _adapter(settings: Settings) -> Lora | None:
+    kind, _ = _builder(settings)
+    if kind == "full":
+        return None
+    if settings.flag("model.apply_lora_to_output"):
+        settings.refuse("model.apply_lora_to_output", "an adapter on the head is not traced")
+    if is_off(settings["model.lora_attn_modules"]):
+        settings.refuse("model.lora_attn_modules", "must name layers")
+    names = settings.names("model.lora_attn_modules")
+    if unknown := [name for name in names if name not in PROJECTIONS]:
+        settings.refuse("model.lora_attn_modules", f"{unknown[0]} is no layer of attention")
+    targets = [PROJECTIONS[name] for name in names]
+    targets += MLP if settings.flag("model.apply_lora_to_mlp") else ()
+    return Lora(
+        settings.count("model.lora_rank"),
+        ",".join(targets),
+        settings.share("model.lora_dropout"),
+        _weights(settings),
+        settings.flag("model.use_dora"),
+    )
+
+
+def _length(settings: Settings) -> int:
+    if settings["tokenizer.max_seq_len"] is None:
+        settings.refuse("tokenizer.max_seq_len", "without it the longest example decides the memory")
+    return settings.count("tokenizer.max_seq_len")
+
+
+def _rows(settings: Settings) -> Literal["padded"]:
+    if settings.flag("dataset.packed"):
+        settings.refuse("dataset.packed", "packed rows use flex attention, which is not traced")
+    return "padded"
+
+
+def _optimizer(
+    settings: Settings,
+) -> Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]:
+    if settings["optimizer._component_"] is None:
+        settings.refuse("optimizer._component_", "must name an optimizer")
+    kind = settings.one_of("optimizer._component_", OPTIMIZERS)
+    return "fused" if kind == "foreach" and settings.flag("optimizer.fused") else kind
+
+
+def _loss(settings: Settings) -> LossChain:
+    if settings.flag("compile"):
+        settings.refuse("compile", "the memory of a compiled step is not traced for other tools")
+    if settings["loss._component_"] is None:
+        settings.refuse("loss._component_", "must name a loss")
+    return settings.one_of("loss._component_", LOSSES)
+
+
+def _recompute(settings: Settings) -> Literal["none", "non_reentrant"]:
+    return "non_reentrant" if settings.flag("enable_activation_checkpointing") else "none"
+
+
+def _kernels(settings: Settings) -> TrainerQuirks:
+    if settings.flag("optimizer_in_bwd"):
+        settings.refuse("optimizer_in_bwd", "updates inside the backward pass are not traced")
+    return TrainerQuirks()
+
+
+def _accumulation(settings: Settings) -> int:
+    return settings.count("gradient_accumulation_steps")
+
+
+def _dataset(settings: Settings) -> str | None:
+    return settings["dataset.source"] or settings["dataset._component_"]
+
+
+_PREFERENCES = "preference training is not planned yet"
+TOOL = Tool(
+    title="torchtune",
+    version="0.7.0",
+    source="pytorch/torchtune@bd2a0fc7c31430972728494fa01aaeeb0ebf1ba1",
+    read="2026-11-25",
+    marks=("model._component_", "optimizer._component_", "tokenizer._component_", "dataset._component_", "loss._component_"),
+    defaults=DEFAULTS,
+    flat=flat,
+    facts={
+        "model": _model,
+        "weights": _weights,
+        "autocast": lambda settings: "none",
+        "quantize": _quantize,
+        "upcast": lambda settings: "none",
+        "adapter": _adapter,
+        "sequence_length": _length,
+        "rows": _rows,
+        "micro_batch": lambda settings: settings.count("batch_size"),
+        "accumulation": _accumulation,
+        "optimizer": _optimizer,
+        "clips": lambda settings: settings["clip_grad_norm"] is not None,
+        "recompute": _recompute,
+        "attention": lambda settings: "expanded",
+        "loss": _loss,
+        "kernels": _kernels,
+    },
+    recipe={
+        "learning_rate": lambda settings: settings.number("optimizer.lr"),
+        "schedule": lambda settings: (
+            "cosine" if "cosine" in str(settings["lr_scheduler._component_"]) else "constant"
+        ),
+        "warmup": lambda settings: settings.number("lr_scheduler.num_warmup_steps"),
+        "weight_decay": lambda settings: settings.number("optimizer.weight_decay"),
+        "beta2": lambda settings: 0.999,
+        "epochs": lambda settings: settings.number("epochs"),
+        "steps": lambda settings: None,
+        "seed": lambda settings: settings["seed"],
+        "alpha": lambda settings: settings["model.lora_alpha"],
+        "rslora": lambda settings: False,
+        "dataset": _dataset,
+        "loss_on_all": lambda settings: settings.flag("dataset.train_on_input"),
+    },
+    decides={
+        "enable_activation_offloading": "activations go to the host",
+        "ac_mode": "selective checkpointing is not traced",
+        "ac_option": "selective checkpointing is not traced",
+        "fsdp_cpu_offload": SHARDING,
+        "fsdp_reshard_after_forward": SHARDING,
+        "custom_sharded_layers": SHARDING,
+        "tensor_parallel_dim": SHARDING,
+        "tensor_parallel_plan._component_": SHARDING,
+        "data_parallel_shard_dim": SHARDING,
+        "data_parallel_replicate_dim": SHARDING,
+        "context_parallel_dim": SHARDING,
+        "quantizer._component_": "fake quantisation is not traced",
+        "quantizer.groupsize": "fake quantisation is not traced",
+        "loss.beta": _PREFERENCES,
+        "loss.label_smoothing": _PREFERENCES,
+        "teacher_model._component_": "distillation is not planned yet",
+        "teacher_checkpointer._component_": "distillation is not planned yet",
+        "kd_loss._component_": "distillation is not planned yet",
+        "kd_ratio": "distillation is not planned yet",
+        "reward_and_value_model._component_": _PREFERENCES,
+        "policy_model._component_": _PREFERENCES,
+        "low_cpu_ram": "is not traced",
+    },
+    idle=frozenset(
+        """output_dir shuffle device resume_from_checkpoint save_adapter_weights_only
+        log_every_n_steps log_peak_memory_stats log_level cudnn_deterministic_mode collate_fn
+        enable_async_checkpointing save_every_n_steps epochs optimizer.betas optimizer.eps
+        tokenizer.path tokenizer._component_ tokenizer.merges_file tokenizer.prompt_template
+        tokenizer.truncation_type run_val_every_n_steps batch_size_val
+        save_last_epoch_only keep_last_n_checkpoints""".split()
+    ),
+    idle_prefixes=(
+        "checkpointer.",
+        "metric_logger.",
+        "profiler.",
+        "dataset.",
+        "dataset_val.",
+        "lr_scheduler.",
+        "tokenizer.special",
+    ),
+    approximations=(
+        "torchtune's own blocks are traced as transformers' with its attention, loss, types and"
+        " optimizer: their rotary positions are computed in fp32, which is not counted.",
+        "The file does not say which recipe runs it: this is the step on one device.",
+    ),
+)

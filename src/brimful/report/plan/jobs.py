@@ -1,0 +1,160 @@
+"""Plans of other tools' jobs as text: the answer, the facts with the keys that say them, devices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brimful.base.text import wrapped
+from brimful.base.units import format_between, format_bytes, format_count, format_duration
+from brimful.other_trainers.job import ReadJob
+from brimful.other_trainers.planned import MOST_TRIED, PlannedJob, UnplannedJob
+from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.planning.step import Lora
+from brimful.report.plan.answer import VERDICTS, memory_of
+from brimful.report.table import aligned
+
+LABELS: Mapping[str, str] = {
+    "model": "model",
+    "weights": "weights",
+    "autocast": "autocast",
+    "quantize": "quantised base",
+    "upcast": "fp32 beside 16 bits",
+    "adapter": "adapter",
+    "sequence_length": "tokens of a row",
+    "rows": "rows",
+    "micro_batch": "micro-batch",
+    "accumulation": "accumulation",
+    "optimizer": "optimizer",
+    "clips": "gradient clipping",
+    "recompute": "recomputation",
+    "attention": "attention",
+    "loss": "loss",
+    "kernels": "kernels",
+}
+"""Of the facts of a job, in the order in which they are shown."""
+LOSSES: Mapping[str, str] = {
+    "torch": "over whole logits",
+    "in_place": "over whole logits, in place",
+    "fused_linear": "fused with the head (Liger)",
+    "cut": "cut cross-entropy",
+    "chunked": "in 8 pieces",
+    "recomputed": "in pieces, computed again",
+}
+KERNELS: Mapping[str, str] = {
+    "fused_rms_norm": "fused RMSNorm",
+    "fused_rope": "fused rotary positions",
+    "fused_glu": "fused gated MLP",
+    "fused_lora": "fused LoRA layers",
+    "fused_lora_mlp": "fused LoRA MLP",
+    "fp32_outputs": "logits upcast again by accelerate",
+    "scores_logits": "entropy measured on a copy of the logits",
+}
+Entry = PlannedJob | UnplannedJob
+
+
+def job_lines(name: str, read: ReadJob, entries: Sequence[Entry], width: int) -> list[str]:
+    """Return all about a file on devices, in lines of at most `width` characters."""
+    lines = [line for each in _answers(name, read, entries) for line in wrapped(each, width, 2)]
+    lines += ["", *_facts(read, width)]
+    if read.unknown:
+        lines += ["", "not understood, and it decides memory or time:"]
+        lines += [
+            part for each in read.unknown for part in wrapped(f"  {each.describe()}", width, 2)
+        ]
+        lines += wrapped("A key that decides nothing in your job is left out by `KEY=null`.", width)
+    planned = [entry for entry in entries if isinstance(entry, PlannedJob)]
+    if len(planned) == 1:
+        lines += ["", *_terms(planned[0])]
+    lines += ["", *(part for each in _notes(read) for part in wrapped(each, width, 2))]
+    return lines
+
+
+def exit_code(entries: Sequence[Entry]) -> int:
+    """Return 0 if the job fits on at least one device as it is, 1 if it does not or may not, and 2
+    if nothing could be estimated.
+    """
+    planned = [entry for entry in entries if isinstance(entry, PlannedJob)]
+    if not planned:
+        return 2
+    return 0 if any(entry.verdict == "fits" for entry in planned) else 1
+
+
+def _answers(name: str, read: ReadJob, entries: Sequence[Entry]) -> list[str]:
+    heading = f"{read.tool.title}, {name}"
+    return [f"{heading}: {_answer(entry)}" for entry in entries]
+
+
+def _answer(entry: Entry) -> str:
+    if isinstance(entry, UnplannedJob):
+        return f"cannot be estimated for {entry.device.name}: {entry.reason}"
+    foot = entry.footprint
+    words = (
+        f"{VERDICTS[entry.verdict].lower()} {entry.device.name} with a micro-batch of"
+        f" {foot.micro_batch}: {memory_of(foot.driver.value, foot.usable_bytes)}"
+    )
+    if between := format_between(format_bytes, foot.driver.low, foot.driver.high):
+        words += f" ({between})"
+    if entry.largest is not None:
+        words += f"; {_largest(entry.largest)}"
+    if entry.step_s is not None and entry.verdict != "does not fit":
+        step = entry.step_s
+        between = format_between(format_duration, step.low, step.high)
+        rate = format_count(entry.tokens / step.value)
+        words += f"; a step about {format_duration(step.value)} ({between}), {rate} tokens/s"
+    return words
+
+
+def _largest(largest: int) -> str:
+    if largest == 0:
+        return "no micro-batch fits"
+    return f"{'at least ' * (largest >= MOST_TRIED)}{largest} would fit"
+
+
+def _facts(read: ReadJob, width: int) -> list[str]:
+    rows = [("fact", "value", "said by")]
+    rows += [
+        (label, described(name, read.values[name]), read.said_by[name])
+        for name, label in LABELS.items()
+        if name in read.values
+    ]
+    lines = aligned(rows)
+    return [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+
+
+def described(name: str, value: Any) -> str:
+    """Return the value of a fact in words."""
+    match value:
+        case LossChain():
+            return LOSSES[value.cross_entropy]
+        case TrainerQuirks():
+            words = [word for key, word in KERNELS.items() if getattr(value, key)]
+            return ", ".join(words) or "plain"
+        case Lora():
+            kind = "DoRA" if value.dora else "LoRA"
+            dropout = f", dropout {value.dropout:g}" * (value.dropout > 0)
+            return f"{kind} rank {value.rank} on {value.targets} in {value.dtype}{dropout}"
+        case None:
+            return "none: every weight trains" if name == "adapter" else "none"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+    return str(value).replace("_", " ") if name in {"recompute", "quantize"} else str(value)
+
+
+def _terms(entry: PlannedJob) -> list[str]:
+    terms = [(name, value) for name, value in entry.footprint.terms.items() if value >= 1 << 20]
+    rows = [(f"  {name}", format_bytes(value)) for name, value in sorted(terms, key=_by_size)]
+    return [f"memory at the peak on {entry.device.name}:", *aligned(rows)]
+
+
+def _by_size(term: tuple[str, int]) -> int:
+    return -term[1]
+
+
+def _notes(read: ReadJob) -> list[str]:
+    tool = read.tool
+    notes = [
+        f"By the tables of {tool.title} {tool.version} ({tool.source}, read"
+        f" {tool.read}); another version may have other defaults."
+    ]
+    return [*notes, *tool.approximations]
