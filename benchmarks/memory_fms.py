@@ -42,9 +42,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from brimful.base.units import GIB
+from brimful.other_trainers.stand_ins import LossChain
 from left_out import LeftOut
 from memory_stack import Adapter, Stack, loss_of_transformers, version_of
-from brimful.other_trainers.stand_ins import LossChain
 
 DEVICE = "NVIDIA A100-SXM4-80GB"
 VERSIONS = {

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from brimful.base.units import GIB, MIB
+from brimful.other_trainers.stand_ins import LossChain
 from left_out import LeftOut
 from memory_stack import Stack
-from brimful.other_trainers.stand_ins import LossChain
 
 RENTED = {
     "RTX PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Server Edition",

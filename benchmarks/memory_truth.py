@@ -29,6 +29,8 @@ from brimful.base.errors import BrimfulError
 from brimful.base.units import GIB
 from brimful.hardware import catalog as devices
 from brimful.model import catalog as models
+from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
+from brimful.other_trainers.stand_ins.attention import FLASH2, FLASH2_REPEATED
 from brimful.planning.allocator import CachingAllocator, Usage
 from brimful.planning.memory import (
     RESERVED_SHARE,
@@ -48,8 +50,6 @@ from left_out import LeftOut
 from memory_peers import PEERS, Estimate
 from memory_stack import Stack
 from record import write_record
-from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter, TrainerQuirks
-from brimful.other_trainers.stand_ins.attention import FLASH2, FLASH2_REPEATED
 
 
 def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:

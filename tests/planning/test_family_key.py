@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from brimful.other_trainers.stand_ins import PeftAdapter
 from brimful.planning.family_key import GRANULE, LONGEST, SHORTEST, StepSize, family_keys_of
 from brimful.planning.step import Lora, StepSpec
-from brimful.other_trainers.stand_ins import PeftAdapter
 
 CONFIG = {"model_type": "llama", "max_position_embeddings": 8192}
 

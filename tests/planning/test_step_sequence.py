@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from brimful.model.description import config_values
+from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import canonical
 from brimful.planning.step_sequence import sequence_of_steps
@@ -12,7 +13,6 @@ from brimful.planning.trace import Trace
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 
 MODEL = config_values(ModelRecipe(layers=2, heads=2, width=32), vocabulary=128, context=64)
 SPEC = ForeignStep(

@@ -80,9 +80,7 @@ def plan_file(
         PlanError: the model is unknown.
     """
     devices = _devices(on)
-    read = [
-        read_file(path, tool, changes, native_bf16=device.abilities.bf16) for device in devices
-    ]
+    read = [read_file(path, tool, changes, native_bf16=device.abilities.bf16) for device in devices]
     jobs = [each.job for each in read]
     model = None
     if jobs[0] is not None:
@@ -98,9 +96,11 @@ def _model_of(name: str, read: ReadJob, *, trust_custom_code: bool) -> LookedUpM
     try:
         return look_up(name, trust_custom_code=trust_custom_code)
     except PlanError as error:
+        said = read.said_by["model"].rsplit(", ")[-1]
+        key = said.partition(":")[0]
         raise PlanError(
-            f"{read.said_by['model']}: {error} `KEY=config.json` after the file names one in its"
-            " place."
+            f"{said}: {error} After the file, `{key}=FOLDER` names a folder with the model's"
+            " config.json in its place."
         ) from error
 
 

@@ -141,7 +141,9 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         code = _plan_job(recipe, found, overrides or [], on, trust_custom_code, json_output)
         raise typer.Exit(code)
     if as_recipe:
-        raise RequestError(f"--as-recipe is for files of other tools; {recipe} is a recipe already.")
+        raise RequestError(
+            f"--as-recipe is for files of other tools; {recipe} is a recipe already."
+        )
     said = Said()
     with said.listening():
         resolved = load_recipe(recipe, overrides)

@@ -1,3 +1,3 @@
-"""Jobs of other training tools: their configurations read into facts, their steps traced, planned for
-a device.
+"""Jobs of other training tools: configurations read into facts, steps traced, and planned for a
+device.
 """

@@ -10,6 +10,7 @@ from brimful.base.errors import RequestError
 from brimful.other_trainers.job import ReadJob, TrainingJob
 from brimful.other_trainers.planned import look_up, with_usual_targets
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.planning.step import Lora
 from brimful.recipe import load_text
 
 OPTIMIZERS: Mapping[str, str] = {"8bit": "adamw_8bit", "paged_8bit": "paged_adamw_8bit"}
@@ -73,8 +74,7 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
 
 
 def _adapter(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
-    adapter = job.adapter
-    assert adapter is not None  # asked by the caller
+    adapter = job.adapter or Lora(16)
     if adapter.targets == USUAL_TARGETS:
         adapter = with_usual_targets(adapter, look_up(job.model))
     targets: Any = adapter.targets
@@ -137,7 +137,9 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
             " device."
             if job.optimizer == "paged_32bit"
             else "",
-            "" if "learning_rate" in said else "The file names no learning rate; this one is usual.",
+            ""
+            if "learning_rate" in said
+            else "The file names no learning rate; this one is usual.",
         ],
     }
     return [comment for comment in made.get(key, []) if comment]
@@ -145,7 +147,9 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
 
 def _on_precision(title: str, job: TrainingJob) -> str:
     here = "16 bits" if job.adapter is not None else "fp32 under 16-bit autocast"
-    there = job.weights if job.autocast == "none" else f"{job.weights} under {job.autocast} autocast"
+    there = (
+        job.weights if job.autocast == "none" else f"{job.weights} under {job.autocast} autocast"
+    )
     return f"{title} holds the base's weights in {there}; brimful in {here}, as the device has it."
 
 

@@ -32,8 +32,8 @@ class TrainingJob:
         upcast: Non-quantised weights that are fp32 on a 16-bit base: none, norms or all.
         adapter: None trains every weight.
         sequence_length: Tokens of a row at most.
-        rows: padded: each row one example, padded to the longest of its batch; packed: rows are full;
-            joined: examples of a micro-batch in one row without padding.
+        rows: padded: each row one example, padded to the longest of its batch; packed: rows are
+            full; joined: examples of a micro-batch in one row without padding.
         micro_batch: Rows of a forward and backward pass on a device.
         accumulation: Passes of an optimizer step.
         optimizer: AdamW variant, as in ForeignStep.

@@ -287,9 +287,7 @@ def _step_time(
     if rates is None:
         return None
     try:
-        time = step_time(
-            memory.work_at, [rows] * job.accumulation, rates, precision=spec.products
-        )
+        time = step_time(memory.work_at, [rows] * job.accumulation, rates, precision=spec.products)
     except (UnknownRate, IrregularWork):
         return None
     low, high = rates.share

@@ -27,9 +27,7 @@ def tool_named(name: str) -> Tool:
         RecipeError: brimful does not know it.
     """
     if name not in tool_names():
-        raise RecipeError(
-            f"--tool {name}: brimful reads files of {', '.join(tool_names())}."
-        )
+        raise RecipeError(f"--tool {name}: brimful reads files of {', '.join(tool_names())}.")
     tool: Tool = importlib.import_module(f"{PACKAGE}.{name}").TOOL
     return tool
 
@@ -67,19 +65,22 @@ def recognised(values: Mapping[str, Any], origin: str) -> str | None:
             f"{origin} holds keys of {len(found)} tools: {mixed}. Say whose it is, as --tool"
             f" {next(iter(found))}; the other's keys are then not understood."
         )
-    return _of_several(values, origin)
+    return _knowing_most(values, origin)
 
 
-def _of_several(values: Mapping[str, Any], origin: str) -> None:
-    """Refuse what could be of several tools."""
+def _knowing_most(values: Mapping[str, Any], origin: str) -> str | None:
+    """Return the tool that knows more of the keys than any other, and most of them."""
     known = {}
     for name in tool_names():
         tool = tool_named(name)
         known[name] = sum(key in tool.keys for key in tool.flat(values))
     best = max(known.values())
     names = [name for name, count in known.items() if count == best]
-    if best >= 2 and 2 * best > len(values) and len(names) > 1:
+    if best < 2 or 2 * best <= len(values):
+        return None
+    if len(names) > 1:
         raise RecipeError(
             f"{origin} may be of {' or '.join(names)}: its keys are known to"
             f" {'both' if len(names) == 2 else 'all of them'}. Say which, as --tool {names[0]}."
         )
+    return names[0]

@@ -1,4 +1,4 @@
-"""Values of another tool's configuration, read one by one: given in the file, or the tool's default.
+"""Values of another tool's configuration, read one by one: given in the file, or its default.
 
 Whoever asks for a key learns its value, and the settings remember that it was asked for. What is
 read while a fact is worked out is what says that fact.
@@ -41,7 +41,7 @@ class UnknownSetting:
         return f"{self.key}: {shown(self.value)}: {self.reason}"
 
 
-class NotUnderstood(Exception):  # noqa: N818 - a fact that is missing, no error of the user
+class NotUnderstood(Exception):
     """A fact cannot be worked out; the settings know why."""
 
 
@@ -167,6 +167,11 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return shortened("[" + ", ".join(shown(each) for each in value) + "]", 60)
     return shortened(str(value), 60)
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text, as keys."""
+    return frozenset(text.split())
 
 
 def is_off(value: Any) -> bool:

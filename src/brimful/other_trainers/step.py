@@ -45,9 +45,9 @@ class LossChain:
 
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
-    cross_entropy: Literal[
-        "torch", "in_place", "fused_linear", "cut", "chunked", "recomputed"
-    ] = "torch"
+    cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "recomputed"] = (
+        "torch"
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Read in transformers 5.23.0, src/transformers/training_args.py and trainer.py, 2
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from brimful.other_trainers.settings import Default, Settings, defaults_at, is_off
+from brimful.other_trainers.settings import Default, Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 
 WHERE = "transformers 5.23.0, training_args.py"
@@ -56,18 +56,23 @@ DECIDES: Mapping[str, str] = {
     "use_cache": "a cache of keys and values while training is not traced",
     "use_cpu": "the job is planned for the device of --on",
 }
-IDLE = frozenset(
-    """output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy evaluation_strategy
-    prediction_loss_only per_device_eval_batch_size lr_scheduler_kwargs adam_beta1 adam_epsilon
-    average_tokens_across_devices tf32 bf16_full_eval fp16_full_eval torch_compile_backend
-    torch_compile_mode batch_eval_metrics seed data_seed full_determinism ignore_data_skip
-    restore_callback_states_from_checkpoint enable_jit_checkpoint resume_from_checkpoint
-    remove_unused_columns label_names train_sampling_strategy length_column_name group_by_length
-    load_best_model_at_end metric_for_best_model greater_is_better disable_tqdm report_to run_name
-    project debug skip_memory_metrics local_rank include_num_input_tokens_seen include_for_metrics
-    accelerator_config predict_with_generate generation_max_length generation_num_beams
-    generation_config sortish_sampler jit_mode_eval no_cuda torchdynamo ray_scope
-    include_tokens_per_second auto_find_batch_size_kwargs past_index use_mps_device""".split()
+IDLE = words(
+    """
+        output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy
+        evaluation_strategy prediction_loss_only per_device_eval_batch_size
+        lr_scheduler_kwargs adam_beta1 adam_epsilon average_tokens_across_devices tf32
+        bf16_full_eval fp16_full_eval torch_compile_backend torch_compile_mode
+        batch_eval_metrics  data_seed full_determinism ignore_data_skip
+        restore_callback_states_from_checkpoint enable_jit_checkpoint
+        resume_from_checkpoint remove_unused_columns label_names train_sampling_strategy
+        length_column_name group_by_length load_best_model_at_end metric_for_best_model
+        greater_is_better disable_tqdm report_to run_name project debug
+        skip_memory_metrics local_rank include_num_input_tokens_seen include_for_metrics
+        accelerator_config predict_with_generate generation_max_length
+        generation_num_beams generation_config sortish_sampler jit_mode_eval no_cuda
+        torchdynamo ray_scope include_tokens_per_second auto_find_batch_size_kwargs
+        past_index use_mps_device
+        """
 )
 IDLE_PREFIXES = (
     "logging_",
@@ -82,9 +87,7 @@ IDLE_PREFIXES = (
 )
 """Evaluation batches are not part of the planned step; the report says so."""
 
-OPTIMIZERS: Mapping[
-    str, Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]
-] = {
+OPTIMIZERS: Mapping[str, Literal["fused", "foreach", "8bit", "paged_8bit", "paged_32bit"]] = {
     "adamw_torch_fused": "fused",
     "adamw_torch": "foreach",
     "adamw_8bit": "8bit",
@@ -146,8 +149,10 @@ def recompute(settings: Settings) -> Literal["none", "reentrant", "non_reentrant
     if not settings.flag(key):
         return "none"
     options = settings[f"{key}_kwargs"]
-    return "reentrant" if is_reentrant(settings, f"{key}_kwargs", options, usual=False) else (
-        "non_reentrant"
+    return (
+        "reentrant"
+        if is_reentrant(settings, f"{key}_kwargs", options, usual=False)
+        else ("non_reentrant")
     )
 
 

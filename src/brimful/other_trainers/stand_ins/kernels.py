@@ -2,7 +2,8 @@
 Values mean nothing.
 
 Sources: unslothai/unsloth kernels/rms_layernorm.py, rope_embedding.py and fast_lora.py, copied by
-foundation-model-stack/fms-acceleration; axolotl kernels/lora.py; linkedin/Liger-Kernel ops/swiglu.py.
+foundation-model-stack/fms-acceleration; axolotl kernels/lora.py; linkedin/Liger-Kernel
+ops/swiglu.py.
 """
 
 import sys
@@ -12,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brimful.other_trainers.step import TrainerQuirks
 from brimful.rehearsal.models import PackedLinear
 from brimful.rehearsal.recorder import note_kernel
-from brimful.other_trainers.step import TrainerQuirks
 
 
 def with_fused_kernels(model: nn.Module, quirks: TrainerQuirks) -> None:
@@ -206,9 +207,7 @@ class _Lora(torch.autograd.Function):
         )
 
 
-def _base_weight(
-    weight_OI: Tensor | None, shape: tuple[int, int], dtype: torch.dtype
-) -> Tensor:
+def _base_weight(weight_OI: Tensor | None, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
     return _unpacked(shape, dtype) if weight_OI is None else weight_OI.to(dtype)
 
 

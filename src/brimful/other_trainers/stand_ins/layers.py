@@ -1,5 +1,5 @@
-"""Linear layers of AutoGPTQ and of bitsandbytes without double quantisation, and adapters of peft, on
-models without weights.
+"""Linear layers of AutoGPTQ and of bitsandbytes without double quantisation, and adapters of peft,
+on models without weights.
 """
 
 import json
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
 from brimful.model.quiet import quiet_bitsandbytes
+from brimful.other_trainers.step import PeftAdapter
 from brimful.rehearsal.models import DTYPES, NF4_BLOCK, PEFT_TASKS, Linear4bit, PackedLinear
 from brimful.rehearsal.recorder import note_kernel
-from brimful.other_trainers.step import PeftAdapter
 
 
 def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
@@ -23,8 +23,9 @@ def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
         PlanError: peft cannot attach it.
     """
     with quiet_bitsandbytes():
-        from peft import PeftConfig, get_peft_model
-        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+        # Half a second that other steps do not need.
+        from peft import PeftConfig, get_peft_model  # noqa: PLC0415
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
 
     settings = json.loads(adapter.settings_json)
     config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](

@@ -13,10 +13,10 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from torch.utils.checkpoint import checkpoint
 
 from brimful.data.batches import MicroBatch
+from brimful.other_trainers.step import ForeignStep, LossChain
 from brimful.rehearsal.losses import mask_arguments
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network
-from brimful.other_trainers.step import ForeignStep, LossChain
 
 
 def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
@@ -314,7 +314,9 @@ def _note_pieces(ctx: Any, hidden_ND: Tensor, name: str, products: int) -> None:
         flop = 2 * products * rows * vocabulary * width
         shape = (products, rows, vocabulary, width)
         note_kernel(f"pieces_{name}", "matrix", (hidden_ND,), (), flop=flop, shape=shape)
-        note_kernel(f"loss_of_pieces_{name}", "reduction", (hidden_ND,), (), extra_bytes=3 * ctx.bytes)
+        note_kernel(
+            f"loss_of_pieces_{name}", "reduction", (hidden_ND,), (), extra_bytes=3 * ctx.bytes
+        )
 
 
 _WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = {

@@ -6,6 +6,11 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from brimful.other_trainers.stand_ins.kernels import with_fused_kernels
+from brimful.other_trainers.stand_ins.layers import LinearGptq, SinglyQuantized, with_peft
+from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
+from brimful.other_trainers.stand_ins.optimizers import PagedAdamW
+from brimful.other_trainers.step import ForeignStep, PeftAdapter
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.losses import loss_of, model_loss
 from brimful.rehearsal.models import (
@@ -22,11 +27,6 @@ from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.training import prepare
 from brimful.training.method import LossSum
 from brimful.training.session import recompute_activations
-from brimful.other_trainers.stand_ins.kernels import with_fused_kernels
-from brimful.other_trainers.stand_ins.layers import LinearGptq, SinglyQuantized, with_peft
-from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
-from brimful.other_trainers.stand_ins.optimizers import PagedAdamW
-from brimful.other_trainers.step import ForeignStep, PeftAdapter
 
 
 @meta_model.register

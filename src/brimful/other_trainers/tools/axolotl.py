@@ -1,14 +1,14 @@
 """Axolotl's YAML: keys, defaults and what they mean for a training step.
 
-Sources in its repository: src/axolotl/utils/schemas/*.py (defaults), utils/config/__init__.py (dtype,
-reentrant checkpointing), loaders/model.py (casts), core/builders/base.py (autocast),
+Sources in its repository: src/axolotl/utils/schemas/*.py (defaults), utils/config/__init__.py
+(dtype, reentrant checkpointing), loaders/model.py (casts), core/builders/base.py (autocast),
 schemas/config.py (LoRA kernels are switched on where they can be).
 """
 
 from typing import Any, Literal
 
 from brimful.other_trainers.job import Tool
-from brimful.other_trainers.settings import Settings, defaults_at, is_off
+from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import (
     LIGER,
@@ -137,7 +137,8 @@ def _upcast(settings: Settings) -> Literal["none", "norms", "all"]:
         return "none"
     settings.refuse(
         "attn_implementation",
-        "full tuning without a flash kernel leaves norms and embeddings in fp32, which is not traced",
+        "full tuning without a flash kernel leaves norms and embeddings in fp32, which is not"
+        " traced",
     )
     return "none"
 
@@ -384,27 +385,33 @@ TOOL = Tool(
         "model_config": "changes of the model's config are not applied",
         "max_packed_sequence_len": "was removed; sample_packing is meant",
     },
-    idle=frozenset(
-        """strict model_type tokenizer_type tokenizer_config tokenizer_use_fast tokenizer_legacy
-        base_model_config tokenizer_use_mistral_common chat_template chat_template_jinja
-        special_tokens eot_tokens val_set_size test_datasets output_dir resume_from_checkpoint
-        auto_resume_from_checkpoints lora_model_dir lora_fan_in_fan_out tf32 lr_scheduler_kwargs
-        lr_groups cosine_min_lr_ratio cosine_constant_lr_ratio eta_min group_by_length
-        shuffle_merged_datasets push_dataset_to_hub hf_use_auth_token debug local_rank world_size
-        eval_sample_packing loss_watchdog_threshold loss_watchdog_patience early_stopping_patience
-        saves_per_epoch evals_per_epoch remove_unused_columns skip_prepare_dataset torchdistx_path
-        gptq_groupsize gptq_model_v1 adam_beta1 adam_epsilon adam_eps use_tensorboard use_wandb
-        use_swanlab use_mlflow use_comet lora_embedding_kernel revision_of_model min_sample_len
-        excess_length_strategy sample_packing_group_size sample_packing_bin_size
-        sample_packing_sequentially sample_packing_eff_est sample_packing_seq_len_multiplier
-        total_num_tokens low_cpu_mem_usage device_map evaluation_strategy logging_steps
-        loraplus_lr_ratio loraplus_lr_embedding curriculum_sampling accelerator_config
-        experimental_skip_move_to_device liger_layer_norm ray_num_workers is_llama_derived_model is_mistral_derived_model
-        is_falcon_derived_model embeddings_skip_upcast do_causal_lm_eval do_bench_eval ddp
+    idle=words(
+        """
+        strict model_type tokenizer_type tokenizer_config tokenizer_use_fast
+        tokenizer_legacy base_model_config tokenizer_use_mistral_common chat_template
+        chat_template_jinja special_tokens eot_tokens val_set_size test_datasets
+        output_dir resume_from_checkpoint auto_resume_from_checkpoints lora_model_dir
+        lora_fan_in_fan_out tf32 lr_scheduler_kwargs lr_groups cosine_min_lr_ratio
+        cosine_constant_lr_ratio eta_min group_by_length shuffle_merged_datasets
+        push_dataset_to_hub hf_use_auth_token debug local_rank world_size
+        eval_sample_packing loss_watchdog_threshold loss_watchdog_patience
+        early_stopping_patience saves_per_epoch evals_per_epoch remove_unused_columns
+        skip_prepare_dataset torchdistx_path gptq_groupsize gptq_model_v1 adam_beta1
+        adam_epsilon adam_eps use_tensorboard use_wandb use_swanlab use_mlflow use_comet
+        lora_embedding_kernel revision_of_model min_sample_len excess_length_strategy
+        sample_packing_group_size sample_packing_bin_size sample_packing_sequentially
+        sample_packing_eff_est sample_packing_seq_len_multiplier total_num_tokens
+        low_cpu_mem_usage device_map evaluation_strategy logging_steps loraplus_lr_ratio
+        loraplus_lr_embedding curriculum_sampling accelerator_config
+        experimental_skip_move_to_device liger_layer_norm ray_num_workers
+        is_llama_derived_model is_mistral_derived_model is_falcon_derived_model
+        embeddings_skip_upcast do_causal_lm_eval do_bench_eval ddp
         tokenizer_save_jinja_files added_tokens_overrides peft_init_lora_weights
-        gradient_checkpointing_disable_ui streaming_multipack_buffer_size lr_quadratic_warmup
-        type_of_model torch_compile_backend torch_compile_mode use_otel_metrics include_tps
-        profiler_steps save_first_step datasets_num_proc jagged_restart_steps merge_lora""".split()
+        gradient_checkpointing_disable_ui streaming_multipack_buffer_size
+        lr_quadratic_warmup type_of_model torch_compile_backend torch_compile_mode
+        use_otel_metrics include_tps profiler_steps save_first_step datasets_num_proc
+        jagged_restart_steps merge_lora
+        """
     ),
     idle_prefixes=(
         "wandb_",
@@ -426,7 +433,7 @@ TOOL = Tool(
     ),
     approximations=(
         "Evaluation is not counted; it runs with eval_batch_size rows and no gradients.",
-        "Axolotl's LoRA kernels are stand-ins with the same saved tensors; dropout inside MLPs is not"
-        " counted.",
+        "Axolotl's LoRA kernels are stand-ins with the same saved tensors; dropout inside MLPs is"
+        " not counted.",
     ),
 )

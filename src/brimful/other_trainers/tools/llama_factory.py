@@ -1,14 +1,14 @@
 """LLaMA-Factory's YAML: keys, defaults and what they mean for a training step.
 
-Sources in its repository: src/llamafactory/hparams/*.py (defaults), hparams/parser.py (compute type),
-model/adapter.py (casts to fp32), model/model_utils/{checkpointing,quantization,liger_kernel}.py.
+Sources in its repository: src/llamafactory/hparams/*.py (defaults), hparams/parser.py (compute
+type), model/adapter.py (casts to fp32), model/model_utils/{checkpointing,quantization,liger_kernel}.py.
 """
 
 from typing import Literal
 
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Tool
-from brimful.other_trainers.settings import Settings, defaults_at, is_off
+from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 
@@ -165,7 +165,14 @@ TOOL = Tool(
     version="0.9.6.dev0",
     source="hiyouga/LLaMA-Factory@ff6d4d12eeb035d6ce06805a5733dd7b29f2ac30",
     read="2026-11-25",
-    marks=("stage", "finetuning_type", "cutoff_len", "lora_rank", "lora_target", "quantization_bit"),
+    marks=(
+        "stage",
+        "finetuning_type",
+        "cutoff_len",
+        "lora_rank",
+        "lora_target",
+        "quantization_bit",
+    ),
     defaults=DEFAULTS,
     facts={
         "model": _model,
@@ -228,19 +235,23 @@ TOOL = Tool(
         "fp8": _UNTRACED,
     },
     idle=hf.IDLE
-    | frozenset(
-        """trust_remote_code template eval_dataset dataset_dir media_dir max_samples
-        preprocessing_num_workers preprocessing_batch_size overwrite_cache streaming buffer_size
-        mix_strategy interleave_probs val_size tool_format default_system enable_thinking
-        preserve_thinking tokenized_path data_shared_file_system mask_history
-        ignore_pad_token_for_loss compute_accuracy disable_shuffling early_stopping_steps plot_loss
-        include_effective_tokens_per_second loraplus_lr_ratio loraplus_lr_embedding pissa_init
-        pissa_iter create_new_adapter freeze_vision_tower freeze_multi_modal_projector
-        freeze_language_model image_max_pixels image_min_pixels video_max_pixels video_min_pixels
-        video_fps video_maxlen infer_backend infer_dtype use_fast_tokenizer split_special_tokens
-        model_revision low_cpu_mem_usage cache_dir print_param_status hf_hub_token ms_hub_token
-        om_hub_token use_kv_cache offload_folder adapter_folder ray_num_workers ray_init_kwargs
-        master_addr master_port asft_alpha eaft_alpha kt_lora_expert_num""".split()
+    | words(
+        """
+        trust_remote_code template eval_dataset dataset_dir media_dir max_samples
+        preprocessing_num_workers preprocessing_batch_size overwrite_cache streaming
+        buffer_size mix_strategy interleave_probs val_size tool_format default_system
+        enable_thinking preserve_thinking tokenized_path data_shared_file_system
+        mask_history ignore_pad_token_for_loss compute_accuracy disable_shuffling
+        early_stopping_steps plot_loss include_effective_tokens_per_second
+        loraplus_lr_ratio loraplus_lr_embedding pissa_init pissa_iter create_new_adapter
+        freeze_vision_tower freeze_multi_modal_projector freeze_language_model
+        image_max_pixels image_min_pixels video_max_pixels video_min_pixels video_fps
+        video_maxlen infer_backend infer_dtype use_fast_tokenizer split_special_tokens
+        model_revision low_cpu_mem_usage cache_dir print_param_status hf_hub_token
+        ms_hub_token om_hub_token use_kv_cache offload_folder adapter_folder
+        ray_num_workers ray_init_kwargs master_addr master_port asft_alpha eaft_alpha
+        kt_lora_expert_num
+        """
     ),
     idle_prefixes=(
         *hf.IDLE_PREFIXES,

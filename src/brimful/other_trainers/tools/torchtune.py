@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from brimful.base.dotted import flatten
 from brimful.other_trainers.job import Tool
-from brimful.other_trainers.settings import Settings, defaults_at, is_off
+from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import SHARDING
 from brimful.planning.step import Lora
@@ -179,7 +179,9 @@ def _adapter(settings: Settings) -> Lora | None:
 
 def _length(settings: Settings) -> int:
     if settings["tokenizer.max_seq_len"] is None:
-        settings.refuse("tokenizer.max_seq_len", "without it the longest example decides the memory")
+        settings.refuse(
+            "tokenizer.max_seq_len", "without it the longest example decides"
+        )
     return settings.count("tokenizer.max_seq_len")
 
 
@@ -210,6 +212,14 @@ def _recompute(settings: Settings) -> Literal["none", "non_reentrant"]:
     return "non_reentrant" if settings.flag("enable_activation_checkpointing") else "none"
 
 
+def _attention(settings: Settings) -> Literal["expanded", "eager"]:
+    """Keys and values are repeated for every query head; Gemma 2's own attention makes its scores
+    whole.
+    """
+    _, name = _builder(settings)
+    return "eager" if name.startswith("gemma2") else "expanded"
+
+
 def _kernels(settings: Settings) -> TrainerQuirks:
     if settings.flag("optimizer_in_bwd"):
         settings.refuse("optimizer_in_bwd", "updates inside the backward pass are not traced")
@@ -230,7 +240,13 @@ TOOL = Tool(
     version="0.7.0",
     source="pytorch/torchtune@bd2a0fc7c31430972728494fa01aaeeb0ebf1ba1",
     read="2026-11-25",
-    marks=("model._component_", "optimizer._component_", "tokenizer._component_", "dataset._component_", "loss._component_"),
+    marks=(
+        "model._component_",
+        "optimizer._component_",
+        "tokenizer._component_",
+        "dataset._component_",
+        "loss._component_",
+    ),
     defaults=DEFAULTS,
     flat=flat,
     facts={
@@ -247,7 +263,7 @@ TOOL = Tool(
         "optimizer": _optimizer,
         "clips": lambda settings: settings["clip_grad_norm"] is not None,
         "recompute": _recompute,
-        "attention": lambda settings: "expanded",
+        "attention": _attention,
         "loss": _loss,
         "kernels": _kernels,
     },
@@ -291,13 +307,15 @@ TOOL = Tool(
         "policy_model._component_": _PREFERENCES,
         "low_cpu_ram": "is not traced",
     },
-    idle=frozenset(
-        """output_dir shuffle device resume_from_checkpoint save_adapter_weights_only
-        log_every_n_steps log_peak_memory_stats log_level cudnn_deterministic_mode collate_fn
-        enable_async_checkpointing save_every_n_steps epochs optimizer.betas optimizer.eps
-        tokenizer.path tokenizer._component_ tokenizer.merges_file tokenizer.prompt_template
-        tokenizer.truncation_type run_val_every_n_steps batch_size_val
-        save_last_epoch_only keep_last_n_checkpoints""".split()
+    idle=words(
+        """
+        output_dir shuffle device resume_from_checkpoint save_adapter_weights_only
+        log_every_n_steps log_peak_memory_stats log_level cudnn_deterministic_mode
+        collate_fn enable_async_checkpointing save_every_n_steps optimizer.betas
+        optimizer.eps tokenizer.path tokenizer._component_ tokenizer.merges_file
+        tokenizer.prompt_template tokenizer.truncation_type run_val_every_n_steps
+        batch_size_val save_last_epoch_only keep_last_n_checkpoints
+        """
     ),
     idle_prefixes=(
         "checkpointer.",

@@ -1,14 +1,15 @@
 """Arguments of transformers' Trainer with those of its example script run_clm.py, which names the
 model and the length.
 
-Sources: src/transformers/training_args.py, trainer.py, examples/pytorch/language-modeling/run_clm.py.
+Sources: src/transformers/training_args.py, trainer.py and
+examples/pytorch/language-modeling/run_clm.py.
 """
 
 from typing import Any, Literal
 
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Tool
-from brimful.other_trainers.settings import Settings, defaults_at
+from brimful.other_trainers.settings import Settings, defaults_at, words
 
 DEFAULTS = {
     **hf.DEFAULTS,
@@ -96,11 +97,13 @@ TOOL = Tool(
         "model_type": "a model from scratch is described by a config that is not in this file",
     },
     idle=hf.IDLE
-    | frozenset(
-        """tokenizer_name cache_dir use_fast_tokenizer model_revision token trust_remote_code
-        low_cpu_mem_usage dataset_config_name validation_file max_train_samples max_eval_samples
-        streaming overwrite_cache validation_split_percentage preprocessing_num_workers
-        keep_linebreaks""".split()
+    | words(
+        """
+        tokenizer_name cache_dir use_fast_tokenizer model_revision token trust_remote_code
+        low_cpu_mem_usage dataset_config_name validation_file max_train_samples
+        max_eval_samples streaming overwrite_cache validation_split_percentage
+        preprocessing_num_workers keep_linebreaks
+        """
     ),
     idle_prefixes=hf.IDLE_PREFIXES,
     approximations=(

@@ -9,15 +9,13 @@ from typing import Any, Literal
 
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Tool
-from brimful.other_trainers.settings import Settings, defaults_at, is_off
+from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 
 DEFAULTS = {
     **hf.DEFAULTS,
-    **defaults_at(
-        "trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}
-    ),
+    **defaults_at("trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}),
     **defaults_at(
         "trl/trainer/sft_config.py",
         {
@@ -154,7 +152,19 @@ TOOL = Tool(
     version="1.10.0.dev0",
     source="huggingface/trl@f2cd57710ae345ea6428ae95363267fcf38a3dc8",
     read="2026-11-25",
-    marks=("max_length", "use_peft", "loss_type", "packing_strategy", "assistant_only_loss", "beta", "dataset_mixture", "lora_task_type", "use_bnb_nested_quant"),
+    marks=(
+        "max_length",
+        "use_peft",
+        "loss_type",
+        "packing_strategy",
+        "assistant_only_loss",
+        "dataset_kwargs",
+        "dataset_text_field",
+        "beta",
+        "dataset_mixture",
+        "lora_task_type",
+        "use_bnb_nested_quant",
+    ),
     defaults=DEFAULTS,
     facts={
         "model": _model,
@@ -179,8 +189,8 @@ TOOL = Tool(
         "alpha": lambda settings: settings["lora_alpha"],
         "rslora": lambda settings: settings.flag("use_rslora"),
         "dataset": lambda settings: settings["dataset_name"],
-        "loss_on_all": lambda settings: not (
-            settings["completion_only_loss"] or settings["assistant_only_loss"]
+        "loss_on_all": lambda settings: (
+            not (settings["completion_only_loss"] or settings["assistant_only_loss"])
         ),
     },
     decides={
@@ -199,12 +209,15 @@ TOOL = Tool(
         "use_liger": f"{_RENAMED} use_liger_kernel",
     },
     idle=hf.IDLE
-    | frozenset(
-        """env trust_remote_code model_revision router_aux_loss_coef chat_template_path
-        chat_template dataset_text_field dataset_kwargs dataset_num_proc eos_token pad_token
-        truncation_mode shuffle_dataset pad_to_multiple_of eval_packing lora_task_type dataset_config
-        dataset_train_split dataset_test_split dataset_streaming ignore_bias_buffers datasets
-        streaming test_split_size dataset_mixture config""".split()
+    | words(
+        """
+        env trust_remote_code model_revision router_aux_loss_coef chat_template_path
+        chat_template dataset_text_field dataset_kwargs dataset_num_proc eos_token
+        pad_token truncation_mode shuffle_dataset pad_to_multiple_of eval_packing
+        lora_task_type dataset_config dataset_train_split dataset_test_split
+        dataset_streaming ignore_bias_buffers datasets streaming test_split_size
+        dataset_mixture config
+        """
     ),
     idle_prefixes=hf.IDLE_PREFIXES,
     approximations=("Evaluation is not counted.",),

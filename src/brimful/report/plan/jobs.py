@@ -1,6 +1,7 @@
-"""Plans of other tools' jobs as text: the answer, the facts with the keys that say them, devices."""
+"""Plans of other tools' jobs as text: the answer, and the facts with the keys that say them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from brimful.base.text import wrapped
@@ -48,6 +49,24 @@ KERNELS: Mapping[str, str] = {
     "fp32_outputs": "logits upcast again by accelerate",
     "scores_logits": "entropy measured on a copy of the logits",
 }
+WORDS: Mapping[str, str] = {
+    "nf4": "4 bits, double quantisation",
+    "nf4_single": "4 bits",
+    "reentrant": "every block, reentrant",
+    "non_reentrant": "every block",
+    "joined": "packed, of a micro-batch in one",
+    "packed": "packed",
+    "padded": "an example each, padded",
+    "flash2": "flash-attn",
+    "expanded": "sdpa, keys repeated",
+    "published": "as published",
+    "foreach": "AdamW",
+    "fused": "AdamW, fused",
+    "8bit": "AdamW, 8-bit states",
+    "paged_8bit": "AdamW, 8-bit states, paged",
+    "paged_32bit": "AdamW, paged",
+}
+"""Of values that are names."""
 Entry = PlannedJob | UnplannedJob
 
 
@@ -109,36 +128,49 @@ def _largest(largest: int) -> str:
     return f"{'at least ' * (largest >= MOST_TRIED)}{largest} would fit"
 
 
+VALUE_WIDTH, SAYING_WIDTH = 34, 30
+"""Columns of a value and, at least, of what says it."""
+
+
 def _facts(read: ReadJob, width: int) -> list[str]:
+    """Return a row for each fact; long cells go on in the next line."""
     rows = [("fact", "value", "said by")]
-    rows += [
-        (label, described(name, read.values[name]), read.said_by[name])
-        for name, label in LABELS.items()
-        if name in read.values
-    ]
-    lines = aligned(rows)
-    return [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+    for name, label in LABELS.items():
+        if name in read.values:
+            rows.append((label, described(name, read.values[name]), read.said_by[name]))
+    first = max(len(row[0]) for row in rows)
+    second = min(VALUE_WIDTH, max(len(row[1]) for row in rows))
+    third = max(SAYING_WIDTH, width - first - second - 4)
+    lines = []
+    for label, value, said_by in rows:
+        cells = zip_longest([label], wrapped(value, second), wrapped(said_by, third), fillvalue="")
+        lines += [f"{a:<{first}}  {b:<{second}}  {c}".rstrip() for a, b, c in cells]
+    return lines
 
 
 def described(name: str, value: Any) -> str:
     """Return the value of a fact in words."""
-    match value:
-        case LossChain():
-            return LOSSES[value.cross_entropy]
-        case TrainerQuirks():
-            words = [word for key, word in KERNELS.items() if getattr(value, key)]
-            return ", ".join(words) or "plain"
-        case Lora():
-            kind = "DoRA" if value.dora else "LoRA"
-            dropout = f", dropout {value.dropout:g}" * (value.dropout > 0)
-            return f"{kind} rank {value.rank} on {value.targets} in {value.dtype}{dropout}"
-        case None:
-            return "none: every weight trains" if name == "adapter" else "none"
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-    return str(value).replace("_", " ") if name in {"recompute", "quantize"} else str(value)
+    if name == "adapter":
+        return _adapter(value)
+    if isinstance(value, LossChain):
+        return LOSSES[value.cross_entropy]
+    if isinstance(value, TrainerQuirks):
+        kernels = [word for key, word in KERNELS.items() if getattr(value, key)]
+        return ", ".join(kernels) or "plain"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return WORDS.get(value, str(value))
+
+
+def _adapter(adapter: Lora | None) -> str:
+    if adapter is None:
+        return "none: every weight trains"
+    kind = "DoRA" if adapter.dora else "LoRA"
+    dropout = f", dropout {adapter.dropout:g}" * (adapter.dropout > 0)
+    targets = adapter.targets.replace(",", ", ")
+    return f"{kind} of rank {adapter.rank} in {adapter.dtype} on {targets}{dropout}"
 
 
 def _terms(entry: PlannedJob) -> list[str]:

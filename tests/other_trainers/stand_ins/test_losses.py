@@ -9,12 +9,12 @@ import pytest
 from transformers import LlamaConfig
 
 from brimful.hardware.rates import CLASSES
+from brimful.other_trainers.stand_ins import ForeignStep, LossChain, PeftAdapter, TrainerQuirks
 from brimful.planning.step import Lora, canonical
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import Work
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-from brimful.other_trainers.stand_ins import ForeignStep, LossChain, PeftAdapter, TrainerQuirks
 
 BATCH, LENGTH, WIDTH, VOCABULARY = 4, 64, 64, 512
 TOKENS = BATCH * LENGTH
@@ -201,3 +201,118 @@ def test_adapters_of_another_kind_train_what_peft_says() -> None:
     )
 
     assert trace.trainable == 2 * 32
+
+
+@pytest.mark.parametrize("kernel", ["cut", "chunked", "recomputed"])
+def test_a_loss_in_pieces_holds_less_than_one_over_whole_logits(kernel: str) -> None:
+    whole = _loss_peak_bytes(other(weights="bf16", chain=LossChain(), accumulates=True))
+    pieces = _loss_peak_bytes(
+        other(
+            weights="bf16",
+            chain=LossChain("none", cross_entropy=kernel),  # type: ignore[arg-type]
+            accumulates=True,
+        )
+    )
+
+    assert pieces < whole
+
+
+def test_pieces_keep_the_log_softmax_of_all_and_cut_ones_nothing() -> None:
+    """torchtune's pieces: 4 bytes for each logit stay for the backward pass."""
+    chunked, cut = (
+        _loss_peak_bytes(other(chain=LossChain("none", cross_entropy=kernel)))  # type: ignore[arg-type]
+        for kernel in ("chunked", "cut")
+    )
+
+    assert chunked >= TOKENS * VOCABULARY * 4
+    assert cut < BF16_LOGITS_BYTES
+
+
+@pytest.mark.parametrize("kernel", ["cut", "chunked", "recomputed"])
+def test_losses_in_pieces_do_all_the_products(kernel: str) -> None:
+    """Whole logits: three products with the head. Cut and recomputed make the logits twice."""
+    whole = _work(other(accumulates=True)).flop()
+    pieces = _work(
+        other(accumulates=True, chain=LossChain("none", cross_entropy=kernel))  # type: ignore[arg-type]
+    ).flop()
+    head = 2 * TOKENS * VOCABULARY * WIDTH
+
+    assert pieces - whole == pytest.approx(0 if kernel == "chunked" else head, abs=0.05 * head)
+
+
+def test_the_entropy_is_measured_on_a_copy_of_the_logits() -> None:
+    plain, measured = (
+        _peak_bytes(
+            other(
+                autocast="bf16", quirks=TrainerQuirks(fp32_outputs=True, scores_logits=measures)
+            ),
+            "forward",
+        )
+        for measures in (False, True)
+    )
+
+    assert measured - plain == pytest.approx(2 * BF16_LOGITS_BYTES, rel=0.1)
+
+
+def test_a_fused_gated_mlp_keeps_two_tensors_where_plain_ones_keep_four() -> None:
+    plain, fused = (
+        _peak_bytes(other(quirks=TrainerQuirks(fused_glu=fuses)), "forward")
+        for fuses in (False, True)
+    )
+
+    assert plain - fused >= 2 * 2 * TOKENS * INNER
+
+
+def test_a_fused_lora_mlp_keeps_less_than_fused_layers() -> None:
+    adapter = Lora(4, "gate_proj,up_proj,down_proj")
+    layers, whole = (
+        _peak_bytes(
+            other(adapter=adapter, quirks=TrainerQuirks(fused_lora=True, fused_lora_mlp=mlp)),
+            "forward",
+        )
+        for mlp in (False, True)
+    )
+
+    assert layers - whole >= 2 * 2 * TOKENS * INNER
+    assert _trace(
+        other(adapter=adapter, quirks=TrainerQuirks(fused_lora=True, fused_lora_mlp=True))
+    ).trainable == 2 * 3 * 4 * (WIDTH + INNER)
+
+
+def test_fused_norms_train_where_they_are_said_to() -> None:
+    frozen, trained = (
+        _states_bytes(other(quirks=TrainerQuirks(fused_rms_norm=True, fused_norms_train=trains)))
+        for trains in (False, True)
+    )
+
+    assert trained > frozen
+
+
+def _states_bytes(spec: ForeignStep) -> int:
+    trace = _trace(spec)
+    return int(trace.sizes_S[trace.kinds_S == KINDS.index("optimizer states")].sum())
+
+
+def test_single_quantisation_keeps_four_bytes_for_64_weights() -> None:
+    adapter = Lora(4, "q_proj")
+    double, single = (
+        _weights_bytes(other(adapter=adapter, quantize=bits)) for bits in ("nf4", "nf4_single")
+    )
+
+    assert single - double == pytest.approx(BLOCK_WEIGHTS / 64 * 3, rel=0.4)
+
+
+def _weights_bytes(spec: ForeignStep) -> int:
+    trace = _trace(spec)
+    kinds = [KINDS.index(kind) for kind in ("weights", "buffers") if kind in KINDS]
+    return int(trace.sizes_S[np.isin(trace.kinds_S, kinds)].sum())
+
+
+def test_states_in_memory_that_the_driver_moves_take_nothing_here() -> None:
+    wide = canonical({**CONFIG.to_dict(), "vocab_size": 4096})
+    paged, plain = (
+        _states_bytes(replace(other(optimizer=kind), config_json=wide))
+        for kind in ("paged_32bit", "fused")
+    )
+
+    assert paged <= plain - 2 * 4 * 4096 * WIDTH

@@ -1,0 +1,219 @@
+"""Public configuration files of other tools through the tables that a user's file goes through:
+planned on two devices, or refused with the deciding key named.
+
+    python benchmarks/foreign_configs.py [--only WORDS] [--no-record]
+    python benchmarks/foreign_configs.py --folder FOLDER [--store]
+
+Without a folder it works from `foreign_configs.json`: the address of each file, and the keys in it
+that decide memory and time, as they were read. With a folder that holds the files
+(OWNER+REPOSITORY/PATH) these are read again and compared; --store writes what was read. A row with
+changes is the same file after a user followed the advice of the refusal, such as to name a length.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from brimful.base.dotted import override
+from brimful.base.errors import BrimfulError
+from brimful.base.units import format_bytes, format_duration
+from brimful.chains.devices import rates_of
+from brimful.hardware import catalog as devices
+from brimful.model import catalog as models
+from brimful.other_trainers.file import read_values, tool_of
+from brimful.other_trainers.job import ReadJob, Tool, read_job
+from brimful.other_trainers.planned import JobTraces, job_traces, look_up, plan_job
+from brimful.other_trainers.recognise import tool_named
+from brimful.other_trainers.settings import is_off, matches
+from brimful.report.plan.jobs import described
+from record import write_record
+
+STORED = Path(__file__).with_suffix(".json")
+DEVICES = ("NVIDIA L4", "NVIDIA H100 80GB HBM3")
+NOT_STORED = ("datasets", "dataset_mixture", "learning_rate")
+"""Keys that say what to learn from, not how much memory that takes."""
+SHOWN_FACTS = ("model", "weights", "adapter", "quantize", "sequence_length", "micro_batch", "loss")
+
+
+def main() -> None:
+    """Read, plan, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, help="where the files lie")
+    parser.add_argument("--store", action="store_true", help="write what was read from them")
+    parser.add_argument("--only", default="", help="only addresses with these words")
+    parser.add_argument("--no-record", action="store_true")
+    asked = parser.parse_args()
+    rows = json.loads(STORED.read_text(encoding="utf-8"))
+    if asked.folder is not None:
+        read = [_read_again(row, asked.folder) for row in rows]
+        differing = [new["address"] for row, new in zip(rows, read, strict=True) if new != row]
+        print(f"{len(rows)} files read; {len(differing)} differ from what is stored")
+        if asked.store:
+            STORED.write_text(json.dumps(read, indent=1) + "\n", encoding="utf-8")
+        return
+    chosen = [row for row in rows if asked.only in row["address"]]
+    with job_traces() as traces:
+        results = []
+        for row in chosen:
+            results.append(_result(row, traces))
+            print("\n".join(_lines(results[-1])), flush=True)
+    print(_summary(results))
+    if not asked.no_record and not asked.only:
+        print(write_record("foreign_configs", {"summary": _counts(results), "files": results}))
+
+
+def _path_of(address: str, folder: Path) -> Path:
+    """`github.com/OWNER/NAME@COMMIT/PATH` below the folder."""
+    repository, _, rest = address.removeprefix("github.com/").partition("@")
+    return folder / repository.replace("/", "+") / rest.partition("/")[2]
+
+
+def _read_again(row: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    path, changes = _path_of(row["address"], folder), row["changes"]
+    named = [each.removeprefix("--tool=") for each in changes if each.startswith("--tool=")]
+    name = tool_of(str(path), (), next(iter(named), None))
+    if name is None:
+        raise SystemExit(f"{path}: the keys of no tool")
+    tool = tool_named(name)
+    given = tool.flat(read_values(path))
+    keys = {key: _stored(value) for key, value in given.items() if _decides(tool, key, value)}
+    return {"address": row["address"], "tool": name, "changes": changes, "keys": keys}
+
+
+def _decides(tool: Tool, key: str, value: Any) -> bool:
+    if key in NOT_STORED or (is_off(value) and key not in tool.defaults) or value is None:
+        return False
+    return key in tool.defaults or not matches(key, tool.idle, tool.idle_prefixes)
+
+
+def _stored(value: Any) -> Any:
+    """Sections and long texts only count as given."""
+    is_short = not isinstance(value, str) or len(value) < 200
+    return value if is_short and not _is_deep(value) else "given"
+
+
+def _is_deep(value: Any) -> bool:
+    members = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
+    return any(isinstance(each, list | dict) for each in members) or len(members) > 12
+
+
+def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
+    """Return what is said of a file on both devices."""
+    keys = dict(row["keys"])
+    for change in row["changes"]:
+        if not change.startswith("--"):
+            _change(keys, change)
+    read = read_job(tool_named(row["tool"]), keys)
+    result = {
+        "address": row["address"],
+        "tool": row["tool"],
+        "changes": row["changes"],
+        "facts": {
+            name: described(name, read.values[name]) for name in SHOWN_FACTS if name in read.values
+        },
+        "refused": [each.describe() for each in read.unknown],
+        "devices": {},
+    }
+    if read.job is not None and models.find(read.job.model) is None:
+        result["refused"] = [f"{_model_key(read)}: the model is not in the catalog"]
+    if not result["refused"]:
+        result["devices"] = {name: _planned(read, name, traces) for name in DEVICES}
+    return result
+
+
+def _change(keys: dict[str, Any], change: str) -> None:
+    """Apply a change to keys that are flat already."""
+    key, _, _ = change.partition("=")
+    nested: dict[str, Any] = {}
+    override(change, nested, {})
+    for part in key.split("."):
+        nested = nested[part]
+    keys[key] = nested
+
+
+def _model_key(read: ReadJob) -> str:
+    return read.said_by["model"].rsplit(", ")[-1]
+
+
+def _planned(read: ReadJob, name: str, traces: JobTraces) -> dict[str, Any]:
+    device = devices.get(name)
+    assert read.job is not None  # asked by the caller
+    try:
+        planned = plan_job(read.job, look_up(read.job.model), device, traces, rates_of(device))
+    except BrimfulError as error:
+        return {"verdict": "cannot be estimated", "reason": str(error)}
+    driver = planned.footprint.driver
+    step = planned.step_s
+    return {
+        "verdict": planned.verdict,
+        "memory_bytes": [round(each) for each in (driver.value, driver.low, driver.high)],
+        "largest_micro_batch": planned.largest,
+        "step_time_s": None if step is None else [step.value, step.low, step.high],
+    }
+
+
+def _lines(result: Mapping[str, Any]) -> list[str]:
+    words = result["address"].removeprefix("github.com/").partition("@")
+    changes = f" with {' '.join(result['changes'])}" if result["changes"] else ""
+    lines = [f"{words[0]} {words[2].partition('/')[2]}{changes}"]
+    lines += [f"    refused: {reason}" for reason in result["refused"]]
+    if not result["refused"]:
+        lines.append("    " + "; ".join(map(str, result["facts"].values())))
+    for name, said in result["devices"].items():
+        lines.append(f"    {name}: {_said(said)}")
+    return lines
+
+
+def _said(said: Mapping[str, Any]) -> str:
+    if "reason" in said:
+        return f"{said['verdict']}: {said['reason']}"
+    words = f"{said['verdict']}, {format_bytes(said['memory_bytes'][0])}"
+    if said["largest_micro_batch"] is not None:
+        words += f", largest micro-batch {said['largest_micro_batch']}"
+    if said["step_time_s"] is not None:
+        words += f", a step {format_duration(said['step_time_s'][0])}"
+    return words
+
+
+def _counts(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    keys = Counter(
+        (result["tool"], reason.partition(":")[0])
+        for result in results
+        for reason in result["refused"][:1]
+    )
+    return {
+        "rows": len(results),
+        "files": len({result["address"] for result in results}),
+        "planned": sum(not result["refused"] for result in results),
+        "refused": sum(bool(result["refused"]) for result in results),
+        "planned_by_tool": dict(Counter(each["tool"] for each in results if not each["refused"])),
+        "first_refused_key": {" ".join(key): count for key, count in keys.most_common()},
+        "verdicts": {
+            name: dict(
+                Counter(
+                    result["devices"][name]["verdict"] for result in results if result["devices"]
+                )
+            )
+            for name in DEVICES
+        },
+    }
+
+
+def _summary(results: Sequence[Mapping[str, Any]]) -> str:
+    counts = _counts(results)
+    return (
+        f"{counts['files']} files in {counts['rows']} rows: {counts['planned']} planned,"
+        f" {counts['refused']} refused; {counts['verdicts']}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Files of other tools that can be read, and those that cannot."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import RecipeError
+from brimful.other_trainers.file import read_file, read_values, tool_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+AXOLOTL = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 1024\nlearning_rate: 2e-4\n"
+ATTENTION = "attn_implementation: flash_attention_2\n"
+
+
+def _file(folder: Path, text: str, name: str = "job.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_json_is_read_as_yaml_is(tmp_path: Path) -> None:
+    path = _file(tmp_path, '{"model_name_or_path": "gpt2", "block_size": 512}', "args.json")
+
+    assert tool_of(str(path)) == "transformers_trainer"
+    assert read_values(path)["block_size"] == 512
+
+
+def test_changes_are_made_in_the_keys_of_the_tool(tmp_path: Path) -> None:
+    path = _file(tmp_path, AXOLOTL + ATTENTION)
+    job = read_file(path, "axolotl", ["micro_batch_size=4"]).job
+
+    assert job is not None
+    assert job.micro_batch == 4
+
+
+def test_saved_arguments_are_a_pickle_and_are_not_opened(tmp_path: Path, refuses: Refuses) -> None:
+    path = tmp_path / "training_args.bin"
+    path.write_bytes(b"\x80\x04never opened")
+    with refuses(RecipeError, names=["training_args.bin", "pickle", "to_json_string"]):
+        tool_of(str(path))
+
+
+def test_broken_yaml_is_refused_with_its_place(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["job.yaml", "line 2"]):
+        tool_of(str(_file(tmp_path, "base_model: x\n  sequence_len: [1\n")))
+
+
+def test_a_template_that_is_no_yaml_is_refused_with_advice(
+    tmp_path: Path, refuses: Refuses
+) -> None:
+    with refuses(RecipeError, names=["render it first"]):
+        tool_of(str(_file(tmp_path, "{% if big %}\nbase_model: x\n{% endif %}\n")))
+
+
+def test_a_list_is_refused(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["list"]):
+        tool_of(str(_file(tmp_path, "- base_model: x\n")))
+
+
+def test_a_tool_is_named_for_a_file_only(refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["--tool axolotl", "quickstart"]):
+        tool_of("quickstart", (), "axolotl")
+
+
+def test_a_change_that_is_none_is_refused(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["micro_batch_size"]):
+        tool_of(str(_file(tmp_path, AXOLOTL)), ["micro_batch_size"])
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("micro_batch_size: ${BATCH}", "micro_batch_size"),
+        ("sequence_len: '{{ length }}'", "sequence_len"),
+        ("optimizer: muon", "optimizer"),
+        ("micro_batch_size: two", "micro_batch_size"),
+        ("deepspeed: zero3.json", "deepspeed"),
+        ("fsdp_config: {offload_params: true}", "fsdp_config"),
+        ("load_in_8bit: true", "load_in_8bit"),
+        ("activation_offloading: true", "activation_offloading"),
+        ("micro_batch_sise: 2", "micro_batch_sise"),
+        ("max_packed_sequence_len: 2048", "max_packed_sequence_len"),
+        ("plugins: [mine.Plugin]", "plugins"),
+    ],
+)
+def test_what_decides_and_is_not_understood_leaves_no_job(
+    tmp_path: Path, line: str, key: str
+) -> None:
+    text = AXOLOTL.replace("sequence_len: 1024\n", "" if key == "sequence_len" else "sequence_len: 1\n")
+    read = read_file(_file(tmp_path, text + ATTENTION + line), "axolotl")
+
+    assert read.job is None
+    assert [each.key for each in read.unknown] == [key]
+    assert read.unknown[0].reason
+
+
+def test_a_missing_model_is_named_by_its_key(tmp_path: Path) -> None:
+    read = read_file(_file(tmp_path, "sequence_len: 512\n" + ATTENTION), "axolotl")
+
+    assert [each.key for each in read.unknown] == ["base_model"]
+
+
+@pytest.mark.parametrize(
+    "line", ["deepspeed: null", "lora_dropout: 0", "wandb_project: x", "output_dir: ${OUT}"]
+)
+def test_what_is_off_or_decides_nothing_is_no_problem(tmp_path: Path, line: str) -> None:
+    assert read_file(_file(tmp_path, AXOLOTL + ATTENTION + line), "axolotl").job is not None
+
+
+def test_the_advice_on_keys_that_decide_nothing_works(tmp_path: Path) -> None:
+    path = _file(tmp_path, AXOLOTL + ATTENTION + "my_note: hello\n")
+
+    assert read_file(path, "axolotl").job is None
+    assert read_file(path, "axolotl", ["my_note=null"]).job is not None
+
+
+def test_references_of_torchtune_are_followed(tmp_path: Path) -> None:
+    text = "output_dir: /tmp/x\nlength: 512\ntokenizer: {max_seq_len: '${length}'}\n"
+    read = read_file(_file(tmp_path, text), "torchtune")
+
+    assert read.values["sequence_length"] == 512
+
+
+def test_defaults_follow_the_device_where_the_tool_asks_it(tmp_path: Path) -> None:
+    path = _file(tmp_path, AXOLOTL + ATTENTION)
+    newer, older = (
+        read_file(path, "axolotl", native_bf16=native).job for native in (True, False)
+    )
+
+    assert newer is not None and older is not None
+    assert (newer.weights, older.weights) == ("bf16", "fp16")

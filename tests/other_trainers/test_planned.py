@@ -1,0 +1,128 @@
+"""Jobs of other tools on devices, from tiny models."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from brimful.base.errors import PlanError
+from brimful.hardware import catalog
+from brimful.other_trainers.job import TrainingJob
+from brimful.other_trainers.planned import (
+    JobTraces,
+    PlannedJob,
+    job_traces,
+    look_up,
+    plan_job,
+    step_of,
+)
+from brimful.other_trainers.step import LossChain, TrainerQuirks
+from brimful.planning.step import Lora
+from brimful.chains.devices import rates_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+L4 = catalog.get("NVIDIA L4")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    """A folder with the config of a tiny Llama."""
+    config = {
+        "model_type": "llama",
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(tmp_path)
+
+
+@pytest.fixture
+def job(model: str) -> TrainingJob:
+    return TrainingJob(
+        model=model,
+        weights="bf16",
+        autocast="bf16",
+        quantize="none",
+        upcast="none",
+        adapter=Lora(4, "q_proj"),
+        sequence_length=128,
+        rows="padded",
+        micro_batch=2,
+        accumulation=3,
+        optimizer="fused",
+        clips=True,
+        recompute="none",
+        attention="sdpa",
+        loss=LossChain(),
+        kernels=TrainerQuirks(fp32_outputs=True),
+    )
+
+
+@pytest.fixture
+def traces(new_cache: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[JobTraces]:
+    monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
+    with job_traces() as made:
+        yield made
+
+
+def _plan(job: TrainingJob, traces: JobTraces) -> PlannedJob:
+    return plan_job(job, look_up(job.model), L4, traces, rates_of(L4))
+
+
+def test_a_job_has_memory_time_and_the_largest_micro_batch(
+    job: TrainingJob, traces: JobTraces
+) -> None:
+    planned = _plan(job, traces)
+
+    assert planned.verdict == "fits"
+    assert planned.footprint.micro_batch == 2
+    assert planned.largest == 64
+    assert planned.step_s is not None and planned.step_s.value > 0
+    assert planned.tokens == 2 * 3 * 128
+    assert planned.footprint.terms["adapters"] > 0
+    assert planned.to_json()["verdict"] == "fits"
+
+
+def test_rows_that_are_joined_without_a_flash_kernel_are_one_row_with_a_mask(
+    job: TrainingJob,
+) -> None:
+    joined = step_of(replace(job, rows="joined"), look_up(job.model), L4)
+    flash = step_of(replace(job, rows="joined", attention="flash2"), look_up(job.model), L4)
+
+    assert (joined.sequence_length, joined.padded) == (256, True)
+    assert (flash.sequence_length, flash.padded) == (128, False)
+
+
+def test_rows_longer_than_the_model_reads_are_refused(job: TrainingJob, refuses: Refuses) -> None:
+    long = replace(job, sequence_length=512, model=job.model)
+    with pytest.raises(PlanError, match="512 tokens are above the 256"):
+        step_of(long, look_up(job.model), L4)
+
+
+def test_flash_attn_does_not_run_on_older_devices(job: TrainingJob, refuses: Refuses) -> None:
+    with refuses(PlanError, names=["Tesla T4", "sdpa"]):
+        step_of(replace(job, attention="flash2"), look_up(job.model), catalog.get("T4"))
+
+
+def test_a_published_type_that_nobody_knows_is_refused(job: TrainingJob) -> None:
+    with pytest.raises(PlanError, match="name a type"):
+        step_of(replace(job, weights="published"), look_up(job.model), L4)
+
+
+def test_the_published_type_of_a_model_in_the_catalog_is_known() -> None:
+    assert look_up("meta-llama/Llama-3.2-1B").published == "bf16"
+
+
+def test_layers_that_peft_chooses_follow_from_the_model_s_type(job: TrainingJob) -> None:
+    step = step_of(replace(job, adapter=Lora(4, "usual")), look_up(job.model), L4)
+
+    assert isinstance(step.adapter, Lora)
+    assert step.adapter.targets == "q_proj,v_proj"

@@ -1,0 +1,67 @@
+"""Whose file it is, by its keys."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RecipeError
+from brimful.other_trainers.recognise import recognised, tool_named, tool_names
+from brimful.recipe import Recipe
+from brimful.recipe.loading import shipped_names, shipped_text
+from brimful.base.dotted import parse_yaml
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
+FILES: dict[str, dict[str, Any]] = {
+    "axolotl": {"base_model": "gpt2", "micro_batch_size": 1},
+    "llama_factory": {"model_name_or_path": "gpt2", "stage": "sft", "bf16": True},
+    "trl": {"model_name_or_path": "gpt2", "use_peft": True, "bf16": True},
+    "transformers_trainer": {"model_name_or_path": "gpt2", "block_size": 512},
+    "torchtune": {"model": {"_component_": "torchtune.models.llama3_2.llama3_2_1b"}},
+}
+
+
+def test_there_is_a_file_of_every_tool() -> None:
+    assert set(FILES) == set(tool_names())
+
+
+@pytest.mark.parametrize("name", tool_names())
+def test_a_file_is_known_by_keys_that_only_its_tool_has(name: str) -> None:
+    assert recognised(FILES[name], "job.yaml") == name
+
+
+@pytest.mark.parametrize("name", tool_names())
+def test_the_marks_of_a_tool_are_no_keys_of_another_or_of_a_recipe(name: str) -> None:
+    marks = set(tool_named(name).marks)
+
+    for other in set(tool_names()) - {name}:
+        assert not marks & tool_named(other).keys
+    assert not marks & set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_recipe_is_no_file_of_another_tool(name: str) -> None:
+    assert recognised(parse_yaml(shipped_text(name)), name) is None
+
+
+def test_keys_of_two_tools_are_refused_with_both_named(refuses: Refuses) -> None:
+    mixed = FILES["axolotl"] | FILES["llama_factory"]
+    with refuses(RecipeError, names=["axolotl", "llama_factory", "base_model", "stage"]):
+        recognised(mixed, "job.yaml")
+
+
+def test_keys_that_several_tools_have_are_refused_with_their_names(refuses: Refuses) -> None:
+    shared = {"model_name_or_path": "gpt2", "dataset_name": "x/y", "learning_rate": 1e-4}
+    with refuses(RecipeError, names=["trl", "transformers_trainer", "--tool"]):
+        recognised(shared, "job.yaml")
+
+
+def test_keys_of_no_tool_are_left_to_the_reader_of_recipes() -> None:
+    assert recognised({"model": "gpt2", "steps": 3}, "job.yaml") is None
+
+
+def test_an_unknown_tool_is_refused_with_the_known_ones(refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["unsloth", "torchtune"]):
+        tool_named("unsloth")
