@@ -88,7 +88,9 @@ def test_a_change_that_is_none_is_refused(tmp_path: Path, refuses: Refuses) -> N
 def test_what_decides_and_is_not_understood_leaves_no_job(
     tmp_path: Path, line: str, key: str
 ) -> None:
-    text = AXOLOTL.replace("sequence_len: 1024\n", "" if key == "sequence_len" else "sequence_len: 1\n")
+    text = AXOLOTL.replace(
+        "sequence_len: 1024\n", "" if key == "sequence_len" else "sequence_len: 1\n"
+    )
     read = read_file(_file(tmp_path, text + ATTENTION + line), "axolotl")
 
     assert read.job is None
@@ -125,9 +127,8 @@ def test_references_of_torchtune_are_followed(tmp_path: Path) -> None:
 
 def test_defaults_follow_the_device_where_the_tool_asks_it(tmp_path: Path) -> None:
     path = _file(tmp_path, AXOLOTL + ATTENTION)
-    newer, older = (
-        read_file(path, "axolotl", native_bf16=native).job for native in (True, False)
-    )
+    newer, older = (read_file(path, "axolotl", native_bf16=native).job for native in (True, False))
 
-    assert newer is not None and older is not None
+    assert newer is not None
+    assert older is not None
     assert (newer.weights, older.weights) == ("bf16", "fp16")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.errors import PlanError
+from brimful.chains.devices import rates_of
 from brimful.hardware import catalog
 from brimful.other_trainers.job import TrainingJob
 from brimful.other_trainers.planned import (
@@ -21,7 +22,6 @@ from brimful.other_trainers.planned import (
 )
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
-from brimful.chains.devices import rates_of
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 L4 = catalog.get("NVIDIA L4")
@@ -85,7 +85,8 @@ def test_a_job_has_memory_time_and_the_largest_micro_batch(
     assert planned.verdict == "fits"
     assert planned.footprint.micro_batch == 2
     assert planned.largest == 64
-    assert planned.step_s is not None and planned.step_s.value > 0
+    assert planned.step_s is not None
+    assert planned.step_s.value > 0
     assert planned.tokens == 2 * 3 * 128
     assert planned.footprint.terms["adapters"] > 0
     assert planned.to_json()["verdict"] == "fits"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.recognise import recognised, tool_named, tool_names
 from brimful.recipe import Recipe
 from brimful.recipe.loading import shipped_names, shipped_text
-from brimful.base.dotted import parse_yaml
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 

@@ -182,25 +182,56 @@ CHANGES: Mapping[str, Changes] = {
 """By tool: another value of each key that decides."""
 ALONE_WITHOUT_EFFECT = {
     "axolotl": {
-        "load_in_8bit", "load_in_4bit", "fp16", "float16", "bfloat16", "batch_size",
-        "sdp_attention", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "cut_cross_entropy",
-        "liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu",
-        "liger_cross_entropy", "liger_fused_linear_cross_entropy",
+        "load_in_8bit",
+        "load_in_4bit",
+        "fp16",
+        "float16",
+        "bfloat16",
+        "batch_size",
+        "sdp_attention",
+        "lora_mlp_kernel",
+        "lora_qkv_kernel",
+        "lora_o_kernel",
+        "cut_cross_entropy",
+        "liger_rope",
+        "liger_rms_norm",
+        "liger_glu_activation",
+        "liger_swiglu",
+        "liger_cross_entropy",
+        "liger_fused_linear_cross_entropy",
     },
     "llama_factory": {
-        "stage", "fp16", "quantization_method", "quantization_type", "double_quantization",
-        "neat_packing", "upcast_lmhead_output",
+        "stage",
+        "fp16",
+        "quantization_method",
+        "quantization_type",
+        "double_quantization",
+        "neat_packing",
+        "upcast_lmhead_output",
     },
     "trl": {
-        "bf16", "load_in_8bit", "bnb_4bit_quant_type", "use_bnb_nested_quant", "packing_strategy",
-        "liger_kernel_config", "activation_checkpointing", "activation_checkpointing_kwargs",
+        "bf16",
+        "load_in_8bit",
+        "bnb_4bit_quant_type",
+        "use_bnb_nested_quant",
+        "packing_strategy",
+        "liger_kernel_config",
+        "activation_checkpointing",
+        "activation_checkpointing_kwargs",
     },
     "torchtune": {
-        "model.apply_lora_to_output", "dataset.packed", "optimizer.fused", "loss._component_",
-        "compile", "optimizer_in_bwd",
+        "model.apply_lora_to_output",
+        "dataset.packed",
+        "optimizer.fused",
+        "loss._component_",
+        "compile",
+        "optimizer_in_bwd",
     },
     "transformers_trainer": {
-        "fp16", "torch_dtype", "liger_kernel_config", "activation_checkpointing",
+        "fp16",
+        "torch_dtype",
+        "liger_kernel_config",
+        "activation_checkpointing",
         "activation_checkpointing_kwargs",
     },
 }
@@ -226,11 +257,22 @@ def test_the_same_job_of_four_tools_has_the_same_deciding_facts() -> None:
     jobs = [_job(name).job for name in JOBS]
 
     def decides(job: TrainingJob | None) -> tuple[object, ...]:
-        assert job is not None and job.adapter is not None
+        assert job is not None
+        assert job.adapter is not None
         return (
-            job.model, job.weights, job.quantize, job.adapter.rank, job.adapter.targets,
-            job.adapter.dropout, job.sequence_length, job.rows, job.micro_batch, job.accumulation,
-            job.optimizer, job.clips, job.recompute != "none",
+            job.model,
+            job.weights,
+            job.quantize,
+            job.adapter.rank,
+            job.adapter.targets,
+            job.adapter.dropout,
+            job.sequence_length,
+            job.rows,
+            job.micro_batch,
+            job.accumulation,
+            job.optimizer,
+            job.clips,
+            job.recompute != "none",
         )
 
     assert len({decides(job) for job in jobs}) == 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.base.console import waiting
-from brimful.base.errors import RequestError
 from brimful.cli.inputs import listed, listed_numbers, load_recipe
+from brimful.cli.job_planning import JobRequest
 from brimful.cli.kept_answers import Said, keep
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import loading, open_console, print_json, say
@@ -119,31 +119,30 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     Also of a job as another tool's file describes it. 0 fits, 1 does not or may not.
     """
-    from brimful.other_trainers.file import tool_of
-
-    if (found := tool_of(recipe, overrides or (), tool)) is not None:
-        unused = {
-            "--explain": explain,
-            "--timeline": timeline,
-            "--up-to": up_to,
-            "--sort": sort,
-            "--budget": budget,
-            "--session": session,
-            "--price": price,
-            "--save": save,
-            "--verify": verify,
-            "--compiled": compiled,
-        }
-        _refuse_for_jobs(found, [option for option, value in unused.items() if value])
-        if as_recipe:
-            _print_as_recipe(recipe, found, overrides or [])
-            return
-        code = _plan_job(recipe, found, overrides or [], on, trust_custom_code, json_output)
-        raise typer.Exit(code)
-    if as_recipe:
-        raise RequestError(
-            f"--as-recipe is for files of other tools; {recipe} is a recipe already."
-        )
+    unused = {
+        "--explain": explain,
+        "--timeline": timeline,
+        "--up-to": up_to,
+        "--sort": sort,
+        "--budget": budget,
+        "--session": session,
+        "--price": price,
+        "--save": save,
+        "--verify": verify,
+        "--compiled": compiled,
+    }
+    job = JobRequest(
+        recipe,
+        tuple(overrides or ()),
+        tool,
+        on,
+        as_recipe=as_recipe,
+        trusts_custom_code=trust_custom_code,
+        as_json=json_output,
+        for_recipes_only=tuple(option for option, value in unused.items() if value),
+    )
+    if (ended := job.answer()) is not None:
+        raise typer.Exit(ended)
     said = Said()
     with said.listening():
         resolved = load_recipe(recipe, overrides)
@@ -190,45 +189,6 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
         keep(context.obj, said, code)
     raise typer.Exit(code)
-
-
-def _refuse_for_jobs(tool: str, options: list[str]) -> None:
-    if options:
-        raise RequestError(
-            f"{options[0]} is for brimful's recipes, and the file is one of {tool}."
-            " `brimful plan FILE --as-recipe` prints the recipe for it."
-        )
-
-
-def _plan_job(
-    name: str,
-    tool: str,
-    changes: list[str],
-    on: str,
-    trust_custom_code: bool,
-    json_output: bool,
-) -> int:
-    """Plan another tool's file, print the plan, and return the exit code."""
-    with waiting(open_console(stderr=True)) as show:
-        from brimful.chains.job_plans import plan_file
-        from brimful.report.plan.jobs import exit_code, job_lines
-
-        plans = plan_file(
-            Path(name), tool, changes, on, trust_custom_code=trust_custom_code, progress=show
-        )
-    if json_output:
-        print_json(plans.to_json())
-    else:
-        width = open_console(least_width=120).width
-        say("\n".join(job_lines(plans.name, plans.read[0], plans.entries, width)))
-    return exit_code(plans.entries)
-
-
-def _print_as_recipe(name: str, tool: str, changes: list[str]) -> None:
-    from brimful.other_trainers.as_recipe import recipe_text
-    from brimful.other_trainers.file import read_file
-
-    say(recipe_text(Path(name), read_file(Path(name), tool, changes)).rstrip())
 
 
 def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[ChainPhase]":

@@ -163,10 +163,10 @@ def _on_data(read: ReadJob) -> str:
     path = _data(read)["path"]
     named = read.recipe.get("dataset")
     if path == NO_DATA:
-        return (
-            f"The file's data ({named}) is not a hub id or a file: put your own in its place, or a"
-            f" {NO_DATA}."
-        )
+        what = f"data ({named}) are no hub id or file" if named else "file names no data"
+        return f"The {what}: put your own in place of {NO_DATA}."
+    if str(path).endswith(".txt"):
+        return "The file trains on plain text; method sft needs rows with a prompt and an answer."
     return (
         f"Columns and format are guessed from the first rows; {read.tool.title}'s own template for"
         " prompts is not taken over."

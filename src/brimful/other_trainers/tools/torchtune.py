@@ -179,9 +179,7 @@ def _adapter(settings: Settings) -> Lora | None:
 
 def _length(settings: Settings) -> int:
     if settings["tokenizer.max_seq_len"] is None:
-        settings.refuse(
-            "tokenizer.max_seq_len", "without it the longest example decides"
-        )
+        settings.refuse("tokenizer.max_seq_len", "without it the longest example decides")
     return settings.count("tokenizer.max_seq_len")
 
 

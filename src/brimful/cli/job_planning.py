@@ -1,0 +1,85 @@
+"""`brimful plan` of a file of another tool. Nothing heavy is imported before one is there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from brimful.base.console import waiting
+from brimful.base.errors import RequestError
+from brimful.cli.output import open_console, print_json, say
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What the user asked of `brimful plan`.
+
+    Attributes:
+        name: The file, or a recipe's name.
+        changes: As key=value.
+        tool: Whose file it is, where the user says so.
+        on: Devices.
+        as_recipe: The recipe is to be printed.
+        trusts_custom_code: Code that comes with a model may run.
+        as_json: JSON is to be printed.
+        for_recipes_only: Options that are given and make sense for recipes only.
+    """
+
+    name: str
+    changes: tuple[str, ...]
+    tool: str | None
+    on: str
+    as_recipe: bool
+    trusts_custom_code: bool
+    as_json: bool
+    for_recipes_only: tuple[str, ...]
+
+    def answer(self) -> int | None:
+        """Answer it where the file is of another tool, and return the exit code; None for a recipe.
+
+        Raises:
+            BrimfulError: the file cannot be read, or is asked what only a recipe can be.
+        """
+        from brimful.other_trainers.file import tool_of
+
+        tool = tool_of(self.name, self.changes, self.tool)
+        if tool is None:
+            if self.as_recipe:
+                raise RequestError(
+                    f"--as-recipe is for files of other tools; {self.name} is a recipe already."
+                )
+            return None
+        if self.for_recipes_only:
+            raise RequestError(
+                f"{self.for_recipes_only[0]} is for brimful's recipes, and the file is one of"
+                f" {tool}. `brimful plan FILE --as-recipe` prints the recipe for it."
+            )
+        if self.as_recipe:
+            return self._print_recipe(tool)
+        return self._plan(tool)
+
+    def _print_recipe(self, tool: str) -> int:
+        from brimful.other_trainers.as_recipe import recipe_text
+        from brimful.other_trainers.file import read_file
+
+        path = Path(self.name)
+        say(recipe_text(path, read_file(path, tool, self.changes)).rstrip())
+        return 0
+
+    def _plan(self, tool: str) -> int:
+        with waiting(open_console(stderr=True)) as show:
+            from brimful.chains.job_plans import plan_file
+            from brimful.report.plan.jobs import exit_code, job_lines
+
+            plans = plan_file(
+                Path(self.name),
+                tool,
+                self.changes,
+                self.on,
+                trust_custom_code=self.trusts_custom_code,
+                progress=show,
+            )
+        if self.as_json:
+            print_json(plans.to_json())
+        else:
+            width = open_console(least_width=120).width
+            say("\n".join(job_lines(plans.name, plans.read[0], plans.entries, width)))
+        return exit_code(plans.entries)

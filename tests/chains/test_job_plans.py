@@ -1,0 +1,157 @@
+"""Files of other tools planned on devices, as the command prints them."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from brimful import cli
+from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.chains.job_plans import plan_file
+from brimful.other_trainers.planned import PlannedJob, UnplannedJob
+from brimful.report.plan.jobs import exit_code, job_lines
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+}
+JOB = """\
+base_model: {model}
+adapter: lora
+lora_r: 4
+lora_target_linear: true
+sequence_len: 128
+micro_batch_size: 2
+gradient_accumulation_steps: 2
+optimizer: adamw_8bit
+learning_rate: 2e-4
+gradient_checkpointing: true
+wandb_project: x
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_cache: Callable[[], str]) -> Path:
+    """An Axolotl file beside the config of a tiny model."""
+    monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.format(model=tmp_path), encoding="utf-8")
+    return path
+
+
+def test_a_job_is_planned_for_several_devices(job: Path, snapshot: SnapshotAssertion) -> None:
+    plans = plan_file(job, "axolotl", ["flash_attention=false"], "L4,T4")
+    lines = job_lines(plans.name, plans.read[0], plans.entries, 120)
+
+    assert exit_code(plans.entries) == 0
+    assert [entry.device.name for entry in plans.entries] == ["NVIDIA L4", "Tesla T4"]
+    assert [read.values["weights"] for read in plans.read] == ["bf16", "fp16"]
+    assert [type(entry) for entry in plans.entries] == [PlannedJob, PlannedJob]
+    facts = lines.index("fact                 value                               said by")
+    assert lines[facts:] == snapshot
+    assert plans.to_json()["devices"][0]["verdict"] == "fits"
+
+
+def test_what_is_not_understood_is_listed_and_nothing_is_planned(
+    job: Path, snapshot: SnapshotAssertion
+) -> None:
+    plans = plan_file(job, "axolotl", ["deepspeed=zero3.json", "optimizer=muon"], "L4")
+
+    assert exit_code(plans.entries) == 2
+    assert isinstance(plans.entries[0], UnplannedJob)
+    assert plans.to_json()["devices"][0]["verdict"] == "cannot be estimated"
+    assert job_lines(plans.name, plans.read[0], plans.entries, 120) == snapshot
+
+
+def test_a_model_that_nobody_knows_is_refused_with_its_key(job: Path) -> None:
+    with pytest.raises(PlanError, match=r"base_model: nowhere: .*base_model=FOLDER"):
+        plan_file(job, "axolotl", ["base_model=nowhere"], "L4")
+
+
+def test_several_devices_that_share_a_job_are_refused(job: Path, refuses: Refuses) -> None:
+    with refuses(RequestError, names=["2 x L4", "--as-recipe"]):
+        plan_file(job, "axolotl", [], "2 x L4")
+
+
+def test_no_device_is_refused(job: Path) -> None:
+    with pytest.raises(DeviceError, match="no device"):
+        plan_file(job, "axolotl", [], " , ")
+
+
+def _command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object
+) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["brimful", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ending:
+        cli.main()
+    captured = capsys.readouterr()
+    return int(ending.value.code or 0), captured.out, captured.err
+
+
+def test_the_command_plans_a_file_of_another_tool(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "--on", "L4")
+
+    assert code == 0
+    assert out.startswith("Axolotl, job.yaml: fits NVIDIA L4 with a micro-batch of 2")
+    assert "sequence_len: 128" in out
+
+
+def test_the_command_exits_with_2_where_nothing_can_be_said(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=dpo", "--on", "L4", "--json")
+
+    assert code == 2
+    assert json.loads(out)["unknown"] == ["rl: dpo: preference training is not planned yet"]
+
+
+def test_the_command_prints_the_recipe(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "--as-recipe")
+
+    assert code == 0
+    assert "sequence_length: 128" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--save", "plan.json"], "--save is for brimful's recipes"),
+        (["--verify"], "--verify is for brimful's recipes"),
+        (["--tool", "unsloth"], "unsloth"),
+    ],
+)
+def test_the_command_refuses_options_that_are_for_recipes(
+    job: Path,
+    options: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = _command(monkeypatch, capsys, "plan", job, *options)
+
+    assert code == 2
+    assert words in err
+
+
+def test_a_recipe_needs_no_as_recipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = _command(monkeypatch, capsys, "plan", "quickstart", "--as-recipe")
+
+    assert code == 2
+    assert "is a recipe already" in err
