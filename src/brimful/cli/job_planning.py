@@ -1,7 +1,10 @@
 """`brimful plan` of a file of another tool. Nothing heavy is imported before one is there."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import typer
 
 from brimful.base.console import waiting
 from brimful.base.errors import RequestError
@@ -14,54 +17,55 @@ class JobRequest:
 
     Attributes:
         name: The file, or a recipe's name.
-        changes: As key=value.
+        changes: As key=value; None for none.
         tool: Whose file it is, where the user says so.
         on: Devices.
         as_recipe: The recipe is to be printed.
         trusts_custom_code: Code that comes with a model may run.
         as_json: JSON is to be printed.
-        for_recipes_only: Options that are given and make sense for recipes only.
+        for_recipes_only: Options that make sense for recipes only, and their values.
     """
 
     name: str
-    changes: tuple[str, ...]
+    changes: list[str] | None
     tool: str | None
     on: str
     as_recipe: bool
     trusts_custom_code: bool
     as_json: bool
-    for_recipes_only: tuple[str, ...]
+    for_recipes_only: Mapping[str, object]
 
-    def answer(self) -> int | None:
-        """Answer it where the file is of another tool, and return the exit code; None for a recipe.
+    def answer_and_exit(self) -> None:
+        """Answer it and exit, where the file is of another tool; return for a recipe.
 
         Raises:
+            typer.Exit: it is answered.
             BrimfulError: the file cannot be read, or is asked what only a recipe can be.
         """
         from brimful.other_trainers.file import tool_of
 
-        tool = tool_of(self.name, self.changes, self.tool)
+        tool = tool_of(self.name, self.changes or (), self.tool)
         if tool is None:
             if self.as_recipe:
                 raise RequestError(
                     f"--as-recipe is for files of other tools; {self.name} is a recipe already."
                 )
-            return None
-        if self.for_recipes_only:
+            return
+        for option, value in self.for_recipes_only.items():
+            if not value:
+                continue
             raise RequestError(
-                f"{self.for_recipes_only[0]} is for brimful's recipes, and the file is one of"
+                f"{option} is for brimful's recipes, and the file is one of"
                 f" {tool}. `brimful plan FILE --as-recipe` prints the recipe for it."
             )
-        if self.as_recipe:
-            return self._print_recipe(tool)
-        return self._plan(tool)
+        raise typer.Exit(self._print_recipe(tool) if self.as_recipe else self._plan(tool))
 
     def _print_recipe(self, tool: str) -> int:
         from brimful.other_trainers.as_recipe import recipe_text
         from brimful.other_trainers.file import read_file
 
         path = Path(self.name)
-        say(recipe_text(path, read_file(path, tool, self.changes)).rstrip())
+        say(recipe_text(path, read_file(path, tool, self.changes or ())).rstrip())
         return 0
 
     def _plan(self, tool: str) -> int:
@@ -72,7 +76,7 @@ class JobRequest:
             plans = plan_file(
                 Path(self.name),
                 tool,
-                self.changes,
+                self.changes or (),
                 self.on,
                 trust_custom_code=self.trusts_custom_code,
                 progress=show,

@@ -119,7 +119,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """What a recipe needs on this or any device: memory, time, energy, cost, choices with reasons.
     Also of a job as another tool's file describes it. 0 fits, 1 does not or may not.
     """
-    unused = {
+    for_recipes_only = {
         "--explain": explain,
         "--timeline": timeline,
         "--up-to": up_to,
@@ -133,16 +133,15 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     }
     job = JobRequest(
         recipe,
-        tuple(overrides or ()),
+        overrides,
         tool,
         on,
         as_recipe=as_recipe,
         trusts_custom_code=trust_custom_code,
         as_json=json_output,
-        for_recipes_only=tuple(option for option, value in unused.items() if value),
+        for_recipes_only=for_recipes_only,
     )
-    if (ended := job.answer()) is not None:
-        raise typer.Exit(ended)
+    job.answer_and_exit()
     said = Said()
     with said.listening():
         resolved = load_recipe(recipe, overrides)

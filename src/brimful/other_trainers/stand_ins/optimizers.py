@@ -12,8 +12,8 @@ from brimful.rehearsal.recorder import note_kernel
 
 class PagedAdamW(torch.optim.Optimizer):
     """Memory and work of bitsandbytes' PagedAdamW32bit: one kernel updates in place; on CUDA the
-    two fp32 states of tensors from PAGED_FROM elements on live in memory that the driver moves, so they
-    take nothing from the allocator. Its values mean nothing.
+    two fp32 states of tensors from PAGED_FROM elements on live in memory that the driver moves, so
+    they take nothing from the allocator. Its values mean nothing.
     """
 
     def __init__(self, parameters: list[nn.Parameter], *, cuda: bool) -> None:

@@ -1,7 +1,8 @@
 """LLaMA-Factory's YAML: keys, defaults and what they mean for a training step.
 
 Sources in its repository: src/llamafactory/hparams/*.py (defaults), hparams/parser.py (compute
-type), model/adapter.py (casts to fp32), model/model_utils/{checkpointing,quantization,liger_kernel}.py.
+type), model/adapter.py (casts to fp32) and checkpointing.py, quantization.py and liger_kernel.py in
+model/model_utils.
 """
 
 from typing import Literal

@@ -148,8 +148,8 @@ def _weights(settings: Settings) -> Literal["fp32", "bf16"]:
 
 
 def _quantize(settings: Settings) -> Literal["none", "nf4"]:
-    """torchao's NF4 has scales of 8 bits per 64 weights and of 32 per 256 of those, as bitsandbytes'
-    with double quantisation.
+    """torchao's NF4 has scales of 8 bits per 64 weights and of 32 per 256 of those, as
+    bitsandbytes' with double quantisation.
     """
     kind, _ = _builder(settings)
     return "nf4" if kind == "qlora" or settings.flag("model.quantize_base") else "none"
