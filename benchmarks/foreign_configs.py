@@ -12,7 +12,6 @@ changes is the same file after a user followed the advice of the refusal, such a
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -216,4 +215,4 @@ def _summary(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

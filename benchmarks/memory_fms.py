@@ -95,7 +95,7 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
         KeyError, ValueError: a column is missing or malformed.
     """
     table = row["source_path"].removeprefix("scripts/benchmarks/")
-    name = _framework(row["notes"])
+    name = framework_of(row)
     model = GPTQ_BASES.get(row["model"], row["model"])
     problem = _problem(table, name, model, row)
     if problem:
@@ -144,8 +144,9 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
     )
 
 
-def _framework(notes: str) -> str:
-    found = re.search(r"framework_config=([^;]+)", notes)
+def framework_of(row: Mapping[str, str]) -> str:
+    """The name of the configuration of plugins in a row's notes."""
+    found = re.search(r"framework_config=([^;]+)", row["notes"])
     return found[1].strip() if found else ""
 
 

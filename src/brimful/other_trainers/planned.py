@@ -25,6 +25,7 @@ from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
 from brimful.planning.timing import UnknownRate, step_time
 from brimful.planning.work import IrregularWork
+from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 MOST_TRIED = 64
@@ -215,8 +216,11 @@ class JobTraces:
             stored.write_known(replays.known)
 
 
-class _NoFamilies:
-    """In place of StoredFamilies, for steps that share nothing with others."""
+class _NoFamilies(StoredFamilies):
+    """For steps that share nothing with others."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, None)
 
     def member(self, spec: StepSpec, is_single: bool = False) -> None:
         """Return no trace."""

@@ -8,6 +8,9 @@ from typing import Literal
 
 from brimful.planning.step import Dtype, Lora, StepSpec
 
+AdamW = Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit", "paged_32bit"]
+"""Variants of the optimizer."""
+
 
 @dataclass(frozen=True)
 class PeftAdapter:
@@ -110,9 +113,7 @@ class ForeignStep(StepSpec):
 
     adapter: Lora | PeftAdapter | None = None  # type: ignore[assignment]
     quantize: Literal["none", "nf4", "nf4_single", "gptq4"] = "none"  # type: ignore[assignment]
-    optimizer: Literal["fused", "foreach", "for_loop", "8bit", "paged_8bit", "paged_32bit"] = (  # type: ignore[assignment]
-        "fused"
-    )
+    optimizer: AdamW = "fused"  # type: ignore[assignment]
     loss: Literal["model"] = "model"
     gptq_group: int = 128
     fp32_norms: bool = False

@@ -229,7 +229,8 @@ def _accumulation(settings: Settings) -> int:
 
 
 def _dataset(settings: Settings) -> str | None:
-    return settings["dataset.source"] or settings["dataset._component_"]
+    name = settings["dataset.source"] or settings["dataset._component_"]
+    return None if name is None else str(name)
 
 
 _PREFERENCES = "preference training is not planned yet"
