@@ -15,7 +15,7 @@ import argparse
 import csv
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import memory_fms
@@ -88,7 +88,7 @@ def differences(stack: Stack) -> list[str]:
     ]
 
 
-def compared(rows: list[Mapping[str, str]]) -> tuple[Counter[str], Counter[str]]:
+def compared(rows: Sequence[Mapping[str, str]]) -> tuple[Counter[str], Counter[str]]:
     """Return how many rows differ in what ("equal" for none), and why others are left out."""
     differing: Counter[str] = Counter()
     left_out: Counter[str] = Counter()

@@ -26,7 +26,7 @@ CONFIG = {
     "max_position_embeddings": 256,
 }
 JOB = """\
-base_model: {model}
+base_model: ./tiny
 adapter: lora
 lora_r: 4
 lora_target_linear: true
@@ -44,15 +44,17 @@ wandb_project: x
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_cache: Callable[[], str]) -> Path:
     """An Axolotl file beside the config of a tiny model."""
     monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
-    path = tmp_path / "job.yaml"
-    path.write_text(JOB.format(model=tmp_path), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").mkdir()
+    Path("tiny", "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    path = Path("job.yaml")
+    path.write_text(JOB, encoding="utf-8")
     return path
 
 
 def test_a_job_is_planned_for_several_devices(job: Path, snapshot: SnapshotAssertion) -> None:
     plans = plan_file(job, "axolotl", ["flash_attention=false"], "L4,T4")
-    lines = job_lines(plans.name, plans.read[0], plans.entries, 120)
+    lines = job_lines(plans.name, plans.read, plans.entries, 120)
 
     assert exit_code(plans.entries) == 0
     assert [entry.device.name for entry in plans.entries] == ["NVIDIA L4", "Tesla T4"]
@@ -71,7 +73,7 @@ def test_what_is_not_understood_is_listed_and_nothing_is_planned(
     assert exit_code(plans.entries) == 2
     assert isinstance(plans.entries[0], UnplannedJob)
     assert plans.to_json()["devices"][0]["verdict"] == "cannot be estimated"
-    assert job_lines(plans.name, plans.read[0], plans.entries, 120) == snapshot
+    assert job_lines(plans.name, plans.read, plans.entries, 120) == snapshot
 
 
 def test_a_model_that_nobody_knows_is_refused_with_its_key(job: Path) -> None:

@@ -23,6 +23,7 @@ from brimful.other_trainers.planned import (
     plan_job,
 )
 from brimful.recipe import PlanChoices
+from brimful.report.plan.jobs import described
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class JobPlans:
             "file": self.name,
             "tool": first.tool.title,
             "tool_version": first.tool.version,
+            "facts": {name: described(name, value) for name, value in first.values.items()},
             "said_by": dict(first.said_by),
             "unknown": [each.describe() for each in first.unknown],
             "devices": [entry.to_json() for entry in self.entries],
@@ -125,7 +127,8 @@ def _entry(
     device: Device, read: ReadJob, model: LookedUpModel | None, traces: JobTraces
 ) -> PlannedJob | UnplannedJob:
     if read.job is None or model is None:
-        return UnplannedJob(device, "; ".join(each.describe() for each in read.unknown))
+        keys = ", ".join(each.key for each in read.unknown)
+        return UnplannedJob(device, f"not understood: {keys}")
     try:
         return plan_job(
             read.job,

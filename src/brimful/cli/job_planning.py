@@ -85,5 +85,5 @@ class JobRequest:
             print_json(plans.to_json())
         else:
             width = open_console(least_width=120).width
-            say("\n".join(job_lines(plans.name, plans.read[0], plans.entries, width)))
+            say("\n".join(job_lines(plans.name, plans.read, plans.entries, width)))
         return exit_code(plans.entries)

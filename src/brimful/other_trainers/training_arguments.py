@@ -39,7 +39,7 @@ DEFAULTS: Mapping[str, Default] = defaults_at(
 
 SHARDING = (
     "divides weights, gradients or optimizer states among devices in a way that brimful does not"
-    " trace; without it the job is planned for one device, each of which holds all"
+    " trace; without this key the plan is of one device that holds all"
 )
 DECIDES: Mapping[str, str] = {
     "deepspeed": SHARDING,
@@ -98,7 +98,7 @@ OPTIMIZERS: Mapping[str, Literal["fused", "foreach", "8bit", "paged_8bit", "page
 }
 """By transformers' name. AdamW of torch is foreach on CUDA unless it is fused."""
 
-PRINTED_LOGITS = LossChain(upcast="beside", shifted_copy=False)
+OVER_LOGITS = LossChain(upcast="beside", shifted_copy=False)
 """The loss of transformers from 4.49 on: labels are shifted, logits upcast beside."""
 LIGER = LossChain(upcast="none", shifted_copy=False, cross_entropy="fused_linear")
 LIGER_KERNELS = {
@@ -176,7 +176,7 @@ def is_liger(settings: Settings) -> bool:
 
 def loss(settings: Settings) -> LossChain:
     """The loss inside the model, or Liger's."""
-    return LIGER if is_liger(settings) else PRINTED_LOGITS
+    return LIGER if is_liger(settings) else OVER_LOGITS
 
 
 def kernels(settings: Settings) -> TrainerQuirks:

@@ -52,7 +52,7 @@ def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
 
 class SinglyQuantized(Linear4bit):
     """Memory of bitsandbytes' NF4 layer without double quantisation: an fp32 scale per 64 weights.
-    The scales are used as they are, so what unpacking them takes is counted for nothing here.
+    For a product they are copied, as with double quantisation, which the original does not do.
     """
 
     def __init__(self, like: nn.Linear, compute_dtype: torch.dtype) -> None:

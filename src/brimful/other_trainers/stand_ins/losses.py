@@ -261,41 +261,53 @@ def _chunked(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
 
 RECOMPUTED_ROWS = 256
 """Rows of a piece of TRL's chunked_nll."""
+TRACED_PIECES = 3
+"""From the third on, gradients of earlier ones stand beside."""
 
 
 def _recomputed(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
-    """TRL's chunked_nll: a piece's logits are made again in the backward pass. Two pieces hold as
-    much as any number of them; the products of the others are only noted.
+    """TRL's chunked_nll: a piece's logits are made again in the backward pass. Rows with a target
+    are copied to the front, all of them here. Three pieces hold as much as any number of them; the
+    products of the others are only noted.
     """
-    hidden_ND = hidden_BTD[..., :-1, :].flatten(0, 1)
+    hidden_ND = hidden_BTD[..., :-1, :].reshape(-1, hidden_BTD.shape[-1])
     hidden_ND = hidden_ND[torch.zeros(hidden_ND.shape[0], dtype=torch.int64)]
     weight_VD = network.head_weight_VD
     total: Tensor = _FurtherPieces.apply(hidden_ND, weight_VD)  # type: ignore[no-untyped-call]
-    for start in (0, RECOMPUTED_ROWS):
-        piece_ND = hidden_ND[start : start + RECOMPUTED_ROWS]
-        total = total + checkpoint(_piece_loss, piece_ND, weight_VD, use_reentrant=False)
+    for number in range(TRACED_PIECES):
+        piece_ND = hidden_ND[number * RECOMPUTED_ROWS : (number + 1) * RECOMPUTED_ROWS]
+        loss, *_ = checkpoint(
+            _piece_loss, piece_ND, weight_VD, network.logit_softcap, use_reentrant=False
+        )
+        total = total + loss
     return total
 
 
-def _piece_loss(piece_ND: Tensor, weight_VD: Tensor) -> Tensor:
-    """Loss, and as TRL measures them the share of right tokens and the entropy."""
-    logits_NV = (piece_ND @ weight_VD.t()).float()
+def _piece_loss(
+    piece_ND: Tensor, weight_VD: Tensor, softcap: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Loss, number of right tokens and entropy; the entropy has a graph of its own, as in TRL, and
+    the weight is upcast for each piece.
+    """
+    logits_NV = piece_ND.float() @ weight_VD.float().t()
+    if softcap is not None:
+        logits_NV = softcap * torch.tanh(logits_NV / softcap)
     targets_N = torch.zeros(piece_ND.shape[0], dtype=torch.int64)
-    loss = F.cross_entropy(logits_NV, targets_N, reduction="sum")
-    with torch.no_grad():
-        logits_NV.argmax(dim=-1)
-        log_share_NV = F.log_softmax(logits_NV, dim=-1)
-        (log_share_NV.exp() * log_share_NV).sum()
-    return loss
+    log_share_NV = F.log_softmax(logits_NV, dim=-1)
+    loss = F.nll_loss(log_share_NV, targets_N, reduction="sum")
+    counts_N = targets_N != -100
+    right = ((logits_NV.argmax(dim=-1) == targets_N) & counts_N).sum().float()
+    entropy = (-(log_share_NV.exp() * log_share_NV).sum(dim=-1) * counts_N).sum()
+    return loss, right, entropy
 
 
 class _FurtherPieces(torch.autograd.Function):
-    """The work of all pieces but two, without their tensors."""
+    """The work of all pieces but the traced ones, without their tensors."""
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
         rows, width = hidden_ND.shape
-        ctx.shape = (max(0, rows - 2 * RECOMPUTED_ROWS), weight_VD.shape[0], width)
+        ctx.shape = (max(0, rows - TRACED_PIECES * RECOMPUTED_ROWS), weight_VD.shape[0], width)
         ctx.bytes = 4 * 2 * ctx.shape[0] * ctx.shape[1]
         ctx.trains_head = ctx.needs_input_grad[1]
         ctx.save_for_backward(hidden_ND)

@@ -13,7 +13,7 @@ from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import (
     LIGER,
     OPTIMIZERS,
-    PRINTED_LOGITS,
+    OVER_LOGITS,
     SHARDING,
     is_reentrant,
     warmup,
@@ -225,7 +225,7 @@ def _loss(settings: Settings) -> LossChain:
         return LIGER
     if LIGER_PLUGIN in plugins and settings.flag("liger_cross_entropy"):
         return LossChain(upcast="beside", cross_entropy="in_place")
-    return PRINTED_LOGITS
+    return OVER_LOGITS
 
 
 def _lora_kernels(settings: Settings) -> tuple[bool, bool]:

@@ -151,7 +151,7 @@ def _upcast(settings: Settings) -> Literal["none", "norms"]:
 
 
 def _loss(settings: Settings) -> LossChain:
-    return hf.LIGER if settings.flag("enable_liger_kernel") else hf.PRINTED_LOGITS
+    return hf.LIGER if settings.flag("enable_liger_kernel") else hf.OVER_LOGITS
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:

@@ -126,7 +126,7 @@ def _loss(settings: Settings) -> LossChain:
         return hf.LIGER
     if _loss_type(settings) == "chunked_nll":
         return LossChain(upcast="none", cross_entropy="recomputed")
-    return hf.PRINTED_LOGITS
+    return hf.OVER_LOGITS
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:

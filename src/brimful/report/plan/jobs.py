@@ -70,10 +70,22 @@ WORDS: Mapping[str, str] = {
 Entry = PlannedJob | UnplannedJob
 
 
-def job_lines(name: str, read: ReadJob, entries: Sequence[Entry], width: int) -> list[str]:
-    """Return all about a file on devices, in lines of at most `width` characters."""
+def job_lines(
+    name: str, reads: Sequence[ReadJob], entries: Sequence[Entry], width: int
+) -> list[str]:
+    """Return all about a file on devices, in lines of at most `width` characters.
+
+    Args:
+        name: The file's.
+        reads: What it says, by device: some defaults depend on that.
+        entries: The plans by device.
+        width: Of the terminal.
+    """
+    read = reads[0]
     lines = [line for each in _answers(name, read, entries) for line in wrapped(each, width, 2)]
     lines += ["", *_facts(read, width)]
+    for other, entry in zip(reads, entries, strict=True):
+        lines += [line for each in _otherwise(read, other, entry) for line in wrapped(each, width)]
     if read.unknown:
         lines += ["", "not understood, and it decides memory or time:"]
         lines += [
@@ -126,6 +138,16 @@ def _largest(largest: int) -> str:
     if largest == 0:
         return "no micro-batch fits"
     return f"{'at least ' * (largest >= MOST_TRIED)}{largest} would fit"
+
+
+def _otherwise(read: ReadJob, other: ReadJob, entry: Entry) -> list[str]:
+    """Return the facts that are others on a device than in the table."""
+    differing = [
+        f"{LABELS[name]} {described(name, value)}"
+        for name, value in other.values.items()
+        if read.values.get(name) != value
+    ]
+    return [f"on {entry.device.name}: {', '.join(differing)}"] if differing else []
 
 
 VALUE_WIDTH, SAYING_WIDTH = 34, 30
