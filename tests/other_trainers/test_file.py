@@ -44,7 +44,7 @@ def test_saved_arguments_are_a_pickle_and_are_not_opened(tmp_path: Path, refuses
 
 def test_broken_yaml_is_refused_with_its_place(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RecipeError, names=["job.yaml", "line 2"]):
-        tool_of(str(_file(tmp_path, "base_model: x\n  sequence_len: [1\n")))
+        read_values(_file(tmp_path, "base_model: x\n  sequence_len: [1\n"))
 
 
 def test_a_template_that_is_no_yaml_is_refused_with_advice(
@@ -56,7 +56,7 @@ def test_a_template_that_is_no_yaml_is_refused_with_advice(
 
 def test_a_list_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RecipeError, names=["list"]):
-        tool_of(str(_file(tmp_path, "- base_model: x\n")))
+        read_values(_file(tmp_path, "- base_model: x\n"))
 
 
 def test_a_tool_is_named_for_a_file_only(refuses: Refuses) -> None:
@@ -66,7 +66,12 @@ def test_a_tool_is_named_for_a_file_only(refuses: Refuses) -> None:
 
 def test_a_change_that_is_none_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RecipeError, names=["micro_batch_size"]):
-        tool_of(str(_file(tmp_path, AXOLOTL)), ["micro_batch_size"])
+        read_values(_file(tmp_path, AXOLOTL), ["micro_batch_size"])
+
+
+def test_what_is_no_yaml_is_left_to_the_reader_of_recipes(tmp_path: Path) -> None:
+    assert tool_of(str(_file(tmp_path, "name: x\n  steps: [1\n"))) is None
+    assert tool_of(str(_file(tmp_path, "- a list\n"))) is None
 
 
 @pytest.mark.parametrize(

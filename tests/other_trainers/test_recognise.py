@@ -5,7 +5,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+import typer
 
+from brimful import cli
 from brimful.base.dotted import parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.recognise import recognised, tool_named, tool_names
@@ -60,6 +62,25 @@ def test_keys_that_several_tools_have_are_refused_with_their_names(refuses: Refu
 
 def test_keys_of_no_tool_are_left_to_the_reader_of_recipes() -> None:
     assert recognised({"model": "gpt2", "steps": 3}, "job.yaml") is None
+
+
+def test_a_broken_recipe_is_left_to_the_reader_of_recipes() -> None:
+    broken = {"model": "gpt2", "adapter": {"rank": 4}, "optimizer": {"learning_rate": 1e-4}}
+
+    assert recognised(broken, "recipe.yaml") is None
+
+
+def test_a_file_without_marks_is_the_tool_s_that_knows_most_of_it() -> None:
+    keys = {"micro_batch_size": 2, "lora_target_modules": ["q_proj"], "val_set_size": 0.1}
+
+    assert recognised(keys, "job.yaml") == "axolotl"
+
+
+def test_the_help_names_every_tool() -> None:
+    plan = typer.main.get_command(cli.app).commands["plan"]  # type: ignore[attr-defined]
+    option = next(each for each in plan.params if each.name == "tool")
+
+    assert [name for name in tool_names() if name not in option.help] == []
 
 
 def test_an_unknown_tool_is_refused_with_the_known_ones(refuses: Refuses) -> None:

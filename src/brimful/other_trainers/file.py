@@ -12,6 +12,7 @@ from brimful.other_trainers.recognise import recognised, tool_named
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
 SUFFIXES = (".yaml", ".yml", ".json")
+TEMPLATE = "It is a template"
 
 
 def is_candidate(name: str) -> bool:
@@ -57,7 +58,7 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 
 def _hint(text: str) -> str:
     if "{{" in text or "{%" in text:
-        return " It is a template: render it first, and plan what comes out."
+        return f" {TEMPLATE}: render it first, and plan what comes out."
     return ""
 
 
@@ -79,7 +80,13 @@ def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> 
         return tool
     if not is_candidate(name):
         return None
-    return recognised(read_values(Path(name), changes), name)
+    try:
+        values = read_values(Path(name), changes)
+    except RecipeError as error:
+        if Path(name).suffix in PICKLES or TEMPLATE in str(error):
+            raise
+        return None  # the reader of recipes says what is wrong with it
+    return recognised(values, name)
 
 
 def read_file(

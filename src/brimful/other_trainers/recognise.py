@@ -8,6 +8,7 @@ from typing import Any
 from brimful.base.discover import names_in
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.job import Tool
+from brimful.recipe import Recipe
 
 PACKAGE = "brimful.other_trainers.tools"
 OWN_KEYS = ("method", "batch", "training", "data", "plan", "run")
@@ -73,7 +74,8 @@ def _knowing_most(values: Mapping[str, Any], origin: str) -> str | None:
     known = {}
     for name in tool_names():
         tool = tool_named(name)
-        known[name] = sum(key in tool.keys for key in tool.flat(values))
+        own = tool.keys - frozenset(Recipe.model_fields)
+        known[name] = sum(key in own for key in tool.flat(values))
     best = max(known.values())
     names = [name for name, count in known.items() if count == best]
     if best < 2 or 2 * best <= len(values):
