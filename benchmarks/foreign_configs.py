@@ -109,7 +109,7 @@ def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
     keys = dict(row["keys"])
     for change in row["changes"]:
         if not change.startswith("--"):
-            _change(keys, change)
+            change_key(keys, change)
     read = read_job(tool_named(row["tool"]), keys)
     result = {
         "address": row["address"],
@@ -128,7 +128,7 @@ def _result(row: Mapping[str, Any], traces: JobTraces) -> dict[str, Any]:
     return result
 
 
-def _change(keys: dict[str, Any], change: str) -> None:
+def change_key(keys: dict[str, Any], change: str) -> None:
     """Apply a change to keys that are flat already."""
     key, _, _ = change.partition("=")
     nested: dict[str, Any] = {}
