@@ -75,8 +75,6 @@ MODELS: Mapping[str, str] = {
     "gemma2_2b": "google/gemma-2-2b",
     "gemma2_9b": "google/gemma-2-9b",
     "gemma2_27b": "google/gemma-2-27b",
-    "phi3_mini": "microsoft/Phi-3-mini-4k-instruct",
-    "phi4_14b": "microsoft/phi-4",
     **{
         f"qwen2_5_{size.lower().replace('.', '_')}{kind}": f"Qwen/Qwen2.5-{size}"
         for size in ("0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B")
