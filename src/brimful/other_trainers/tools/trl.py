@@ -222,7 +222,7 @@ TOOL = Tool(
     idle_prefixes=hf.IDLE_PREFIXES,
     approximations=(
         "Evaluation is not counted.",
-        "TRL 1.16.0, on the package index, computes its usual loss in tiles of 4,096 rows and 32,768"
-        " words instead, which is not traced yet; other defaults that decide are the same.",
+        "TRL 1.16.0, on the package index, computes its usual loss in tiles of 4,096 rows and"
+        " 32,768 words instead, which is not traced yet; other defaults that decide are the same.",
     ),
 )
