@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful.base.errors import (
@@ -157,6 +158,24 @@ def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
     undisturbed = _train(tiny("run.name=undisturbed"))
     assert differences(_final(folder), _final(undisturbed)) == []
     assert _measurements(folder) == _measurements(undisturbed)
+
+
+def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    recipe = tiny("checkpoint.every=2", "run.loggers=[tensorboard]")
+
+    def act() -> None:
+        _kill_at(loop, "guarded_update", 6)
+        _train(recipe)
+
+    assert _in_a_child(act) == signal.SIGKILL
+    folder = _train(recipe)
+    logged = EventAccumulator(str(folder / "tensorboard"))
+    logged.Reload()
+    assert [event.step for event in logged.Scalars("train/loss")] == list(range(1, 13))
+    silent = _train(tiny("run.name=silent", "run.loggers=[]", "training.steps=2"))
+    assert not (silent / "tensorboard").exists()
 
 
 def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(tiny: Tiny) -> None:

@@ -28,9 +28,9 @@ from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
+from brimful.report.live.logger import LoggedRun, logging_listener
 from brimful.report.live.progress import progress_listener
-from brimful.report.live.tensorboard import tensorboard_listener
-from brimful.training.admission import Admission, describe, write_status
+from brimful.training.admission import Admission, describe, run_id_of, write_status
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
 from brimful.training.recovery import RememberedSizes
@@ -63,7 +63,8 @@ def train_session(
             setup = replace(setup, note=describe_changes(changed_versions(folder, device)))
         describe(admission, data.recipe)
         _write_facts(folder, plan, device, data, setup.identity)
-        with _listeners(console, say, folder, plan) as shown, Monitor(folder, device, say=say):
+        showing = _listeners(console, say, folder, data.recipe, plan)
+        with showing as shown, Monitor(folder, device, say=say):
             listeners = [*shown, *mirror.listeners()]
             setup = replace(setup, listeners=listeners, copy_s=mirror.seconds_to_durable)
             return run_session(setup).exported_step
@@ -171,12 +172,20 @@ def _write_facts(
 
 
 @contextmanager
-def _listeners(console: Console, say: Say, folder: Path, plan: Plan) -> Iterator[list[Any]]:
-    """Show progress on the console and write it for TensorBoard."""
+def _listeners(
+    console: Console, say: Say, folder: Path, recipe: Recipe, plan: Plan
+) -> Iterator[list[Any]]:
+    """Show progress on the console and hand it to the recipe's loggers."""
     planned = {name: prediction.value for name, prediction in plan.predicted.items()}
     starting = "compiling" if plan.compile else ""
+    run = LoggedRun(
+        folder=folder.absolute(),
+        run_id=run_id_of(folder) or folder.name,
+        project=recipe.run.project,
+        settings=recipe.model_dump(mode="json"),
+    )
     with (
         progress_listener(console, planned=planned, starting=starting) as shown,
-        tensorboard_listener(folder, say) as written,
+        logging_listener(recipe.run.loggers, run, say) as logged,
     ):
-        yield [shown, written]
+        yield [shown, logged]

@@ -19,7 +19,7 @@ from brimful.notebook.job import run_command
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 
 DRIVE = Path("/content/drive")
-LEFT_OUT = frozenset({CHECKPOINTS_FOLDER, "tensorboard", "writer.lock"})
+LEFT_OUT = frozenset({CHECKPOINTS_FOLDER, "tensorboard", "wandb", "writer.lock"})
 """What only matters while a run goes on."""
 COPIES = frozenset({"export", "merged"})
 """Folders that hold a run's model once more."""

@@ -9,8 +9,18 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from brimful.base.discover import names_in
 from brimful.base.units import parse_duration
-from brimful.recipe.base import LARGEST_BATCH, Auto, PositiveInt, Section, folder_name
+from brimful.recipe.base import (
+    LARGEST_BATCH,
+    Auto,
+    PositiveInt,
+    Section,
+    folder_name,
+    known_name,
+)
+
+LOGGERS_PACKAGE = "brimful.report.live.loggers"
 
 
 class PlanChoices(Section):
@@ -115,6 +125,21 @@ class RunChoices(Section):
         ),
     )
 
+    loggers: list[str] = Field(
+        ["tensorboard"],
+        description=(
+            "Where the numbers of training are shown, too: tensorboard, trackio, wandb, mlflow"
+            " (the last three are extras); []: nowhere else."
+        ),
+    )
+    project: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        None,
+        description=(
+            "Project (MLflow: experiment) that loggers file the run under. Default: what the"
+            " logger's own settings say, else brimful."
+        ),
+    )
+
     patience: str | None = Field(
         "auto",
         description=(
@@ -140,6 +165,15 @@ class RunChoices(Section):
         if value is None:
             return None
         return folder_name(value)
+
+    @pydantic.field_validator("loggers")
+    @classmethod
+    def _loggers_exist(cls, value: list[str]) -> list[str]:
+        known = names_in(LOGGERS_PACKAGE, ".py")
+        names = [known_name(each, known, "unknown logger") for each in value]
+        if len(set(names)) < len(names):
+            raise ValueError("name each logger once")
+        return names
 
     @pydantic.field_validator("session", "patience", mode="before")
     @classmethod

@@ -92,6 +92,7 @@ class RunSection:
     folder: str | None = None
     mirror: str | None = None
     session: str | None = None
+    loggers: tuple[str, ...] = ("tensorboard",)
 
 
 @dataclass(frozen=True, kw_only=True)

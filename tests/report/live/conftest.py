@@ -122,3 +122,21 @@ def world(tmp_path: Path) -> Iterator[WatchedRun]:
 def watched_run() -> Callable[[Path], WatchedRun]:
     """Return a factory of further runs."""
     return WatchedRun
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the packages keep what they write; MLflow takes seconds to make a database."""
+    return tmp_path_factory.mktemp("logged")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Keep what the packages write away from the user's folders and accounts."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.db")
+    monkeypatch.setenv("TRACKIO_DIR", str(place))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(place))
+    monkeypatch.setenv("WANDB_CACHE_DIR", str(place))
+    monkeypatch.setenv("NETRC", str(place / "netrc"))
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)

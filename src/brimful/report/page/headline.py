@@ -2,7 +2,6 @@
 to go on.
 """
 
-import shlex
 from dataclasses import dataclass
 
 from brimful.base.units import format_count, format_duration
@@ -10,6 +9,7 @@ from brimful.report.commands import continue_command, repeat_command
 from brimful.report.comparison.results import title as title_of
 from brimful.report.judgement import guesses_in_words, judge, judgements_in_words
 from brimful.report.kinds import Card, Command, report_kind
+from brimful.report.live.logger import find_logger, known_loggers
 from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
 from brimful.report.quantities import (
     MINUS,
@@ -255,8 +255,18 @@ def commands(run: RunFolder) -> list[Command]:
         shown.append(Command(purpose, again))
     if (run.folder / MODEL_FOLDER).is_dir():
         shown += [*report_kind(run).commands(run), _loading(run)]
-    curves = f"tensorboard --logdir {shlex.quote(str(run.folder / 'tensorboard'))}"
-    return [*shown, Command("Look at the curves in TensorBoard", curves)]
+    return [*shown, *_curves(run)]
+
+
+def _curves(run: RunFolder) -> list[Command]:
+    """Return how to look at the curves in each logger that has a command for it."""
+    known = known_loggers()
+    loggers = [find_logger(name) for name in run.recipe.run.loggers if name in known]
+    return [
+        Command(f"Look at the curves in {logger.label}", logger.look(run.folder))
+        for logger in loggers
+        if logger.look(run.folder)
+    ]
 
 
 def _continuation(run: RunFolder) -> str:

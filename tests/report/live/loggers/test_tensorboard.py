@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from brimful.report.live.tensorboard import tensorboard_listener
+from brimful.report.live.logger import LoggedRun, logging_listener
 
 
 def step(number: int, loss: float = 3.0) -> dict[str, Any]:
@@ -29,7 +29,8 @@ def start(at: int, resumed: bool) -> dict[str, Any]:
 
 def write(run_folder: Path, records: list[dict[str, Any]]) -> list[str]:
     notes: list[str] = []
-    with tensorboard_listener(run_folder, notes.append) as listen:
+    run = LoggedRun(run_folder, "0" * 32)
+    with logging_listener(["tensorboard"], run, notes.append) as listen:
         for record in records:
             listen(record)
     return notes

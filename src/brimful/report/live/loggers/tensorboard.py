@@ -1,0 +1,66 @@
+"""TensorBoard files in `RUN/tensorboard`. Steps that a resumed run repeats replace the earlier
+ones.
+"""
+
+import shlex
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from brimful.report.live.logger import LoggedRun, Logger
+
+FOLDER = "tensorboard"
+
+
+class _TensorBoardLog:
+    def __init__(self, run: LoggedRun) -> None:
+        # Its absence must not stop a run.
+        from torch.utils.tensorboard import (  # noqa: PLC0415
+            SummaryWriter,
+        )
+
+        self._writer: Any = SummaryWriter(
+            log_dir=str(run.folder / FOLDER), purge_step=run.first_new_step
+        )
+        self._has_failed = False
+        self._show_traceback = threading.excepthook
+        threading.excepthook = self._of_other_threads
+
+    def _of_other_threads(self, problem: threading.ExceptHookArgs) -> None:
+        # What ends TensorBoard's own thread is raised again at the next value, and told there.
+        if not type(problem.thread).__module__.startswith("tensorboard."):
+            self._show_traceback(problem)
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        return {}
+
+    def add(self, group: str, values: Mapping[str, float], step: int, unix_s: float | None) -> None:
+        try:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{group}/{name}", value, step, walltime=unix_s)
+        except OSError:
+            self._has_failed = True
+            raise
+
+    def flush(self) -> None:
+        try:
+            self._writer.flush()
+        except OSError:
+            self._has_failed = True
+            raise
+
+    def close(self, is_finished: bool) -> None:
+        try:
+            if not self._has_failed:  # else it would wait for its own thread, which has ended
+                self._writer.close()
+        finally:
+            threading.excepthook = self._show_traceback
+
+
+LOGGER = Logger(
+    label="TensorBoard",
+    open=_TensorBoardLog,
+    install=lambda: "Install it with: pip install tensorboard.",
+    look=lambda folder: f"tensorboard --logdir {shlex.quote(str(folder / FOLDER))}",
+)
