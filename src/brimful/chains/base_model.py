@@ -7,12 +7,14 @@ from brimful.data.tokens import Progress
 from brimful.kinds.run_data import run_data_class
 from brimful.model.catalog import needs_folder
 from brimful.model.obtained import folder_of_model, origin_of
+from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe import OF_RECIPE, Recipe, load
 
 
 def named_model(recipe: Recipe, say: Say = silent) -> str:
     """Return the hub id or absolute folder that a recipe names; empty for a fresh model. A GGUF
-    file, or a model in a package, is made a folder first, and `say` is told where it is from.
+    file, or a model in a package, is made a folder first. `say` is told where it is from, and what
+    of a Trainer's checkpoint is not taken.
     """
     if not isinstance(recipe.model, str):
         return ""
@@ -21,6 +23,10 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
         if origin := origin_of(folder):
             say(f"model: {origin.line()}")
         return str(folder.resolve())
+    start = recipe.adapter.start if recipe.adapter is not None else None
+    for folder in [Path(recipe.model), *([Path(start)] if start else [])]:
+        if left_out := what_is_left_out(folder):
+            say(left_out)
     return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
 
 

@@ -14,13 +14,14 @@ from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_json_atomically
 from brimful.chains.other_versions import changed_versions, describe_changes
+from brimful.generation.load import ADAPTERS
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
 from brimful.hardware.process_memory import give_back_free_memory
-from brimful.kinds.run_data import BASE, AnyRunData
+from brimful.kinds.run_data import BASE, START, AnyRunData
 from brimful.mirror.opening import Mirroring
 from brimful.model.obtained import origin_of
 from brimful.model.published import refuse_broken_weights
@@ -168,6 +169,8 @@ def _write_facts(
         facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
         if origin := origin_of(data.source):
             facts["base"]["origin"] = origin.to_json()
+        if START in identity:
+            facts["base"][ADAPTERS] = identity[START]
     write_json_atomically(folder / "data.json", facts, with_checksum=True)
 
 

@@ -31,6 +31,7 @@ from brimful.model.published import (
     load_model,
     load_tokenizer,
     reading,
+    weights_fingerprint,
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
@@ -38,6 +39,8 @@ from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, recipe_of_run
 from brimful.runs.named import is_run
 
+ADAPTERS = "adapters"
+"""Key, in data.json's facts on the base, of the fingerprint of adapters that a run went on with."""
 RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
     "recipe.yaml",
     "model",
@@ -215,18 +218,33 @@ def _tuned(
 
 
 def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
-    """The model that a run tuned, as it was before, with the run's tokenizer and template.
+    """The model that a run tuned, as it was before, with the run's tokenizer and template; with the
+    adapters that the run went on with.
 
     Raises:
         RunFolderError: the run did not tune a published model, or that model has changed since.
         PlanError: that model cannot be loaded.
     """
     recipe = recipe_of(run_folder)
-    return _tuned(
-        run_folder,
-        recipe,
-        load_base(run_folder, device),
-        load_tokenizer(_present(read_deciding(run_folder, DATA_FILE)["base"])),
+    model = load_base(run_folder, device)
+    base = read_deciding(run_folder, DATA_FILE)["base"]
+    if recipe.adapter is not None and recipe.adapter.start:
+        _refuse_other_adapters(run_folder, Path(recipe.adapter.start), base.get(ADAPTERS))
+        load_adapters(model, Path(recipe.adapter.start))
+    return _tuned(run_folder, recipe, model, load_tokenizer(_present(base)))
+
+
+def _refuse_other_adapters(run_folder: Path, start: Path, fingerprint: object) -> None:
+    """Raise RunFolderError if the adapters that a run went on with are gone or have changed."""
+    if not is_adapter_folder(start):
+        state = "are gone"
+    elif weights_fingerprint(start) != fingerprint:
+        state = "have changed since"
+    else:
+        return
+    raise RunFolderError(
+        f"the adapters in {start} that {run_folder.name} went on with {state}. Put the old ones"
+        " back there to see the model as it was before."
     )
 
 

@@ -120,13 +120,17 @@ class ExampleRunData(RunData[ExampleSplit]):
     @property
     def objective(self) -> Mapping[str, Any]:
         recipe = self.recipe
+        # Which adapters a run goes on with is part of its identity by their weights, not by a path.
+        adapter = recipe.adapter.model_dump(exclude={"start"}) if recipe.adapter else None
         return {
             "method": recipe.method,
             "sequence_length": recipe.sequence_length,
             "model": recipe.model,
             "quantize": recipe.quantize,
             "loss_on": recipe.data.loss_on,
-            "adapter": None if recipe.adapter is None else recipe.adapter.model_dump(),
+            "adapter": None
+            if recipe.adapter is None
+            else recipe.adapter.model_dump(exclude={"start"}),
             "template": self.template.identity,
         }
 

@@ -43,6 +43,7 @@ from brimful.model.published import (
     fingerprint_of,
     hold_weights,
     load_model,
+    weights_fingerprint,
 )
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
@@ -56,6 +57,8 @@ from brimful.training.world import ALONE, World
 
 BASE = "base model"
 """Name of the published model's fingerprint."""
+START = "adapters at the start"
+"""Name of the fingerprint of adapters that a run goes on with."""
 Split = TypeVar("Split")
 """What a split of the data is."""
 _RECORDED_IN_TRAINING = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
@@ -340,6 +343,8 @@ class RunData(ABC, Generic[Split]):
         settings = json.dumps(self.objective, sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         base = {BASE: fingerprint_of(self.source, model)} if self.source else {}
+        if self.recipe.adapter is not None and self.recipe.adapter.start:
+            base[START] = weights_fingerprint(Path(self.recipe.adapter.start))
         return {**self.fingerprints, "objective": digest, **base}
 
     def baselines(self, split: str) -> dict[str, Any]:

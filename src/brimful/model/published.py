@@ -6,7 +6,7 @@ import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,7 @@ from brimful.model.catalog import config_of_model
 from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
 from brimful.model.registered import register
 from brimful.recipe import AdapterRecipe
+from brimful.recipe.adapter_folder import base_and_section, disagreements
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -228,11 +229,13 @@ def import_adapters() -> None:
 
 
 def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
-    """Attach fresh LoRA adapters in place, in fp32, and freeze everything else. Their weights
-    depend on `seed` only.
+    """Attach LoRA adapters in place, in fp32, and freeze everything else. The weights of fresh ones
+    depend on `seed` only; others are those of the folder that they go on from.
 
     Raises:
-        RecipeError: the targets match no linear layer.
+        RecipeError: the targets match no linear layer, or the folder's adapters have other
+            settings.
+        PlanError: the folder's adapters are damaged, or made for another model.
     """
     with quiet_bitsandbytes():
         # Importing peft takes half a second that full training does not need.
@@ -254,6 +257,11 @@ def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(seed)
         _attach(model, config)
+    if adapter.start is not None:
+        _, own = base_and_section(Path(adapter.start))
+        if problems := disagreements(adapter.model_dump(), own, adapter.start):
+            raise RecipeError("\n".join(problems))
+        _fill_adapters(model, Path(adapter.start))
 
 
 def _attach(model: PreTrainedModel, config: Any) -> None:
@@ -334,20 +342,38 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
     """
     with quiet_bitsandbytes():
         # Importing peft takes half a second that full training does not need.
-        from peft import PeftConfig, set_peft_model_state_dict  # noqa: PLC0415
-    with reading(
+        from peft import PeftConfig  # noqa: PLC0415
+    with _reading_adapters(folder, model):
+        _attach(model, PeftConfig.from_pretrained(str(folder)))
+    _fill_adapters(model, folder)
+    model.eval()
+
+
+def _reading_adapters(folder: Path, model: PreTrainedModel) -> AbstractContextManager[None]:
+    return reading(
         lambda error: _foreign_adapters(folder, model, " ".join(str(error).split())[:300])
-    ):
+    )
+
+
+def _fill_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Replace the weights of attached adapters by those of a folder.
+
+    Raises:
+        PlanError: they are damaged, or made for another model.
+    """
+    with quiet_bitsandbytes():
+        from peft import set_peft_model_state_dict  # noqa: PLC0415
+    with _reading_adapters(folder, model):
         stored = {
             name.removeprefix("base_model.model."): tensor
             for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()
         }
-        _attach(model, PeftConfig.from_pretrained(str(folder)))
+        if others := [name for name in stored if "lora_" not in name]:
+            raise ValueError(f"{', '.join(others[:3])} are no LoRA weights")
         result = set_peft_model_state_dict(model, stored)
     missing = [name for name in result.missing_keys if "lora_" in name]
     if unmatched := [*result.unexpected_keys, *missing]:
         raise _foreign_adapters(folder, model, f"{', '.join(unmatched[:3])} do not match")
-    model.eval()
 
 
 def merge_adapters(model: PreTrainedModel) -> frozenset[str]:

@@ -15,6 +15,7 @@ from brimful.base.discover import did_you_mean, names_in, what_stands_at
 from brimful.base.dotted import flatten, override, parse_yaml
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
+from brimful.recipe.adapter_folder import go_on_with_adapters
 from brimful.recipe.presets import (
     PresetRecipe,
     choosing,
@@ -140,7 +141,8 @@ def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> 
     base = _before_overrides(written, preset_choice, origin)
     changes = [assignment for assignment in overrides if assignment not in preset_choice]
     values = copy.deepcopy(base.values)
-    recipe = _validate(values, base, origin, [*base.problems, *_apply(changes, values)])
+    problems = [*base.problems, *_apply(changes, values), *go_on_with_adapters(values)]
+    recipe = _validate(values, base, origin, problems)
     scaled = _scaled_learning_rates(recipe, base.values, changes)
     if not scaled:
         return recipe

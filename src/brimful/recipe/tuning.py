@@ -24,6 +24,13 @@ class AdapterRecipe(Section):
         False, description="Scale alpha / sqrt(rank) instead (Kalajdzievski 2023)."
     )
     dora: bool = Field(False, description="Weight-decomposed adapters (Liu et al. 2024).")
+    start: str | None = Field(
+        None,
+        description=(
+            "Folder of trained adapters (PEFT layout) to go on with; model=FOLDER also takes the"
+            " base that they name. Rank, alpha and targets are theirs."
+        ),
+    )
 
     @pydantic.model_validator(mode="after")
     def _leaves_the_head_alone(self) -> "AdapterRecipe":

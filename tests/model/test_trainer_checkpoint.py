@@ -1,0 +1,24 @@
+"""A checkpoint of transformers' Trainer says what of it is taken."""
+
+from pathlib import Path
+
+from brimful.model.trainer_checkpoint import what_is_left_out
+
+
+def test_pickled_files_are_named_and_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint-500"
+    folder.mkdir()
+    (folder / "trainer_state.json").write_text('{"global_step": 500}')
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "model.safetensors"):
+        (folder / name).write_bytes(b"")
+    said = what_is_left_out(folder)
+    assert "checkpoint of a Trainer at its step 500" in said
+    assert "optimizer.pt, scheduler.pt, rng_state_0.pth: not read" in said
+    assert "model.safetensors" not in said
+
+
+def test_other_folders_and_damaged_states_are_no_trouble(tmp_path: Path) -> None:
+    assert what_is_left_out(tmp_path) == ""
+    assert what_is_left_out(tmp_path / "nowhere") == ""
+    (tmp_path / "trainer_state.json").write_text("[]")
+    assert "checkpoint of a Trainer. Its weights" in what_is_left_out(tmp_path)

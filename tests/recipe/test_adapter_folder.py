@@ -1,0 +1,137 @@
+"""Adapters in PEFT layout as the start of a recipe: their settings are taken over, a recipe that
+says otherwise is refused, and so is what brimful cannot go on with.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from brimful.base.errors import RecipeError
+from brimful.recipe import Recipe
+from brimful.recipe.adapter_folder import base_and_section
+
+Tuning = Callable[..., Recipe]
+CONFIG: dict[str, Any] = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "base_model_name_or_path": "hub/some-model",
+    "r": 4,
+    "lora_alpha": 12,
+    "lora_dropout": 0.05,
+    "target_modules": ["v_proj", "q_proj"],
+    "use_rslora": True,
+    "bias": "none",
+    "rank_pattern": {},
+    "modules_to_save": None,
+}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(CONFIG | changes))
+    name = "base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight"
+    save_file({name: torch.zeros(4, 8)}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_a_folder_as_model_gives_its_base_and_its_settings(tuning: Tuning, tmp_path: Path) -> None:
+    folder = write(tmp_path / "adapters")
+    recipe = tuning(f"model={folder}", "adapter=null")
+
+    assert recipe.model == "hub/some-model"
+    assert recipe.adapter is not None
+    assert recipe.adapter.model_dump() == {
+        "rank": 4,
+        "alpha": 12.0,
+        "dropout": 0.05,
+        "targets": ["q_proj", "v_proj"],
+        "rslora": True,
+        "dora": False,
+        "start": str(folder),
+    }
+
+
+def test_the_base_can_be_named_beside_the_folder(tuning: Tuning, tmp_path: Path) -> None:
+    folder = write(tmp_path / "adapters", base_model_name_or_path=None)
+    recipe = tuning("model=another/base", f"adapter={{start: {folder}, dropout: 0.2}}")
+    assert recipe.model == "another/base"
+    assert recipe.adapter is not None
+    assert (recipe.adapter.rank, recipe.adapter.dropout) == (4, 0.2)
+
+
+def test_a_pattern_of_targets_is_read_from_the_tensors(tmp_path: Path) -> None:
+    folder = write(tmp_path / "adapters", target_modules=r".*\.self_attn\.(k)_proj")
+    assert base_and_section(folder)[1]["targets"] == ["k_proj"]
+
+
+def test_a_resolved_recipe_is_read_without_the_folder(tuning: Tuning, tmp_path: Path) -> None:
+    from brimful.recipe import load_text
+
+    folder = write(tmp_path / "adapters")
+    text = tuning(f"model={folder}", "adapter=null").to_yaml()
+    for path in folder.iterdir():
+        path.unlink()
+    assert load_text(text, "stored").to_yaml() == text
+
+
+@pytest.mark.parametrize(
+    "change", ["rank: 8", "alpha: 3", "targets: [q_proj]", "rslora: false", "dora: true"]
+)
+def test_a_recipe_that_disagrees_is_refused_with_the_key(
+    tuning: Tuning, tmp_path: Path, refuses: Any, change: str
+) -> None:
+    folder = write(tmp_path / "adapters")
+    with refuses(RecipeError, names=[f"adapter.{change.partition(':')[0]}", "leave the key out"]):
+        tuning(f"model={folder}", f"adapter={{{change}}}")
+    assert tuning(f"model={folder}", "adapter={targets: 'v_proj, q_proj', rank: 4}")
+
+
+CANNOT: dict[str, dict[str, Any]] = {
+    "peft_type": {"peft_type": "IA3"},
+    "task_type": {"task_type": "SEQ_CLS"},
+    "bias": {"bias": "all"},
+    "modules_to_save": {"modules_to_save": ["embed_tokens"]},
+    "rank_pattern": {"rank_pattern": {"q_proj": 2}},
+    "init_lora_weights": {"init_lora_weights": "pissa_niter_4"},
+    "lora_alpha": {"lora_alpha": None},
+}
+
+
+@pytest.mark.parametrize("reason", CANNOT)
+def test_what_cannot_be_gone_on_with_is_refused_by_name(
+    tuning: Tuning, tmp_path: Path, refuses: Any, reason: str
+) -> None:
+    folder = write(tmp_path / "adapters", **CANNOT[reason])
+    with refuses(RecipeError, names=[reason]):
+        tuning(f"model={folder}", "adapter=null")
+
+
+def test_a_base_that_is_missing_or_not_named_is_refused_with_how_to_name_it(
+    tuning: Tuning, tmp_path: Path, refuses: Any
+) -> None:
+    folder = write(tmp_path / "gone", base_model_name_or_path=str(tmp_path / "nowhere"))
+    with refuses(RecipeError, names=["nowhere", f"adapter.start={folder}"]):
+        tuning(f"model={folder}", "adapter=null")
+    nameless = write(tmp_path / "nameless", base_model_name_or_path=None)
+    with refuses(RecipeError, names=["names no base model", f"adapter.start={nameless}"]):
+        tuning(f"model={nameless}", "adapter=null")
+
+
+def test_pickled_adapters_and_a_folder_without_any_are_refused(
+    tuning: Tuning, tmp_path: Path, refuses: Any
+) -> None:
+    folder = write(tmp_path / "pickled")
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+    with refuses(RecipeError, names=["can run code"]):
+        tuning(f"model={folder}", "adapter=null")
+    with refuses(RecipeError, names=["PEFT layout"]):
+        tuning(f"adapter={{start: {tmp_path / 'none'}}}")
+    damaged = write(tmp_path / "damaged")
+    (damaged / "adapter_config.json").write_text("{")
+    with refuses(RecipeError):
+        tuning(f"model={damaged}", "adapter=null")
