@@ -15,6 +15,7 @@ from brimful.cli.options import DeviceName, Json, RunName, SharedBy
 from brimful.cli.output import loading, open_console, print_json, say
 
 Dtype = Literal["bf16", "fp16", "fp32"]
+GgufType = Literal["q8_0", "bf16", "f16", "f32"]
 Ask = Literal["auto", "chat", "plain"]
 
 
@@ -185,7 +186,11 @@ def export(
     to: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="A new folder. Default: export or merged in the run's."
+            metavar="FOLDER",
+            help=(
+                "A new folder, or FILE.gguf. Default: export, merged or NAME-TYPE.gguf in the"
+                " run's."
+            ),
         ),
     ] = None,
     merge: Annotated[
@@ -197,14 +202,24 @@ def export(
     dtype: Annotated[
         Dtype | None, typer.Option(help="Type of the merged weights. Default: bf16.")
     ] = None,
+    gguf: Annotated[
+        GgufType | None,
+        typer.Option(help="One GGUF file, for llama.cpp, with matrices of this type."),
+    ] = None,
 ) -> None:
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
-    both merged into one.
+    both merged into one; or one GGUF file.
     """
     folder = run_folder(run)
     with loading():
         from brimful.generation.export import export as export_model
+        from brimful.generation.export_gguf import export_gguf
 
+    if gguf is not None:
+        if merge or dtype is not None:
+            raise RequestError("--gguf merges adapters itself: leave --merge and --dtype out.")
+        say("\n".join(export_gguf(folder, gguf, to).lines()))
+        return
     say("\n".join(export_model(folder, to, merge=merge, dtype=dtype).lines()))
 
 

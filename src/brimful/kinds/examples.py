@@ -128,9 +128,7 @@ class ExampleRunData(RunData[ExampleSplit]):
             "model": recipe.model,
             "quantize": recipe.quantize,
             "loss_on": recipe.data.loss_on,
-            "adapter": None
-            if recipe.adapter is None
-            else recipe.adapter.model_dump(exclude={"start"}),
+            "adapter": adapter,
             "template": self.template.identity,
         }
 

@@ -1,0 +1,68 @@
+"""A tokenizer in GGUF's words: how it splits text has a name, tokens have kinds."""
+
+from collections.abc import Callable
+
+import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from brimful.base.errors import RequestError
+from brimful.data.tokenizer import train_tokenizer
+from brimful.model.gguf_vocabulary import CONTROL, NORMAL, SPLITTING, UNUSED, vocabulary_of
+
+
+def splitting_at(pattern: str, *, ignore_merges: bool = False) -> PreTrainedTokenizerFast:
+    letters = {letter: number for number, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    tokenizer = Tokenizer(models.BPE(letters, [], ignore_merges=ignore_merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def test_a_tokenizer_trained_here_is_written_whole() -> None:
+    tokenizer = train_tokenizer("bpe", 280, 2, ["say red twice green blue three times\n" * 20])
+    found = vocabulary_of(tokenizer, 284)
+    end = tokenizer.eos_token_id
+    assert found.splitting in {"gpt-2", "smollm"}
+    assert found.kinds[end] == CONTROL
+    assert found.kinds.count(NORMAL) == len(tokenizer) - 1
+    assert found.tokens[len(tokenizer) :] == tuple(
+        f"[PAD{id_}]" for id_ in range(len(tokenizer), 284)
+    )
+    assert found.kinds[-1] == UNUSED
+    assert all(len(merge.split(" ")) == 2 for merge in found.merges)
+    assert not found.begins
+
+
+@pytest.mark.parametrize("parts", [parts for parts in SPLITTING if parts[-1] == "bytes"])
+def test_the_patterns_of_llama_3_and_qwen_2_are_known(parts: tuple[str, str]) -> None:
+    name = SPLITTING[parts]
+    is_llama = name == "llama-bpe"
+    assert vocabulary_of(splitting_at(parts[0], ignore_merges=is_llama), 256).splitting == name
+    with pytest.raises(RequestError, match="splits text"):
+        vocabulary_of(splitting_at(parts[0], ignore_merges=not is_llama), 256)
+
+
+def _lowercases() -> PreTrainedTokenizerFast:
+    tokenizer = train_tokenizer("bpe", 260, 2, ["say red twice\n" * 20])
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: train_tokenizer("character", None, 1, ["say red twice"]), "byte-level"),
+        (_lowercases, "normalizer"),
+        (lambda: splitting_at(r"\s+"), "splits text"),
+    ],
+)
+def test_other_tokenizers_are_refused_with_the_reason(
+    make: Callable[[], PreTrainedTokenizerFast], reason: str
+) -> None:
+    with pytest.raises(RequestError, match=reason):
+        vocabulary_of(make(), 300)
