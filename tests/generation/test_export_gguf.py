@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
 from brimful.base.errors import RequestError
+from brimful.base.manifest import note_hashes
 from brimful.generation.export_gguf import export_gguf
 from brimful.generation.load import load_run
 from brimful.model.gguf_file import read_gguf
@@ -74,6 +75,19 @@ def test_adapters_are_merged_and_the_end_of_an_answer_is_known(
     assert found["tokenizer.ggml.eos_token_id"] == loaded.end_of_text_id
     others = loaded.stop_ids - {loaded.end_of_text_id}
     assert ("tokenizer.ggml.eot_token_id" in found) == bool(others)
+
+
+def test_a_file_that_holds_this_run_already_is_left_as_it_is(
+    make_run: Callable[..., Path],
+) -> None:
+    run = make_run()
+    note_hashes(run / "model")
+    first = export_gguf(run, "f16")
+    written = first.folder.stat().st_mtime_ns
+    assert export_gguf(run, "f16").lines()[0].endswith("nothing to do")
+    assert first.folder.stat().st_mtime_ns == written
+    with pytest.raises(RequestError, match="exists"):
+        export_gguf(run, "q8_0", first.folder)
 
 
 def test_a_file_that_exists_and_a_name_that_says_something_else_are_refused(

@@ -4,7 +4,7 @@ heavy is imported before one runs.
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,6 +13,9 @@ from brimful.base.errors import RequestError
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName, SharedBy
 from brimful.cli.output import loading, open_console, print_json, say
+
+if TYPE_CHECKING:
+    from brimful.generation.export import Exported
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 GgufType = Literal["q8_0", "bf16", "f16", "f32"]
@@ -206,21 +209,44 @@ def export(
         GgufType | None,
         typer.Option(help="One GGUF file, for llama.cpp, with matrices of this type."),
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER/NAME", help="Upload it to the hub, with a model card of the run's report."
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push: a new repository is private.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="With --push: show files and card, upload nothing; no network."
+        ),
+    ] = False,
 ) -> None:
     """Write a finished run's model for use elsewhere: adapters in PEFT layout, the whole model, or
-    both merged into one; or one GGUF file.
+    both merged into one; or one GGUF file. Upload it to the hub.
     """
     folder = run_folder(run)
+    if gguf is not None and (merge or dtype is not None):
+        raise RequestError("--gguf merges adapters itself: leave --merge and --dtype out.")
+    if push is None and (private or dry_run):
+        raise RequestError("--private and --dry-run belong to --push USER/NAME.")
     with loading():
+        from brimful.chains.hub_push import export_and_push
         from brimful.generation.export import export as export_model
         from brimful.generation.export_gguf import export_gguf
 
-    if gguf is not None:
-        if merge or dtype is not None:
-            raise RequestError("--gguf merges adapters itself: leave --merge and --dtype out.")
-        say("\n".join(export_gguf(folder, gguf, to).lines()))
+    def written() -> "Exported":
+        if gguf is not None:
+            return export_gguf(folder, gguf, to)
+        return export_model(folder, to, merge=merge, dtype=dtype)
+
+    if push is None:
+        say("\n".join(written().lines()))
         return
-    say("\n".join(export_model(folder, to, merge=merge, dtype=dtype).lines()))
+    export_and_push(folder, written, push, say, private=private, dry_run=dry_run)
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb

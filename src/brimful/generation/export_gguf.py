@@ -1,11 +1,13 @@
 """A run's model as one GGUF file, for llama.cpp and what is built on it."""
 
+import hashlib
 import os
 import shutil
 import uuid
 from pathlib import Path
 
 from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.manifest import MANIFEST, sha256_of
 from brimful.base.rundir import fsync_folder
 from brimful.base.units import format_bytes
 from brimful.generation.export import Exported, MergeCheck, export_merged, export_run
@@ -13,8 +15,15 @@ from brimful.generation.load import base_of, recipe_of, trained_folder
 from brimful.hardware.host import disk_free_bytes
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import SUFFIX
-from brimful.model.gguf_writing import BITS_PER_WEIGHT, GgufType, refuse_unwritable, write_gguf
+from brimful.model.gguf_writing import (
+    BITS_PER_WEIGHT,
+    GgufType,
+    origin_in,
+    refuse_unwritable,
+    write_gguf,
+)
 from brimful.model.published import is_adapter_folder
+from brimful.runs.files import MODEL_FOLDER
 
 COPIES = 2.5
 """Disk that is needed while writing, as a multiple of the model's files: they are copied or merged
@@ -23,7 +32,7 @@ first, and the GGUF file comes beside them."""
 
 def export_gguf(run_folder: Path, kind: GgufType, to: Path | None = None) -> Exported:
     """Write a finished run's model into a GGUF file; adapters are merged into their base in fp32
-    first.
+    first. A file that holds this run already is left as it is.
 
     Args:
         kind: Type of the matrices.
@@ -38,6 +47,12 @@ def export_gguf(run_folder: Path, kind: GgufType, to: Path | None = None) -> Exp
     trained = trained_folder(run_folder)
     is_adapted = is_adapter_folder(trained)
     _refuse(run_folder, path)
+    origin = _origin(run_folder, kind)
+    if path.exists() and origin and origin_in(path) == origin:
+        contents = "this run as GGUF, by its hashes"
+        return Exported(path, path.stat().st_size, contents, is_older=True)
+    if path.exists():
+        raise RequestError(f"{path} exists. Delete it, or use --to FILE.gguf.")
     refuse_unwritable(config_of_model(base_of(run_folder) if is_adapted else str(trained)))
     need = COPIES * sum(each.stat().st_size for each in trained.iterdir())
     if (free := disk_free_bytes(path)) < need:
@@ -49,7 +64,7 @@ def export_gguf(run_folder: Path, kind: GgufType, to: Path | None = None) -> Exp
     try:
         aside.mkdir(parents=True)
         check = _whole_model(run_folder, aside / "model", is_adapted=is_adapted)
-        write_gguf(aside / "model", aside / path.name, kind, run_folder.name)
+        write_gguf(aside / "model", aside / path.name, kind, run_folder.name, origin)
         os.rename(aside / path.name, path)
         fsync_folder(path.parent)
     except OSError as error:
@@ -68,8 +83,6 @@ def export_gguf(run_folder: Path, kind: GgufType, to: Path | None = None) -> Exp
 
 
 def _refuse(run_folder: Path, path: Path) -> None:
-    if path.exists():
-        raise RequestError(f"{path} exists. Delete it, or use --to FILE.gguf.")
     if path.suffix != SUFFIX:
         raise RequestError(f"--to {path}: with --gguf name a file that ends in {SUFFIX}.")
     if not recipe_of(run_folder).kind.writes_text:
@@ -77,6 +90,16 @@ def _refuse(run_folder: Path, path: Path) -> None:
             f"{run_folder.name} writes no text, and --gguf is for models that do. Leave it out to"
             " export the model's folder."
         )
+
+
+def _origin(run_folder: Path, kind: GgufType) -> str:
+    """Return a hash of the run's model and of how it is written; empty for a run of an earlier
+    version, whose model has no hashes.
+    """
+    manifest = run_folder / MODEL_FOLDER / MANIFEST
+    if not manifest.is_file():
+        return ""
+    return hashlib.sha256(f"{kind} {sha256_of(manifest)}".encode()).hexdigest()
 
 
 def _whole_model(run_folder: Path, folder: Path, *, is_adapted: bool) -> MergeCheck | None:

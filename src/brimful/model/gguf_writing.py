@@ -5,6 +5,7 @@ differently is a row here. What a file could not say exactly is refused by name.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
@@ -29,6 +30,7 @@ GgufType = Literal["q8_0", "bf16", "f16", "f32"]
 FILE_TYPES: Mapping[GgufType, int] = {"f32": 0, "f16": 1, "q8_0": 7, "bf16": 32}
 """By type: llama.cpp's number of a file whose matrices have it (`general.file_type`)."""
 BITS_PER_WEIGHT: Mapping[GgufType, float] = {"f32": 32, "f16": 16, "q8_0": 8.5, "bf16": 16}
+ORIGIN = "brimful.origin"
 BLOCK = 32
 """Weights of a row that share a scale in Q8_0; rows of another length stay in F16."""
 KEPT_IN_FP32 = ("position_embd.weight",)
@@ -144,7 +146,17 @@ def _rope(config: PretrainedConfig) -> Mapping[str, Any]:
     return getattr(config, "rope_parameters", None) or {}
 
 
-def write_gguf(folder: Path, path: Path, kind: GgufType, name: str) -> None:
+def origin_in(path: Path) -> str:
+    """Return what a GGUF file says it was made of; empty where it says nothing or is none."""
+    from gguf import GGUFReader  # noqa: PLC0415 - an extra
+
+    with suppress(ValueError, OSError, IndexError, KeyError):
+        field = GGUFReader(path).get_field(ORIGIN)
+        return str(field.contents()) if field is not None else ""
+    return ""
+
+
+def write_gguf(folder: Path, path: Path, kind: GgufType, name: str, origin: str = "") -> None:
     """Write the model of a folder into a GGUF file with its tokenizer and chat template.
 
     Vectors and positions stay in fp32; a matrix whose rows are no multiple of 32 long is in F16
@@ -155,6 +167,7 @@ def write_gguf(folder: Path, path: Path, kind: GgufType, name: str) -> None:
         path: The new file.
         kind: Type of the matrices.
         name: The model's name in the file.
+        origin: Kept in the file, for `origin_in`.
 
     Raises:
         RequestError: as `refuse_unwritable`, or llama.cpp has no such tokenizer.
@@ -169,6 +182,8 @@ def write_gguf(folder: Path, path: Path, kind: GgufType, name: str) -> None:
     writer = GGUFWriter(path, layout.name)
     writer.add_name(name)
     writer.add_string("general.quantized_by", f"brimful {installed_version()}")
+    if origin:
+        writer.add_string(ORIGIN, origin)
     writer.add_file_type(FILE_TYPES[kind])
     _add_settings(writer, layout, config)
     _add_vocabulary(writer, folder, int(config.vocab_size))
