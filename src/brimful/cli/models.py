@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 GgufType = Literal["q8_0", "bf16", "f16", "f32"]
+Server = Literal["auto", "vllm", "transformers"]
 Ask = Literal["auto", "chat", "plain"]
 
 
@@ -247,6 +248,25 @@ def export(
         say("\n".join(written().lines()))
         return
     export_and_push(folder, written, push, say, private=private, dry_run=dry_run)
+
+
+def serve(
+    run: RunName,
+    host: Annotated[
+        str, typer.Option(help="Where it listens; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 8000,
+    server: Annotated[
+        Server, typer.Option(help="auto: vLLM where it is installed, else transformers' own.")
+    ] = "auto",
+    device: DeviceName = "auto",
+) -> None:
+    """Answer requests of OpenAI's API with a finished run's model, until ctrl-C."""
+    folder = run_folder(run)
+    with loading():
+        from brimful.chains.serving import serve as serve_model
+
+    serve_model(folder, server, host, port, device, say)
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb

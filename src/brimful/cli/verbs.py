@@ -23,6 +23,7 @@ VERBS = (
     models.generate,
     models.predict,
     models.export,
+    models.serve,
     models.evaluate,
     models.diagnose,
     planning.calibrate,

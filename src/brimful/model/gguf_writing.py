@@ -192,8 +192,8 @@ def write_gguf(folder: Path, path: Path, kind: GgufType, name: str, origin: str 
     shapes = dict(_shapes(folder, config))
     written = {own: _name(names, own) for own in shapes}
     for own, shape in shapes.items():
-        turned = shape[::-1] if own.endswith(layout.transposed) else shape
-        _announce(writer, written[own], turned, _type_of(written[own], turned, kind))
+        laid_out = shape[::-1] if own.endswith(layout.transposed) else shape
+        _announce(writer, written[own], laid_out, _type_of(written[own], laid_out, kind))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()

@@ -66,11 +66,14 @@ def model_card(run: RunFolder, repository: str, files: Sequence[str]) -> str:
         *_section("Training", _lines(_training(run)), _lines(tuning_table(run))),
         *_section("Data", _lines(data_page.split_table(run)), *run.data.notes),
         *_section("Predicted before, measured after", *_predicted(run)),
-        "## Licence\n\nNot stated. Those of the data"
-        f"{' and of ' + base_name(run) if run.is_tuned else ''} apply.",
+        f"## Licence\n\nNot stated. Those of {_sources(run)} apply.",
         f"Trained with brimful {run.environment.brimful or ''}".strip() + ".",
     ]
     return without_places("\n\n".join(part for part in parts if part)) + "\n"
+
+
+def _sources(run: RunFolder) -> str:
+    return "the data" if run.data.base is None else f"the data and of {base_name(run)}"
 
 
 def without_places(text: str) -> str:
@@ -131,17 +134,18 @@ def _training(run: RunFolder) -> Table | None:
 
 def _predicted(run: RunFolder) -> list[str]:
     """Return the table of what was planned and measured, and how good it was in all."""
-    known = [each for each in comparisons(run) if each.measured is not None]
+    found = comparisons(run)
     rows = [
         (
             each.name,
             format_quantity(each.key, each.predicted),
             format_quantity(each.key, each.measured),
         )
-        for each in known
+        for each in found
+        if each.measured is not None
     ]
     table = table_of(("", "Predicted", "Measured"), rows)
-    words = judgements_in_words([each.judgement for each in known])
+    words = judgements_in_words([each.judgement for each in found])
     return [_lines(table), f"{words}." if words else ""]
 
 
