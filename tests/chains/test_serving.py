@@ -86,18 +86,8 @@ def test_vllm_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_server("auto") == "vllm"
     assert choose_server("transformers") == "transformers"
     command = vllm_command(Endpoint(Path("/m"), "127.0.0.1", 8123))
-    assert command[1:] == [
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        "/m",
-        "--served-model-name",
-        "/m",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "8123",
-    ]
+    told = "serve /m --served-model-name /m --host 127.0.0.1 --port 8123"
+    assert command[1:] == told.split()
 
 
 @pytest.mark.parametrize("name", ["labels-finished", "masked-finished"])

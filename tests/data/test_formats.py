@@ -112,6 +112,51 @@ def test_an_input_that_only_later_rows_have_is_used(data_recipe: Make) -> None:
     assert (text_of_prompt(first), text_of_prompt(second)) == ("a", "a\n\nc")
 
 
+def test_system_and_history_of_llama_factory_come_before(data_recipe: Make) -> None:
+    """Its further columns of Alpaca's and ShareGPT's formats; earlier answers are learned, too."""
+    alpaca, bare, sharegpt, own = read(
+        data_recipe("x", format="alpaca"),
+        {
+            "instruction": "And 3?",
+            "output": "6",
+            "system": "Be short.",
+            "history": [["Add 1 and 2.", "3"]],
+        },
+        {"instruction": "And 3?", "output": "6", "system": "", "history": None},
+    ) + read(
+        data_recipe("x"),
+        {
+            "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}],
+            "system": "Be short.",
+        },
+        {
+            "conversations": [
+                {"from": "system", "value": "Be kind."},
+                {"from": "human", "value": "Hi"},
+                {"from": "gpt", "value": "Hello"},
+            ],
+            "system": "Be short.",
+        },
+    )
+    assert alpaca.prompt == (
+        Message("system", "Be short."),
+        Message("user", "Add 1 and 2."),
+        Message("assistant", "3"),
+        Message("user", "And 3?"),
+    )
+    assert alpaca.given == 0
+    assert bare.prompt == (Message("user", "And 3?"),)
+    assert sharegpt.prompt == CHAT_PROMPT
+    assert own.prompt == (Message("system", "Be kind."), Message("user", "Hi"))
+
+
+@pytest.mark.parametrize("history", [[["only one"]], ["a", "b"], [["a", 1]]])
+def test_a_history_that_is_no_pairs_is_refused(data_recipe: Make, history: Any) -> None:
+    row = {"instruction": "a", "output": "b", "history": history}
+    with pytest.raises(DataError, match="'history' must be a list of pairs"):
+        read(data_recipe("x"), row)
+
+
 def test_answers_in_a_prompt_of_messages_are_given(data_recipe: Make) -> None:
     """As in TRL, where only the completion is learned; in `messages` every answer is."""
     turns = [*CHAT, {"role": "user", "content": "Bye"}]

@@ -117,11 +117,10 @@ def name_of(endpoint: Endpoint) -> str:
 
 
 def vllm_command(endpoint: Endpoint) -> Sequence[str]:
-    """Return the command that starts vLLM's server (its entrypoints/openai/api_server)."""
+    """Return the command that starts vLLM's server, by its documentation (`vllm serve`, 0.30)."""
     return [
-        sys.executable,
-        *("-m", "vllm.entrypoints.openai.api_server"),
-        *("--model", str(endpoint.folder)),
+        str(Path(sys.executable).with_name("vllm")),
+        *("serve", str(endpoint.folder)),
         *("--served-model-name", name_of(endpoint)),
         *("--host", endpoint.host),
         *("--port", str(endpoint.port)),

@@ -112,7 +112,10 @@ _OPENAI_KEYS, _SHAREGPT_KEYS = ("role", "content"), ("from", "value")
 
 
 def _turns(turns: object, row: Mapping[str, Any], where: str, keys: tuple[str, str]) -> _Parts:
-    messages = with_tools(conversation(turns, where, keys), row.get("tools"), where)
+    said = conversation(turns, where, keys)
+    if said[0].role not in {"system", "developer"}:
+        said = (*_system(row, where), *said)
+    messages = with_tools(said, row.get("tools"), where)
     return _Parts(messages[:-1], messages[-1].content, 0, messages[-1].extra)
 
 
@@ -140,7 +143,29 @@ def _alpaca(row: Mapping[str, Any], where: str) -> _Parts:
     task, material = text_of(row, "instruction", where), _optional_text(row, "input", where)
     if material.strip():
         task = f"{task}\n\n{material}"
-    return _Parts((Message("user", task),), text_of(row, "output", where))
+    before = (*_system(row, where), *_history(row, where))
+    return _Parts((*before, Message("user", task)), text_of(row, "output", where))
+
+
+def _system(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
+    """Return the system's message that a column of its own holds."""
+    text = _optional_text(row, "system", where)
+    return (Message("system", text),) if text.strip() else ()
+
+
+def _history(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
+    """Return earlier turns as LLaMA-Factory keeps them: pairs of an instruction and its answer.
+    Their answers are learned, too, as there.
+    """
+    turns: list[Message] = []
+    for pair in row.get("history") or ():
+        if not isinstance(pair, list) or [*map(type, pair)] != [str, str]:
+            raise DataError(
+                f"{where}: 'history' must be a list of pairs of texts, an instruction and its"
+                f" answer, not {pair!r:.60}."
+            )
+        turns += [Message("user", pair[0]), Message("assistant", pair[1])]
+    return tuple(turns)
 
 
 def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
@@ -206,7 +231,7 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
     {
         "messages": RowFormat({"messages": ("messages",)}, ("tools",), _messages),
         "conversations": RowFormat(
-            {"conversations": ("conversations",)}, ("tools",), _conversations
+            {"conversations": ("conversations",)}, ("tools", "system"), _conversations
         ),
         "prompt": RowFormat(
             {"prompt": ("prompt",), "completion": ("completion",)}, ("tools",), _pair
@@ -219,7 +244,7 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
         ),
         "alpaca": RowFormat(
             {"instruction": ("instruction",), "output": ("output", "response", "answer")},
-            ("input",),
+            ("input", "system", "history"),
             _alpaca,
         ),
         "text": RowFormat({"text": ("text",)}, (), _text),
