@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,14 @@ def offline(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
     monkeypatch.setenv("NETRC", str(place / "netrc"))
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _event_files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads event files by the order of their names, which end in a counter of the
+    process: of two sessions in one second and one process, the tenth file would come before the
+    ninth. Sessions of a real run are processes of their own.
+    """
+    writer = sys.modules.get("tensorboard.summary.writer.event_file_writer")
+    if writer is not None:
+        monkeypatch.setattr(writer, "_global_uid", writer.AtomicCounter(0))

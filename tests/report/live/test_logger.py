@@ -7,6 +7,7 @@ import json
 import struct
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -55,16 +56,25 @@ def wandb_records(path: Path) -> Iterator[bytes]:
             record = b""
 
 
-def wandb_points(run: LoggedRun, tag: str) -> Points:
-    """From the files that `wandb sync` sends."""
+def finished_wandb_records(path: Path) -> list[Any]:
+    """W&B's own process writes the file; a run that is finished ends with the record `exit`."""
     from wandb.proto import wandb_internal_pb2
 
+    deadline_s = time.monotonic() + 300
+    while True:
+        records = [wandb_internal_pb2.Record.FromString(data) for data in wandb_records(path)]
+        if any(record.HasField("exit") for record in records):
+            return records
+        assert time.monotonic() < deadline_s, f"{path} was not finished"
+        time.sleep(0.05)
+
+
+def wandb_points(run: LoggedRun, tag: str) -> Points:
+    """From the files that `wandb sync` sends."""
     found = []
     for path in sorted((run.folder / "wandb").glob("offline-run-*/run-*.wandb")):
         assert path.name == f"run-{run.run_id}.wandb"
-        for data in wandb_records(path):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
+        for record in finished_wandb_records(path):
             items = {
                 item.key or "/".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
