@@ -126,7 +126,7 @@ class _OwnTraces:
     def _record(self, model: nn.Module, micro_batch: int) -> Trace:
         recorder, spec = Recorder(cuda=self._spec.cuda), self._spec
         model.train(self._model.training)
-        name, blocks = _blocks_or_none(model)
+        name, blocks = blocks_or_none(model)
         watcher = Recording(recorder, Places(recorder, model, name, blocks))
         watcher.places.seed_weights()
         optimizer = optimizer_of(
@@ -163,17 +163,27 @@ def without_weights(model: nn.Module) -> nn.Module:
     """Return a copy of a module with parameters and buffers on the meta device. No weight is read;
     tied weights stay tied.
     """
+    return copies_without_weights({"": model})[""]
+
+
+def copies_without_weights(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Return such copies of several modules, by the same names; what they share stays shared."""
     memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(
-            torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad
-        )
-    for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(model, memo)
+    for model in modules.values():
+        for parameter in model.parameters():
+            if id(parameter) not in memo:
+                memo[id(parameter)] = nn.Parameter(
+                    torch.empty_like(parameter, device="meta"),
+                    requires_grad=parameter.requires_grad,
+                )
+        for buffer in model.buffers():
+            if id(buffer) not in memo:
+                memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(dict(modules), memo)
 
 
-def _blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
+def blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    """Return the name of a model's list of blocks and the list; both empty where it has none."""
     try:
         return named_blocks_of(model)
     except PlanError:

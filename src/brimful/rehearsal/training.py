@@ -86,9 +86,13 @@ def record_training(
 
 
 @contextmanager
-def fake_world(spec: StepSpec) -> Iterator[None]:
+def fake_world(spec: StepSpec, *, reads_positions: bool = False) -> Iterator[None]:
     """Make tensors fake, with CUDA's kernels where the step runs on CUDA. The garbage collector is
     off, because the end of a tensor is an event.
+
+    Args:
+        reads_positions: Position ids have values, which tell where packed sequences begin; else no
+            row holds several sequences.
     """
     swaps = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(False)
@@ -96,7 +100,8 @@ def fake_world(spec: StepSpec) -> Iterator[None]:
         with without_garbage_collector(), ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-            stack.enter_context(_one_sequence_per_row())
+            if not reads_positions:
+                stack.enter_context(_one_sequence_per_row())
             stack.enter_context(compiler_of(spec))
             if spec.cuda:
                 stack.enter_context(OnCuda(flash=spec.flash))
