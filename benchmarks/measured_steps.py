@@ -114,7 +114,7 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )
-    start_bytes = _storage_bytes(model)
+    start_bytes = storage_bytes(model)
     body = None
     if spec.compiled == "blocks":
         inner, shape = transformers_model(model), (micro_batch, spec.sequence_length)
@@ -130,7 +130,7 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
         run_steps(model, optimizer, spec, micro_batch, _Marks(), body)
-    return _read(profiler, start_bytes)
+    return read_profile(profiler, start_bytes)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -138,7 +138,8 @@ def _refuse(message: str) -> NoReturn:
     raise RuntimeError(message)
 
 
-def _storage_bytes(model: nn.Module) -> int:
+def storage_bytes(model: nn.Module) -> int:
+    """Return the bytes of a model's parameters and buffers, shared ones once."""
     tensors = [*model.parameters(), *model.buffers()]
     for state in [getattr(parameter, "quant_state", None) for parameter in model.parameters()]:
         if state is not None:  # bitsandbytes keeps scales beside the weight
@@ -157,7 +158,8 @@ def _storage_bytes(model: nn.Module) -> int:
     )
 
 
-def _read(profiler: profile, start_bytes: int) -> MeasuredSteps:
+def read_profile(profiler: profile, start_bytes: int) -> MeasuredSteps:
+    """Return what a profiler saw allocated beside `start_bytes` that were there before."""
     roots = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
     rows = sorted(_allocations(roots), key=lambda row: row[0])
     phases, counts, phase = [], Counter[str](), ""

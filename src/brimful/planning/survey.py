@@ -184,6 +184,19 @@ class Memory:
         usable_bytes = self._target.usable_bytes
         return self._largest_within(highest, sure_bytes(self._target), below_bytes=usable_bytes)
 
+    def fits(self, micro_batch: int, margin: Margin = "balanced") -> bool:
+        """Return whether one micro-batch fits by this margin, as `largest` means it. By "balanced"
+        one that leaves less free than a plan should does not.
+        """
+        if self._target.kind != "cuda":
+            accepted = ("fits", "uncertain") if margin == "tight" else ("fits",)
+            return self.verdict(micro_batch) in accepted
+        limit_bytes = {"balanced": roomy_bytes, "tight": possible_bytes}.get(margin, sure_bytes)
+        holds = self.replayed(micro_batch).fits_in(limit_bytes(self._target))
+        if margin != "conservative":
+            return holds
+        return holds and self.high_below(micro_batch, self._target.usable_bytes)
+
     def _largest_within(
         self, highest: int, limit_bytes: int, below_bytes: int | None = None
     ) -> int:

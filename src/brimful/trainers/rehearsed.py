@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState, masking_utils
 
 from brimful.base.errors import BrimfulError, PlanError
 from brimful.planning.step import StepSpec
@@ -79,7 +79,7 @@ def rehearse(trainer: Any, step: RehearsedStep) -> Trace:
     modules = {name: each for name, each in vars(trainer).items() if isinstance(each, nn.Module)}
     try:
         copies = copies_without_weights(modules)
-        with fake_world(spec, reads_positions=True), _on_cpu(trainer):
+        with fake_world(spec, reads_positions=True), _masks_are_read(), _on_cpu(trainer):
             return _Rehearsal(trainer, step, spec, copies).run()
     except BrimfulError:
         raise
@@ -291,6 +291,19 @@ def _materialise(modules: Mapping[str, nn.Module]) -> None:
         if id(module) not in done:
             materialised(module)
             done |= {id(each) for each in module.modules()}
+
+
+@contextmanager
+def _masks_are_read() -> Iterator[None]:
+    """Let transformers read masks and position ids, which it does not of tensors without values; it
+    drops a mask that hides nothing.
+    """
+    asks = masking_utils.is_tracing
+    masking_utils.is_tracing = lambda tensor=None: False
+    try:
+        yield
+    finally:
+        masking_utils.is_tracing = asks
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def _drawing(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> D
         axes = figure.add_subplot() if not terms else None
         if axes is None:
             narrow, axes = figure.subplots(1, 2, width_ratios=(1, 11), sharey=True)
-            _draw_stack(narrow, terms, scale)
+            draw_stack(narrow, terms, scale)
         axes.set_ylim(0, levels.top / scale)
         axes.yaxis.set_major_formatter(FuncFormatter(tick))
         _draw_lines(axes, lines, scale)
@@ -210,10 +210,10 @@ def _draw_levels(axes: Axes, levels: _Levels, scale: float) -> None:
         axes.axhspan(low / scale, high / scale, color=AXIS, alpha=0.14, linewidth=0)
     if levels.predicted:
         text = f"predicted peak {format_bytes(levels.predicted)}"
-        _draw_level(axes, levels.predicted / scale, text, INK)
+        draw_level(axes, levels.predicted / scale, text, INK)
     if levels.capacity:
         text = f"capacity {format_bytes(levels.capacity)}"
-        _draw_level(axes, levels.capacity / scale, text, BEST)
+        draw_level(axes, levels.capacity / scale, text, BEST)
 
 
 def _draw_lines(axes: Axes, lines: Sequence[_Line], scale: float) -> None:
@@ -227,7 +227,8 @@ def _draw_lines(axes: Axes, lines: Sequence[_Line], scale: float) -> None:
     axes.legend(loc="lower right", frameon=False, fontsize=11, labelcolor=AXIS)
 
 
-def _draw_level(axes: Axes, value: float, text: str, colour: str) -> None:
+def draw_level(axes: Axes, value: float, text: str, colour: str) -> None:
+    """Draw a dashed line across the axes, named at its right end."""
     axes.axhline(value, color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
     axes.annotate(
         text,
@@ -241,8 +242,8 @@ def _draw_level(axes: Axes, value: float, text: str, colour: str) -> None:
     )
 
 
-def _draw_stack(axes: Axes, terms: Sequence[Part], scale: float) -> None:
-    """The parts of the predicted peak, the largest at the bottom."""
+def draw_stack(axes: Axes, terms: Sequence[Part], scale: float) -> None:
+    """Draw the parts of the predicted peak, the largest at the bottom."""
     below = 0.0
     for part in terms:
         axes.bar(0, part.size / scale, bottom=below, width=0.9, color=part.colour)

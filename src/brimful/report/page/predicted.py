@@ -3,6 +3,7 @@ a gauge of where the measurement lies in the stated interval.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from brimful.report.predictions import Comparison, comparisons
@@ -66,9 +67,12 @@ def predictions(run: RunFolder) -> tuple[list[PredictionRow], str]:
     """Return every prediction of the plan, rough guesses behind others and in both those first that
     were measured, and the end of their gauges as text; "" where there is none to show.
     """
-    found = sorted(
-        comparisons(run), key=lambda each: (each.judgement.is_guess, each.measured is None)
-    )
+    return prediction_rows(comparisons(run))
+
+
+def prediction_rows(of: Iterable[Comparison]) -> tuple[list[PredictionRow], str]:
+    """Return such rows of any predictions."""
+    found = sorted(of, key=lambda each: (each.judgement.is_guess, each.measured is None))
     scale = _scale(found)
     rows = [_row(comparison, scale) for comparison in found]
     return rows, f"{scale:g}" if any(row.gauge for row in rows) else ""

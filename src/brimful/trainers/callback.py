@@ -1,0 +1,85 @@
+"""A callback of a Hugging Face Trainer that measures memory and step time, and writes what was
+predicted beside it as a page.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from brimful.base.errors import RunFolderError
+from brimful.trainers.fitting import TrainerPlan, name_of
+from brimful.trainers.measuring import Measured, StepMeter
+from brimful.trainers.page import Trained, predicted_by, write_page
+
+FILE_NAME = "brimful-report.html"
+
+
+class BrimfulCallback(TrainerCallback):
+    """Measures a training and changes nothing of it. `brimful.prepare` adds one with a plan.
+
+    It cannot survive what the Trainer cannot: when memory runs out, the training ends as it would
+    without it, and no page is written.
+
+    Args:
+        report: The page to write at the end; None: brimful-report.html in the output folder.
+        plan: What was predicted; None: the page shows what was measured.
+
+    Attributes:
+        measured: After the training, what was measured.
+    """
+
+    def __init__(
+        self, report: str | Path | None = None, *, plan: TrainerPlan | None = None
+    ) -> None:
+        self._report, self._plan = report, plan
+        self._meter: StepMeter | None = None
+        self.measured: Measured | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin to measure."""
+        self._meter = StepMeter(args.device)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note a step."""
+        if self._meter is not None:
+            self._meter.step_ended()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave the evaluation out of the next step's time."""
+        self._leave_out()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave the checkpoint out of the next step's time."""
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        if self._meter is not None:
+            self._meter.leave_out()
+
+    def on_train_end(
+        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+    ) -> None:
+        """Write the page. A page that cannot be written is told, and the training is kept."""
+        if self._meter is None:
+            return
+        self.measured, self._meter = self._meter.finish(), None
+        if not state.is_world_process_zero:
+            return
+        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        trained = Trained(
+            what=type(model).__name__,
+            by=self._plan.trainer if self._plan else "a Hugging Face Trainer",
+            on=name_of(args.device),
+            parameters=sum(each.numel() for each in model.parameters()),
+            trainable=sum(each.numel() for each in model.parameters() if each.requires_grad),
+            division=(args.train_batch_size, args.gradient_accumulation_steps),
+            rows=rows,
+            measured=self.measured,
+        )
+        path = Path(self._report or Path(args.output_dir) / FILE_NAME)
+        try:
+            write_page(path, trained, predicted_by(self._plan))
+        except (RunFolderError, OSError) as error:
+            logging.getLogger(__name__).warning("brimful: the report was not written: %s", error)
