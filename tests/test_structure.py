@@ -33,6 +33,7 @@ STAGES = (
     "rehearsal",
     "other_trainers",
     "report",
+    "trainers",
     "kinds",
     "chains",
     "notebook",

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from brimful.recipe import Recipe
     from brimful.recipe import load as load_recipe
     from brimful.rehearsal.foreign import plan_model
+    from brimful.trainers.callback import BrimfulCallback
+    from brimful.trainers.preparing import prepare
+    from brimful.trainers.watching import watching
 
 __all__ = [
+    "BrimfulCallback",
     "BrimfulError",
     "Device",
     "Plan",
@@ -30,11 +34,14 @@ __all__ = [
     "load_recipe",
     "plan",
     "plan_model",
+    "prepare",
     "run",
     "train",
+    "watching",
 ]
 
 _HOMES = {
+    "BrimfulCallback": ("brimful.trainers.callback", "BrimfulCallback"),
     "BrimfulError": ("brimful.base.errors", "BrimfulError"),
     "Device": ("brimful.hardware.device", "Device"),
     "Plan": ("brimful.planning.plan", "Plan"),
@@ -46,7 +53,9 @@ _HOMES = {
     "run": ("brimful.chains.calls", "run"),
     "plan": ("brimful.chains.calls", "plan"),
     "plan_model": ("brimful.rehearsal.foreign", "plan_model"),
+    "prepare": ("brimful.trainers.preparing", "prepare"),
     "train": ("brimful.chains.calls", "train"),
+    "watching": ("brimful.trainers.watching", "watching"),
 }
 
 

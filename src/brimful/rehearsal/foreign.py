@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,13 +34,14 @@ OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
 def plan_model(
     model: nn.Module,
     batch: Mapping[str, Tensor],
-    optimizer: str = "foreach",
+    optimizer: str | torch.optim.Optimizer = "foreach",
     *,
     device: Device | str | None = None,
     autocast: str = "none",
     accumulates: bool = False,
     clips: bool = True,
     loss_of: LossOf | None = None,
+    process_bytes: int = 0,
 ) -> Memory:
     """Predict the peak memory of training steps of a model object. Its weights are not read, copied
     or moved.
@@ -53,20 +55,23 @@ def plan_model(
         batch: One batch as the model takes it by keyword; the first dimension is the micro-batch
             and is changed for others. Only shapes and types count.
         optimizer: AdamW variant: fused, foreach (torch's default on CUDA), for_loop, 8bit or
-            paged_8bit.
+            paged_8bit; or any of torch's optimizers over the model's parameters.
         device: A Device, the name of a catalog row, or None for this machine's.
         autocast: "bf16" or "fp16" where the forward pass runs under torch.autocast, else "none".
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers
             models have it when the batch holds labels.
+        process_bytes: On a CPU, what the process holds beside the model.
 
     Raises:
         RequestError: an argument is none of those named, or the batch is empty.
         PlanError: the step cannot be traced without real values, or has no loss.
         DeviceError: no such device.
     """
-    if optimizer not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
+    own = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
+    variant = "foreach" if own is not None else optimizer
+    if variant not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
         raise RequestError(
             f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16;"
             f" got {optimizer!r} and {autocast!r}."
@@ -89,24 +94,29 @@ def plan_model(
         config_json="{}",
         sequence_length=0,
         autocast=autocast,  # type: ignore[arg-type]
-        optimizer=optimizer,  # type: ignore[arg-type]
+        optimizer=variant,  # type: ignore[arg-type]
         cuda=chosen.kind == "cuda",
         flash=chosen.abilities.flash_attention,
         accumulates=accumulates,
         clips=clips,
     )
-    return Memory(
-        _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers), target_of(chosen)
-    )
+    traces = _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers, own)
+    return Memory(traces, target_of(chosen, process_bytes))
 
 
 class _OwnTraces:
     """Traces of a model object, one for every micro-batch."""
 
     def __init__(
-        self, model: nn.Module, batch: Mapping[str, Tensor], spec: StepSpec, loss_of: LossOf
+        self,
+        model: nn.Module,
+        batch: Mapping[str, Tensor],
+        spec: StepSpec,
+        loss_of: LossOf,
+        optimizer: torch.optim.Optimizer | None,
     ) -> None:
         self._model, self._batch, self._spec, self._loss_of = model, batch, spec, loss_of
+        self._optimizer = optimizer
 
     def at(self, rows: float) -> Trace:
         """Return the trace of a micro-batch, whose rows are full."""
@@ -129,9 +139,12 @@ class _OwnTraces:
         name, blocks = blocks_or_none(model)
         watcher = Recording(recorder, Places(recorder, model, name, blocks))
         watcher.places.seed_weights()
-        optimizer = optimizer_of(
-            spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
-        )
+        if self._optimizer is not None:
+            optimizer = optimizer_like(self._optimizer, self._model, model)
+        else:
+            optimizer = optimizer_of(
+                spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
+            )
         current: dict[str, Tensor] = {}
 
         def batch() -> tuple[Tensor, ...]:
@@ -180,6 +193,20 @@ def copies_without_weights(modules: Mapping[str, nn.Module]) -> dict[str, nn.Mod
             if id(buffer) not in memo:
                 memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(dict(modules), memo)
+
+
+def optimizer_like(
+    optimizer: torch.optim.Optimizer, model: nn.Module, other: nn.Module
+) -> torch.optim.Optimizer:
+    """Return a fresh optimizer over the parameters of another model of the same names, with the
+    same settings and no states.
+    """
+    parameters = dict(other.named_parameters())
+    memo = {id(each): parameters[name] for name, each in model.named_parameters()}
+    fresh = copy.copy(optimizer)
+    fresh.state = defaultdict(dict)
+    made: torch.optim.Optimizer = copy.deepcopy(fresh, memo)
+    return made
 
 
 def blocks_or_none(model: nn.Module) -> tuple[str, nn.ModuleList]:

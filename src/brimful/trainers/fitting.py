@@ -1,7 +1,8 @@
 """The micro-batch with which a Trainer fits a device, at the effective batch that it has."""
 
 import dataclasses
-from collections.abc import Callable
+import gc
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from brimful.base.units import format_bytes
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe
-from brimful.hardware.process_memory import unmapped_bytes
+from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Prediction
 from brimful.planning.search import MICRO_BATCH_TOKENS
@@ -139,7 +140,9 @@ class _Fitting:
         self._trainer, self._device, self._margin, self._before = trainer, device, margin, before
         self.effective_batch = before[0] * before[1]
         self._traces = _TrainerTraces(trainer, device, self.effective_batch)
-        self.memory = Memory(self._traces, target_of(device, _process_bytes(trainer, device)))
+        modules = [each for each in vars(trainer).values() if isinstance(each, nn.Module)]
+        process_bytes = process_bytes_beside(modules, device)
+        self.memory = Memory(self._traces, target_of(device, process_bytes))
 
     def choose(self) -> tuple[int, str]:
         """Return the micro-batch and why it was taken."""
@@ -210,7 +213,9 @@ def _advice(trainer: Any, footprint: Footprint) -> str:
     terms, args = footprint.terms, trainer.args
     ideas = []
     if not (args.gradient_checkpointing or getattr(args, "activation_checkpointing", False)):
-        ideas.append("gradient_checkpointing=True computes activations again instead of keeping them")
+        ideas.append(
+            "gradient_checkpointing=True computes activations again instead of keeping them"
+        )
     if footprint.trainable == footprint.parameters:
         ideas.append("LoRA (peft) has gradients and optimizer states for a few weights only")
     if "8bit" not in str(args.optim) and terms.get("optimizer states", 0):
@@ -261,16 +266,17 @@ def _num_elements(batch: Batch) -> int:
     return max(value.numel() for value in batch.values() if isinstance(value, Tensor))
 
 
-def _process_bytes(trainer: Any, device: Device) -> int:
-    """Return what this process holds beside the trainer's models; 0 where the training runs on
-    another device.
+def process_bytes_beside(modules: Iterable[nn.Module], device: Device) -> int:
+    """Return what this process holds beside these modules; 0 where the training runs on another
+    device. What earlier work left free in the process is given back first.
     """
     if device.kind != "cpu" or not device.is_present:
         return 0
+    gc.collect()
+    give_back_free_memory()
     storages = {
         tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes()
-        for module in vars(trainer).values()
-        if isinstance(module, nn.Module)
+        for module in modules
         for tensor in [*module.parameters(), *module.buffers()]
     }
     return max(0, unmapped_bytes() - sum(storages.values()))

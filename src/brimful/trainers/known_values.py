@@ -80,7 +80,10 @@ class KnownValues(TorchDispatchMode):
         schema = getattr(func, "_schema", None)
         if schema is None or not schema.is_mutable:
             return
-        given = {**kwargs, **dict(zip((each.name for each in schema.arguments), args, strict=False))}
+        given = {
+            **kwargs,
+            **dict(zip((each.name for each in schema.arguments), args, strict=False)),
+        }
         for argument in schema.arguments:
             written = given.get(argument.name) if argument.is_write else None
             for leaf in tree_leaves(written):
@@ -112,4 +115,3 @@ def _is_repeatable(func: Any) -> bool:
         and _RANDOM not in func.tags
         and func not in _HAS_NO_VALUE
     )
-

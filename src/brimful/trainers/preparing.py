@@ -116,5 +116,3 @@ def _problems(trainer: Any) -> list[tuple[bool, str]]:
             f"use_liger_kernel replaces operators by kernels that cannot be traced. Or {measured}",
         ),
     ]
-
-

@@ -21,7 +21,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, masking_
 from brimful.base.errors import BrimfulError, PlanError
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Trace
-from brimful.rehearsal.foreign import blocks_or_none, copies_without_weights
+from brimful.rehearsal.foreign import blocks_or_none, copies_without_weights, optimizer_like
 from brimful.rehearsal.models import count_parameters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
@@ -158,15 +158,12 @@ class _Rehearsal:
         """Return the optimizer of the copied model; None where the trainer itself makes it."""
         if self._spec.optimizer in EIGHT_BIT.values():
             model = shadow.model
-            return optimizer_of(self._spec, [each for each in model.parameters() if each.requires_grad])
+            return optimizer_of(
+                self._spec, [each for each in model.parameters() if each.requires_grad]
+            )
         if self._trainer.optimizer is None:
             return None
-        parameters = dict(shadow.model.named_parameters())
-        memo = {
-            id(parameter): parameters[name]
-            for name, parameter in self._trainer.model.named_parameters()
-        }
-        return copy.deepcopy(self._trainer.optimizer, memo)
+        return optimizer_like(self._trainer.optimizer, self._trainer.model, shadow.model)
 
     def _announcing(self, accelerator: Any) -> Any:
         """Return a copy of the accelerator that tells when a backward pass and the update begin."""
@@ -205,7 +202,9 @@ class _Rehearsal:
         def get_batch_samples(iterator: Any, count: int, device: Any) -> Any:
             self._watcher.begin("inputs")
             self._is_later_pass = False
-            self._waiting = [self._make_batch() for _ in range((self._step.passes - 2) * (count > 1))]
+            self._waiting = [
+                self._make_batch() for _ in range((self._step.passes - 2) * (count > 1))
+            ]
             return fetch(iterator, count, device)
 
         return get_batch_samples
