@@ -141,7 +141,7 @@ def adapted(model: nn.Module) -> nn.Module:
     return made
 
 
-def own_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+def own_loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Any:
     logits = outputs.logits[:, :-1].float().flatten(0, 1)
     loss = nn.functional.cross_entropy(logits, labels[:, 1:].flatten(), reduction="sum")
     return loss / num_items_in_batch
@@ -155,11 +155,10 @@ def _words() -> Any:
     special = ["<pad>", "<s>", "</s>"]
     words = {word: index for index, word in enumerate(special)}
     words |= {f"w{number}": number for number in range(len(special), VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
+    tokenizer = Tokenizer(models.WordLevel(words, special[0]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    )
+    names = dict(zip(("pad_token", "bos_token", "eos_token"), special, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 def _texts(count: int = 96) -> Any:

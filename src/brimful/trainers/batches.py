@@ -52,7 +52,7 @@ def longest_batch(trainer: Any, micro_batch: int, passes: int) -> Batch:
             )
     if not batches:
         raise PlanError("the train dataset gives no batch: it has no rows.")
-    return max(batches, key=_num_bytes)  # type: ignore[no-any-return]
+    return max(batches, key=_num_bytes)
 
 
 def _loader(trainer: Any, micro_batch: int, passes: int) -> Any:
@@ -142,10 +142,10 @@ def _num_bytes(batch: Batch) -> int:
 
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng():
             yield
     finally:
         random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        np.random.set_state(numpy)

@@ -10,13 +10,13 @@ from transformers import TrainerCallback
 
 from brimful.base.errors import RunFolderError
 from brimful.trainers.fitting import TrainerPlan, name_of
-from brimful.trainers.measuring import Measured, StepMeter
+from brimful.trainers.measuring import MeasuredTraining, StepMeter
 from brimful.trainers.page import Trained, predicted_by, write_page
 
 FILE_NAME = "brimful-report.html"
 
 
-class BrimfulCallback(TrainerCallback):
+class BrimfulCallback(TrainerCallback):  # type: ignore[misc]
     """Measures a training and changes nothing of it. `brimful.prepare` adds one with a plan.
 
     It cannot survive what the Trainer cannot: when memory runs out, the training ends as it would
@@ -35,7 +35,7 @@ class BrimfulCallback(TrainerCallback):
     ) -> None:
         self._report, self._plan = report, plan
         self._meter: StepMeter | None = None
-        self.measured: Measured | None = None
+        self.measured: MeasuredTraining | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Begin to measure."""

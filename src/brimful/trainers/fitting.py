@@ -2,7 +2,7 @@
 
 import dataclasses
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from brimful.planning.survey import Margin, Memory
 from brimful.planning.target import target_of
 from brimful.planning.trace import Trace
 from brimful.planning.work import Work
+from brimful.report.quantities import capitalised
 from brimful.trainers.batches import longest_batch
 from brimful.trainers.rates import predicted_step
 from brimful.trainers.rehearsed import Batch, RehearsedStep, rehearse
@@ -41,6 +42,7 @@ class TrainerPlan:
         reason: Why so.
         footprint: Predicted peak memory.
         step_time: Predicted seconds of an optimizer step; None where no rate is known.
+        notes: What else is to be known of it.
     """
 
     trainer: str
@@ -51,6 +53,7 @@ class TrainerPlan:
     reason: str
     footprint: Footprint
     step_time: Prediction | None
+    notes: tuple[str, ...] = ()
 
     @property
     def effective_batch(self) -> int:
@@ -68,12 +71,15 @@ class TrainerPlan:
         change = f"{old} becomes {new}" if self.changes else f"{new}, as it was"
         peak = self.footprint.driver
         between = f"{format_bytes(peak.low)} to {format_bytes(peak.high)}"
-        return (
+        usable = format_bytes(self.footprint.usable_bytes)
+        lines = [
             f"{self.trainer} on {self.device.name}: {change} (effective batch"
-            f" {self.effective_batch}).\n{self.reason}\nPredicted peak memory:"
-            f" {format_bytes(peak.value)} ({between}) of {format_bytes(self.footprint.usable_bytes)}"
-            f" usable; {self.footprint.verdict}."
-        )
+            f" {self.effective_batch}).",
+            self.reason,
+            f"Predicted peak memory: {format_bytes(peak.value)} ({between}) of {usable} usable;"
+            f" {self.footprint.verdict}.",
+        ]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def plan_trainer(trainer: Any, device: Device, margin: Margin, *, keeps: bool) -> TrainerPlan:
@@ -86,7 +92,7 @@ def plan_trainer(trainer: Any, device: Device, margin: Margin, *, keeps: bool) -
         PlanError: its step cannot be traced, or not even one row at a time fits.
     """
     before = (trainer._train_batch_size, trainer.args.gradient_accumulation_steps)
-    fitting = _Fitting(trainer, device, margin, before)
+    fitting = _Divisions(trainer, device, margin, before)
     micro_batch, reason = (before[0], "The division is kept.") if keeps else fitting.choose()
     passes = fitting.effective_batch // micro_batch
     footprint = fitting.memory.at(micro_batch)
@@ -101,6 +107,7 @@ def plan_trainer(trainer: Any, device: Device, margin: Margin, *, keeps: bool) -
         predicted_step(
             fitting.memory.work_at, (micro_batch,) * passes, device, _precision(trainer)
         ),
+        tuple(_notes(trainer, changes=micro_batch != before[0])),
     )
 
 
@@ -126,12 +133,26 @@ def device_of(trainer: Any, device: Device | str) -> Device:
     return chosen
 
 
+def _notes(trainer: Any, *, changes: bool) -> Iterator[str]:
+    """Yield what a user may not expect."""
+    args = trainer.args
+    if args.torch_compile:
+        yield "it is planned as if it were not compiled; a compiled step needs another amount."
+    if changes and not (trainer.model_accepts_loss_kwargs or trainer.compute_loss_func):
+        yield (
+            "its loss is a mean over each micro-batch, not over the step: where micro-batches"
+            " count different numbers of rows or tokens, the mean of the step differs a little."
+        )
+    if changes and args.dataloader_drop_last:
+        yield "dataloader_drop_last drops what does not fill a micro-batch, which has another size."
+
+
 def name_of(device: torch.device) -> str:
     """Return the name of one of this machine's devices, as plans call it."""
     return probe(str(device)).name
 
 
-class _Fitting:
+class _Divisions:
     """Divisions of an effective batch, each traced once."""
 
     def __init__(
@@ -179,16 +200,17 @@ class _Fitting:
         return "It is the largest that fits and is still faster than smaller ones."
 
     def _compared(self, chosen: int, larger: int) -> str:
-        """Say what the next larger division would need."""
-        needed = format_bytes(self.memory.at(larger).driver.value)
-        limit = format_bytes(self.memory.at(larger).usable_bytes)
+        """Say what the trainer's own division would need, or else the next larger one."""
         size = self._before[0] if self._before[0] > chosen else larger
-        if size != larger:
-            needed = format_bytes(self.memory.at(size).driver.value)
+        footprint = self.memory.at(size)
+        needs = f"would need {format_bytes(footprint.driver.value)} at its peak"
+        if footprint.driver.value <= footprint.usable_bytes:
+            needs += ", with less to spare than a plan should leave"
+        whole = self.effective_batch
         return (
-            f"{division_in_words(size, self.effective_batch // size)} would need {needed} at its peak, and"
-            f" {limit} are usable; {chosen} is the largest divisor of {self.effective_batch} that"
-            " fits."
+            f"{capitalised(division_in_words(size, whole // size))} {needs}, and"
+            f" {format_bytes(footprint.usable_bytes)} are usable; {chosen} is the largest divisor"
+            f" of {whole} that fits."
         )
 
     def _smallest(self) -> tuple[int, str]:
@@ -203,8 +225,8 @@ class _Fitting:
         raise PlanError(
             f"{type(self._trainer).__name__} does not fit {self._device.name}: one row of"
             f" {_num_elements(self._traces.batch(1))} tokens at a time needs"
-            f" {format_bytes(footprint.driver.value)}, and"
-            f" {format_bytes(footprint.usable_bytes)} are usable. {_advice(self._trainer, footprint)}"
+            f" {format_bytes(footprint.driver.value)}, and {format_bytes(footprint.usable_bytes)}"
+            f" are usable. {_advice(self._trainer, footprint)}"
         )
 
 
@@ -212,10 +234,9 @@ def _advice(trainer: Any, footprint: Footprint) -> str:
     """Return what would take less, of what the trainer does not do yet."""
     terms, args = footprint.terms, trainer.args
     ideas = []
-    if not (args.gradient_checkpointing or getattr(args, "activation_checkpointing", False)):
-        ideas.append(
-            "gradient_checkpointing=True computes activations again instead of keeping them"
-        )
+    name = next(name for name in CHECKPOINTING if hasattr(args, name))
+    if not getattr(args, name):
+        ideas.append(f"{name}=True computes activations again instead of keeping them")
     if footprint.trainable == footprint.parameters:
         ideas.append("LoRA (peft) has gradients and optimizer states for a few weights only")
     if "8bit" not in str(args.optim) and terms.get("optimizer states", 0):
@@ -223,6 +244,10 @@ def _advice(trainer: Any, footprint: Footprint) -> str:
     ideas.append("shorter rows take less")
     largest = max(terms, key=lambda name: terms[name])
     return f"Most of it is {largest} ({format_bytes(terms[largest])}). {'; '.join(ideas)}."
+
+
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+"""What transformers calls it now, and what it called it before."""
 
 
 class _TrainerTraces:

@@ -8,7 +8,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -46,7 +47,12 @@ class KnownValues(TorchDispatchMode):
         self._values[key] = (weakref.ref(tensor, lambda _: self._values.pop(key, None)), value)
 
     def value_of(self, tensor: Tensor) -> Tensor | None:
-        """Return what a tensor holds; None where that is not known."""
+        """Return what a tensor holds; None where that is not known. A real one, as a number that a
+        program writes down, is its own value; of weights nothing is read.
+        """
+        if not isinstance(tensor, FakeTensor):
+            is_plain = not isinstance(tensor, nn.Parameter) and tensor.numel() <= MOST_ELEMENTS
+            return tensor if is_plain else None
         kept = self._values.get(id(tensor))
         return kept[1] if kept is not None and kept[0]() is tensor else None
 

@@ -17,7 +17,7 @@ WARM_UP_STEPS = 1
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTraining:
     """What was measured of a training.
 
     Attributes:
@@ -77,10 +77,10 @@ class StepMeter:
         """What was done since the last step, such as an evaluation, is not part of the next."""
         self._last_s = self._clock()
 
-    def finish(self) -> Measured:
+    def finish(self) -> MeasuredTraining:
         """Look at memory a last time and return what was measured."""
         self._look(self._clock())
-        return Measured(
+        return MeasuredTraining(
             tuple(self._times),
             self._looks[-1][1],
             self._peak.look_at_tensors(),

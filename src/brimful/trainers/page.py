@@ -25,7 +25,7 @@ from brimful.report.predictions import PREDICTED_NAMES, Comparison
 from brimful.report.quantities import capitalised, format_quantity, label, plural
 from brimful.report.table import Table, table_of
 from brimful.trainers.fitting import TrainerPlan, division_in_words
-from brimful.trainers.measuring import WARM_UP_STEPS, Measured
+from brimful.trainers.measuring import WARM_UP_STEPS, MeasuredTraining
 
 MEMORY_SOURCE = {
     "cuda": "held by torch's allocator, the highest of all steps",
@@ -72,7 +72,7 @@ class Trained:
     trainable: int
     division: tuple[int, int]
     rows: int
-    measured: Measured
+    measured: MeasuredTraining
 
 
 def predicted_by(plan: TrainerPlan | None) -> Predicted | None:
@@ -126,7 +126,9 @@ def render(trained: Trained, predicted: Predicted | None, note: str = "") -> str
     return render_page("trainer.html.j2", values)
 
 
-def comparisons(measured: Measured, predicted: Predicted, *, is_same: bool) -> list[Comparison]:
+def comparisons(
+    measured: MeasuredTraining, predicted: Predicted, *, is_same: bool
+) -> list[Comparison]:
     """Return the predictions beside what was measured; not measured on another device."""
     footprint, on_host = predicted.footprint, predicted.kind == "cpu"
     peak = footprint.driver if on_host else footprint.reserved
@@ -167,7 +169,7 @@ def _terms(predicted: Predicted) -> list[tuple[str, float]]:
 
 def _origins(compared: list[Comparison]) -> Table | None:
     rows = [(each.name, each.basis, each.source) for each in compared]
-    return table_of(("Quantity", "Predicted from", "Measured as"), rows)
+    return table_of(("Quantity", "Predicted from", "MeasuredTraining as"), rows)
 
 
 def _sentence(trained: Trained) -> str:
@@ -201,7 +203,7 @@ def _cards(trained: Trained, predicted: Predicted | None) -> list[Card]:
 
 
 def _memory_drawing(
-    measured: Measured, predicted: Predicted | None, terms: list[Part]
+    measured: MeasuredTraining, predicted: Predicted | None, terms: list[Part]
 ) -> Drawing | None:
     if len(measured.looks) < 2:
         return None
@@ -246,7 +248,7 @@ def _draw_line(axes: Axes, at_N: Any, values_N: Any, name: str) -> None:
     style(axes, "seconds", integer=False)
 
 
-def _time_drawing(measured: Measured, predicted: Predicted | None) -> Drawing | None:
+def _time_drawing(measured: MeasuredTraining, predicted: Predicted | None) -> Drawing | None:
     times_N = np.array(measured.step_times_s, np.float64)
     if len(times_N) < 3:
         return None

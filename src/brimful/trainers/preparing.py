@@ -87,7 +87,7 @@ def _problems(trainer: Any) -> list[tuple[bool, str]]:
     return [
         (
             trainer.train_dataset is None,
-            "it has no train_dataset, whose rows decide its memory. Give Trainer(train_dataset=...).",
+            "it has no train_dataset, whose rows decide its memory. Give it train_dataset=....",
         ),
         (
             trainer.state.global_step > 0 or hasattr(trainer.model, "_original_forward"),
@@ -108,8 +108,8 @@ def _problems(trainer: Any) -> list[tuple[bool, str]]:
         ),
         (
             args.world_size > 1 or args.n_gpu > 1,
-            "it trains on several devices, of which one is traced. Plan on one (CUDA_VISIBLE_DEVICES"
-            f"=0), and give all the division that was found; or {measured}",
+            "it trains on several devices, of which one is traced. Plan on one"
+            f" (CUDA_VISIBLE_DEVICES=0), and give all the division that was found; or {measured}",
         ),
         (
             args.use_liger_kernel,

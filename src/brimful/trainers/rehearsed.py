@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from transformers import TrainerCallback, TrainerControl, TrainerState, masking_utils
 
 from brimful.base.errors import BrimfulError, PlanError
@@ -106,7 +106,7 @@ class _Rehearsal:
         self._recorder = Recorder(cuda=step.cuda)
         total, trainable = count_parameters(modules["model"])
         _materialise(modules)
-        self._counts = {"parameters": total, "trainable": trainable}
+        self._total, self._trainable = total, trainable
         model = modules["model"]
         self._blocks, blocks = blocks_or_none(model)
         self._watcher = Recording(
@@ -131,7 +131,8 @@ class _Rehearsal:
             else:
                 raise PlanError("it ended before its second optimizer step")
         self._watcher.places.remove()
-        return dataclasses.replace(self._recorder.finish(self._blocks), **self._counts)
+        trace = self._recorder.finish(self._blocks)
+        return dataclasses.replace(trace, parameters=self._total, trainable=self._trainable)
 
     def _shadow(self) -> Any:
         """Return a copy of the trainer that trains the copies of its models."""
@@ -157,10 +158,11 @@ class _Rehearsal:
     def _optimizer(self, shadow: Any) -> Any:
         """Return the optimizer of the copied model; None where the trainer itself makes it."""
         if self._spec.optimizer in EIGHT_BIT.values():
-            model = shadow.model
-            return optimizer_of(
-                self._spec, [each for each in model.parameters() if each.requires_grad]
-            )
+            trained = [each for each in shadow.model.parameters() if each.requires_grad]
+            made = optimizer_of(self._spec, trained)
+            for group in made.param_groups:
+                group["lr"] = shadow.args.learning_rate  # which the schedule asks for
+            return made
         if self._trainer.optimizer is None:
             return None
         return optimizer_like(self._trainer.optimizer, self._trainer.model, shadow.model)
@@ -236,7 +238,7 @@ class _Rehearsal:
             raise _Rehearsed
 
 
-class _Announcer(TrainerCallback):
+class _Announcer(TrainerCallback):  # type: ignore[misc]
     """The first step has one micro-batch, the second as many as are wanted."""
 
     def __init__(self, shadow: Any, rehearsal: _Rehearsal) -> None:
@@ -266,7 +268,7 @@ class _OneBatch:
         self._make, self._count = make, args.gradient_accumulation_steps
 
     def __len__(self) -> int:
-        return self._count
+        return int(self._count)
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self._count):
@@ -308,9 +310,16 @@ def _masks_are_read() -> Iterator[None]:
 @contextmanager
 def _on_cpu(trainer: Any) -> Iterator[None]:
     """Let tensors without values be on the CPU, whatever the device of the trainer; kernels are
-    those of the planned device all the same. What accelerate shares in the process is put back.
+    those of the planned device all the same. Nothing is compiled. What accelerate shares in the
+    process is put back.
     """
-    from accelerate.state import AcceleratorState, GradientState, PartialState
+    # transformers' Trainer needs it, brimful does not.
+    from accelerate.state import (  # noqa: PLC0415
+        AcceleratorState,
+        GradientState,
+        PartialState,
+    )
+    from accelerate.utils import DynamoBackend  # noqa: PLC0415
 
     shared = (
         vars(trainer.args),
@@ -322,6 +331,9 @@ def _on_cpu(trainer: Any) -> Iterator[None]:
     vars(trainer.args)["_setup_devices"] = CPU
     for state in (AcceleratorState._shared_state, PartialState._shared_state):
         state["device"] = CPU
+        if "dynamo_plugin" in state:
+            state["dynamo_plugin"] = copy.copy(state["dynamo_plugin"])
+            state["dynamo_plugin"].backend = DynamoBackend.NO
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from brimful.hardware.probe import probe
 from brimful.planning.plan import Prediction
 from brimful.rehearsal.foreign import LossOf, plan_model
 from brimful.trainers.fitting import process_bytes_beside
-from brimful.trainers.measuring import Measured, StepMeter
+from brimful.trainers.measuring import MeasuredTraining, StepMeter
 from brimful.trainers.page import Predicted, Trained, write_page
 from brimful.trainers.rates import predicted_step
 
@@ -41,7 +41,7 @@ class Watch:
         self._batch: dict[str, Tensor] | None = None
         self._autocast = "none"
         self._num_passes, self._num_updates = 0, 0
-        self.measured: Measured | None = None
+        self.measured: MeasuredTraining | None = None
         self.predicted: Predicted | None = None
         self.note = ""
         self.passes = 1
@@ -61,7 +61,7 @@ class Watch:
         """The optimizer made a step."""
         self._num_updates += 1
 
-    def finish(self, measured: Measured) -> None:
+    def finish(self, measured: MeasuredTraining) -> None:
         """Take what was measured."""
         self.measured = measured
         self.passes = max(1, round(self._num_passes / max(self._num_updates, 1)))
@@ -148,14 +148,16 @@ def watching(
     finally:
         for handle in handles:
             handle.remove()
-    watch.finish(meter.finish())
+    measured = meter.finish()
+    watch.finish(measured)
     watch.predict(device, loss_of, clips=clips)
     if report is not None:
-        write_page(Path(report), _trained(watch, model, device), watch.predicted, watch.note)
+        write_page(
+            Path(report), _trained(watch, model, device, measured), watch.predicted, watch.note
+        )
 
 
-def _trained(watch: Watch, model: nn.Module, device: Device) -> Trained:
-    assert watch.measured is not None
+def _trained(watch: Watch, model: nn.Module, device: Device, measured: MeasuredTraining) -> Trained:
     parameters = list(model.parameters())
     return Trained(
         what=type(model).__name__,
@@ -165,7 +167,7 @@ def _trained(watch: Watch, model: nn.Module, device: Device) -> Trained:
         trainable=sum(each.numel() for each in parameters if each.requires_grad),
         division=(watch.rows, watch.passes),
         rows=watch.rows * watch.passes,
-        measured=watch.measured,
+        measured=measured,
     )
 
 
