@@ -71,3 +71,12 @@ def test_a_number_that_the_model_computed_may_be_logged_but_not_decide(
     values.in_model = True
     with pytest.raises(PlanError):
         computed.item()
+
+
+def test_what_a_known_mask_selects_has_a_known_size(values: KnownValues) -> None:
+    mask_BT = _ids(values) != 0
+    hidden_BTD = torch.randn(2, 4, 3)
+
+    assert hidden_BTD[mask_BT].shape == (7, 3)
+    assert mask_BT.nonzero().shape == (7, 2)
+    assert int(mask_BT.nonzero().sum()) == int((IDS != 0).nonzero().sum())

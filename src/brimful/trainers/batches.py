@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from brimful.base.errors import PlanError
 from brimful.trainers.rehearsed import Batch
@@ -72,7 +73,7 @@ def _indices(
 ) -> list[Sequence[int]] | None:
     """Return the rows of the run's micro-batches; None where the dataset is a stream."""
     sampler = getattr(loader, "batch_sampler", None)
-    if sampler is None or not hasattr(loader.dataset, "__getitem__"):
+    if sampler is None or isinstance(loader.dataset, IterableDataset):
         return None
     most = MOST_ROWS if _has_columns(loader.dataset) else MOST_ROWS_READ
     count = max(1, most // micro_batch)

@@ -17,6 +17,7 @@ from brimful.base.errors import PlanError
 
 MOST_ELEMENTS = 1 << 22
 """Larger tensors have no values: masks of (positions, positions) stay below it up to 2048."""
+_SELECTS, _FINDS = torch.ops.aten.index.Tensor, torch.ops.aten.nonzero.default
 _READS_NUMBER = torch.ops.aten._local_scalar_dense.default
 _RANDOM = torch.Tag.nondeterministic_seeded
 _HAS_NO_VALUE = {
@@ -62,6 +63,10 @@ class KnownValues(TorchDispatchMode):
         values = [self.value_of(each) for each in given]
         if func is _READS_NUMBER:
             return self._read(given[0], values[0], func, args)
+        if func is _SELECTS:
+            args = self._with_positions(args)
+        if func is _FINDS and values[0] is not None:
+            return self._found(given[0], values[0])
         out = func(*args, **kwargs)
         leaves = tree_leaves(out)
         is_known = _is_repeatable(func) and not any(value is None for value in values)
@@ -80,6 +85,28 @@ class KnownValues(TorchDispatchMode):
             if isinstance(fake, Tensor):
                 self.know(fake, value)
         return out
+
+    def _found(self, mask: Tensor, value: Tensor) -> Tensor:
+        """Return the positions of what is true in a known mask, whose number is known, too."""
+        with _disable_current_modes():
+            positions = value.nonzero()
+        out = mask.new_empty(positions.shape, dtype=torch.int64)
+        self.know(out, positions)
+        return out
+
+    def _with_positions(self, args: Any) -> Any:
+        """Return the arguments of a selection with positions in place of known masks, as the real
+        operator finds them.
+        """
+        tensor, places, *rest = args
+        found: list[Tensor | None] = []
+        for place in places:
+            value = None if place is None or place.dtype != torch.bool else self.value_of(place)
+            if value is None:
+                found.append(place)
+            else:
+                found += self._found(place, value).unbind(1)
+        return (tensor, found, *rest)
 
     def _forget_written(self, func: Any, args: Any, kwargs: Any) -> None:
         """Forget what an operator with an unknown operand wrote, and its views."""
@@ -110,7 +137,10 @@ class KnownValues(TorchDispatchMode):
         if tensor.dtype == torch.bool:
             return func(*args)  # the recorder answers: nothing overflowed, nothing was skipped
         if self.in_model:
-            raise PlanError("the model reads a number that its own layers computed")
+            raise PlanError(
+                "the model's forward pass reads a number that its own layers computed, which cannot"
+                " be known without training. BrimfulCallback measures such a training as it is."
+            )
         return 0.0 if tensor.is_floating_point() else 0
 
 

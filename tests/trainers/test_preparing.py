@@ -1,0 +1,173 @@
+"""A prepared Trainer trains as it would have, in passes that fit."""
+
+import dataclasses
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import brimful
+from brimful.base.errors import DeviceError, PlanError, RequestError
+from brimful.hardware import catalog
+from brimful.hardware.device import Device
+
+STEPS = 20
+
+
+def _small_gpu(mib: float) -> Device:
+    """A GPU of the catalog with so much memory beside its context."""
+    device = catalog.get("Tesla T4")
+    return dataclasses.replace(device, memory_bytes=int((84 + mib) * 2**20))
+
+
+@pytest.fixture
+def quiet() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+@pytest.fixture
+def losses() -> Callable[[Any], list[float]]:
+    def trained(trainer: Any) -> list[float]:
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    return trained
+
+
+LOGS = {"logging_strategy": "steps", "logging_steps": 1, "max_steps": STEPS}
+
+
+def test_the_losses_are_those_of_the_untouched_trainer(
+    make_trainer: Callable[..., Any],
+    rows: Callable[..., Any],
+    quiet: Console,
+    losses: Callable[[Any], list[float]],
+) -> None:
+    settings = {"train_dataset": rows(400, shortest=5), "learning_rate": 1e-2, **LOGS}
+    untouched = losses(make_trainer(per_device_train_batch_size=8, **settings))
+    trainer = make_trainer(per_device_train_batch_size=8, **settings)
+    plan = brimful.prepare(trainer, _small_gpu(260), console=quiet)
+    prepared = losses(trainer)
+
+    assert (plan.before, plan.effective_batch) == ((8, 1), 8)
+    assert len(prepared) == STEPS
+    assert prepared == pytest.approx(untouched, rel=1e-5)
+    assert untouched[-1] < untouched[0] - 0.1
+
+
+def test_a_trainer_that_would_not_fit_is_made_to_fit(
+    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+) -> None:
+    wide = {"vocab_size": 60_000, "hidden_size": 64}
+    trainer = make_trainer(small_model(**wide), per_device_train_batch_size=32)
+    device = _small_gpu(900)
+    kept = brimful.prepare(trainer, device, keeps_division=True, console=quiet)
+    plan = brimful.prepare(trainer, device, console=quiet)
+
+    assert (kept.micro_batch, kept.footprint.verdict) == (32, "does not fit")
+    assert plan.footprint.verdict == "fits"
+    assert plan.micro_batch < 32
+    assert plan.micro_batch * plan.passes == 32
+    args = trainer.args
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (
+        plan.micro_batch,
+        plan.passes,
+    )
+    assert trainer._train_batch_size == plan.micro_batch
+    assert "would need" in plan.reason
+    assert plan.reason in plan.explain()
+
+
+def test_the_effective_batch_is_divided_by_whole_numbers_only(
+    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+) -> None:
+    wide = small_model(vocab_size=60_000, hidden_size=64)
+    trainer = make_trainer(wide, per_device_train_batch_size=31)
+    plan = brimful.prepare(trainer, _small_gpu(900), console=quiet)
+
+    assert (plan.micro_batch, plan.passes) == (1, 31)
+
+
+def test_a_device_that_holds_not_one_row_is_told_with_what_would_take_less(
+    make_trainer: Callable[..., Any],
+    small_model: Callable[..., Any],
+    refuses: Callable[..., Any],
+    quiet: Console,
+) -> None:
+    trainer = make_trainer(small_model(vocab_size=60_000, hidden_size=64))
+    with refuses(PlanError, names=["activation_checkpointing=True", "LoRA", "optimizer states"]):
+        brimful.prepare(trainer, _small_gpu(300), console=quiet)
+
+    assert (trainer.args.per_device_train_batch_size, trainer._train_batch_size) == (4, 4)
+
+
+def test_the_advice_takes_less(
+    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+) -> None:
+    peaks = []
+    for advised in ({}, {"activation_checkpointing": True}, {"optim": "adamw_8bit"}):
+        trainer = make_trainer(small_model(hidden_size=128, num_hidden_layers=4), **advised)
+        plan = brimful.prepare(trainer, "Tesla T4", keeps_division=True, console=quiet)
+        peaks.append(plan.footprint.allocated.value)
+
+    assert max(peaks[1:]) < peaks[0]
+
+
+def test_a_prepared_trainer_has_one_callback_of_the_newest_plan(
+    make_trainer: Callable[..., Any], quiet: Console
+) -> None:
+    trainer = make_trainer()
+    for _ in range(2):
+        plan = brimful.prepare(trainer, "Tesla T4", console=quiet)
+    added = [
+        each
+        for each in trainer.callback_handler.callbacks
+        if isinstance(each, brimful.BrimfulCallback)
+    ]
+
+    assert [each._plan for each in added] == [plan]
+
+
+def test_what_was_done_is_said(make_trainer: Callable[..., Any], snapshot: Any) -> None:
+    told = io.StringIO()
+    trainer = make_trainer(per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    brimful.prepare(trainer, "Tesla T4", console=Console(file=told, width=200))
+
+    assert told.getvalue() == snapshot
+
+
+def test_what_cannot_be_prepared_is_refused(
+    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+) -> None:
+    with refuses(RequestError, names=["train_dataset"]):
+        brimful.prepare(make_trainer(train_dataset=None))
+    with refuses(RequestError, names=["auto_find_batch_size"]):
+        brimful.prepare(make_trainer(auto_find_batch_size=True))
+    with refuses(RequestError, names=["watching"]):
+        brimful.prepare(torch.nn.Linear(1, 1))
+    with refuses(RequestError, names=["margin"]):
+        brimful.prepare(make_trainer(), margin="wide")  # type: ignore[arg-type]
+    with refuses(DeviceError):
+        brimful.prepare(make_trainer(), "Tesla T5")
+
+
+def test_sharded_and_parallel_trainers_are_refused(
+    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+) -> None:
+    for name in ("is_deepspeed_enabled", "is_fsdp_enabled"):
+        trainer = make_trainer()
+        setattr(trainer, name, True)  # as the Trainer has it where it is configured
+        with refuses(RequestError, names=["BrimfulCallback"]):
+            brimful.prepare(trainer)
+
+
+def test_a_trainer_that_trained_is_refused(
+    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+) -> None:
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    with refuses(RequestError, names=["trained already"]):
+        brimful.prepare(trainer)
