@@ -18,9 +18,10 @@ STEPS = 20
 
 
 def _small_gpu(mib: float) -> Device:
-    """A GPU of the catalog with so much memory beside its context."""
-    device = catalog.get("Tesla T4")
-    return dataclasses.replace(device, memory_bytes=int((84 + mib) * 2**20))
+    """A GPU of the catalog with so much memory; its context takes 143 MiB of that, plus or minus
+    75.
+    """
+    return dataclasses.replace(catalog.get("NVIDIA L4"), memory_bytes=int(mib * 2**20))
 
 
 @pytest.fixture
@@ -42,17 +43,20 @@ LOGS = {"logging_strategy": "steps", "logging_steps": 1, "max_steps": STEPS}
 
 def test_the_losses_are_those_of_the_untouched_trainer(
     make_trainer: Callable[..., Any],
+    small_model: Callable[..., Any],
     rows: Callable[..., Any],
     quiet: Console,
     losses: Callable[[Any], list[float]],
 ) -> None:
-    settings = {"train_dataset": rows(400, shortest=5), "learning_rate": 1e-2, **LOGS}
-    untouched = losses(make_trainer(per_device_train_batch_size=8, **settings))
-    trainer = make_trainer(per_device_train_batch_size=8, **settings)
-    plan = brimful.prepare(trainer, _small_gpu(260), console=quiet)
+    settings = {"per_device_train_batch_size": 8, "learning_rate": 1e-2, **LOGS}
+    settings["train_dataset"] = rows(160, shortest=5)
+    untouched = losses(make_trainer(small_model(vocab_size=20_000), **settings))
+    trainer = make_trainer(small_model(vocab_size=20_000), **settings)
+    plan = brimful.prepare(trainer, _small_gpu(283), console=quiet)
     prepared = losses(trainer)
 
-    assert (plan.before, plan.effective_batch) == ((8, 1), 8)
+    assert plan.before == (8, 1)
+    assert 1 <= plan.micro_batch < 8
     assert len(prepared) == STEPS
     assert prepared == pytest.approx(untouched, rel=1e-5)
     assert untouched[-1] < untouched[0] - 0.1
@@ -63,7 +67,7 @@ def test_a_trainer_that_would_not_fit_is_made_to_fit(
 ) -> None:
     wide = {"vocab_size": 60_000, "hidden_size": 64}
     trainer = make_trainer(small_model(**wide), per_device_train_batch_size=32)
-    device = _small_gpu(900)
+    device = _small_gpu(480)
     kept = brimful.prepare(trainer, device, keeps_division=True, console=quiet)
     plan = brimful.prepare(trainer, device, console=quiet)
 
@@ -86,7 +90,7 @@ def test_the_effective_batch_is_divided_by_whole_numbers_only(
 ) -> None:
     wide = small_model(vocab_size=60_000, hidden_size=64)
     trainer = make_trainer(wide, per_device_train_batch_size=31)
-    plan = brimful.prepare(trainer, _small_gpu(900), console=quiet)
+    plan = brimful.prepare(trainer, _small_gpu(480), console=quiet)
 
     assert (plan.micro_batch, plan.passes) == (1, 31)
 
@@ -99,21 +103,35 @@ def test_a_device_that_holds_not_one_row_is_told_with_what_would_take_less(
 ) -> None:
     trainer = make_trainer(small_model(vocab_size=60_000, hidden_size=64))
     with refuses(PlanError, names=["activation_checkpointing=True", "LoRA", "optimizer states"]):
-        brimful.prepare(trainer, _small_gpu(300), console=quiet)
+        brimful.prepare(trainer, _small_gpu(200), console=quiet)
 
     assert (trainer.args.per_device_train_batch_size, trainer._train_batch_size) == (4, 4)
 
 
+@pytest.mark.parametrize(
+    ("model", "rows_of_a_pass", "advised"),
+    [
+        ({}, 64, {"activation_checkpointing": True}),
+        ({"hidden_size": 128, "intermediate_size": 512}, 2, {"optim": "adamw_8bit"}),
+    ],
+)
 def test_the_advice_takes_less(
-    make_trainer: Callable[..., Any], small_model: Callable[..., Any], quiet: Console
+    make_trainer: Callable[..., Any],
+    small_model: Callable[..., Any],
+    quiet: Console,
+    model: dict[str, int],
+    rows_of_a_pass: int,
+    advised: dict[str, Any],
 ) -> None:
     peaks = []
-    for advised in ({}, {"activation_checkpointing": True}, {"optim": "adamw_8bit"}):
-        trainer = make_trainer(small_model(hidden_size=128, num_hidden_layers=4), **advised)
-        plan = brimful.prepare(trainer, "Tesla T4", keeps_division=True, console=quiet)
+    for settings in ({}, advised):
+        trainer = make_trainer(
+            small_model(**model), per_device_train_batch_size=rows_of_a_pass, **settings
+        )
+        plan = brimful.prepare(trainer, keeps_division=True, console=quiet)
         peaks.append(plan.footprint.allocated.value)
 
-    assert max(peaks[1:]) < peaks[0]
+    assert peaks[1] < 0.9 * peaks[0]
 
 
 def test_a_prepared_trainer_has_one_callback_of_the_newest_plan(
@@ -121,7 +139,7 @@ def test_a_prepared_trainer_has_one_callback_of_the_newest_plan(
 ) -> None:
     trainer = make_trainer()
     for _ in range(2):
-        plan = brimful.prepare(trainer, "Tesla T4", console=quiet)
+        plan = brimful.prepare(trainer, keeps_division=True, console=quiet)
     added = [
         each
         for each in trainer.callback_handler.callbacks

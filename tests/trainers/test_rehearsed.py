@@ -90,7 +90,9 @@ def test_the_trainer_and_what_accelerate_shares_are_left_as_they_were(
     assert (dict(vars(trainer)), dict(vars(trainer.args))) == before
     assert (AcceleratorState._shared_state, GradientState._shared_state) == shared
     assert torch.equal(torch.get_rng_state(), random_state)
-    assert all(torch.equal(weights[name], each) for name, each in trainer.model.state_dict().items())
+    assert all(
+        torch.equal(weights[name], each) for name, each in trainer.model.state_dict().items()
+    )
     assert trainer.optimizer is None
     assert trainer.state.global_step == 0
 

@@ -38,7 +38,7 @@ def longest_batch(trainer: Any, micro_batch: int, passes: int) -> Batch:
         loader = _loader(trainer, micro_batch, passes)
         indices = _indices(trainer, loader, micro_batch, passes)
         if indices is None:
-            batches = list(itertools.islice(loader, MOST_BATCHES_READ))
+            batches = _first(loader)
         else:
             chosen = _longest(indices, loader.dataset)
             batches = [loader.collate_fn([loader.dataset[row] for row in rows]) for rows in chosen]
@@ -54,6 +54,13 @@ def longest_batch(trainer: Any, micro_batch: int, passes: int) -> Batch:
     if not batches:
         raise PlanError("the train dataset gives no batch: it has no rows.")
     return max(batches, key=_num_bytes)
+
+
+def _first(loader: Any) -> list[Any]:
+    try:
+        return list(itertools.islice(loader, MOST_BATCHES_READ))
+    except ValueError as error:  # of accelerate, where a stream is empty
+        raise PlanError(f"the train dataset gives no batch: {error}") from error
 
 
 def _loader(trainer: Any, micro_batch: int, passes: int) -> Any:

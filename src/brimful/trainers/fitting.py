@@ -242,10 +242,12 @@ def _advice(trainer: Any, footprint: Footprint) -> str:
     if "8bit" not in str(args.optim) and terms.get("optimizer states", 0):
         ideas.append('optim="adamw_8bit" keeps optimizer states in bytes')
     ideas.append("shorter rows take less")
-    largest = max(terms, key=lambda name: terms[name])
-    return f"Most of it is {largest} ({format_bytes(terms[largest])}). {'; '.join(ideas)}."
+    largest = max((name for name in terms if name not in _AROUND), key=lambda name: terms[name])
+    return f"The largest part is {largest} ({format_bytes(terms[largest])}). {'; '.join(ideas)}."
 
 
+_AROUND = ("CUDA context and libraries", "process", "allocator slack", "library workspaces")
+"""Terms that no setting of a trainer makes smaller."""
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 """What transformers calls it now, and what it called it before."""
 
