@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState
-from measured_steps import read_profile, storage_bytes
 from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 
@@ -15,6 +14,7 @@ from brimful.planning.trace import Trace
 from brimful.rehearsal.training import without_garbage_collector
 from brimful.trainers.batches import longest_batch
 from brimful.trainers.rehearsed import RehearsedStep, rehearse
+from measured_steps import read_profile, storage_bytes
 
 JOBS: Mapping[str, dict[str, Any]] = {
     "accumulated": {"gradient_accumulation_steps": 3, "per_device_train_batch_size": 2},

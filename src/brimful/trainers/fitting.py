@@ -226,7 +226,8 @@ class _Divisions:
             f"{type(self._trainer).__name__} does not fit {self._device.name}: one row of"
             f" {_num_elements(self._traces.batch(1))} tokens at a time needs"
             f" {format_bytes(footprint.driver.low)} to {format_bytes(footprint.driver.high)}, and"
-            f" {format_bytes(footprint.usable_bytes)} are usable. {_advice(self._trainer, footprint)}"
+            f" {format_bytes(footprint.usable_bytes)} are usable."
+            f" {_advice(self._trainer, footprint)}"
         )
 
 

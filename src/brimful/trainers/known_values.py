@@ -59,32 +59,33 @@ class KnownValues(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+        given = _tensors((args, kwargs))
         values = [self.value_of(each) for each in given]
         if func is _READS_NUMBER:
             return self._read(given[0], values[0], func, args)
-        if func is _SELECTS:
-            args = self._with_positions(args)
         if func is _FINDS and values[0] is not None:
             return self._found(given[0], values[0])
+        if func is _SELECTS:
+            args = self._with_positions(args)
         out = func(*args, **kwargs)
-        leaves = tree_leaves(out)
-        is_known = _is_repeatable(func) and not any(value is None for value in values)
-        if not is_known or any(
-            isinstance(leaf, Tensor) and leaf.numel() > MOST_ELEMENTS for leaf in leaves
-        ):
+        is_small = all(each.numel() <= MOST_ELEMENTS for each in _tensors(out))
+        if is_small and _is_repeatable(func) and not any(value is None for value in values):
+            self._compute(func, args, kwargs, out)
+        else:
             self._forget_written(func, args, kwargs)
-            return out
+        return out
+
+    def _compute(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Do with the known values what was done with the tensors, whose result is `out`."""
 
         def known(leaf: Any) -> Any:
             return self.value_of(leaf) if isinstance(leaf, Tensor) else leaf
 
         with _disable_current_modes():
             computed = func(*tree_map(known, args), **tree_map(known, kwargs))
-        for fake, value in zip(leaves, tree_leaves(computed), strict=True):
+        for fake, value in zip(tree_leaves(out), tree_leaves(computed), strict=True):
             if isinstance(fake, Tensor):
                 self.know(fake, value)
-        return out
 
     def _found(self, mask: Tensor, value: Tensor) -> Tensor:
         """Return the positions of what is true in a known mask, whose number is known, too."""
@@ -119,9 +120,8 @@ class KnownValues(TorchDispatchMode):
         }
         for argument in schema.arguments:
             written = given.get(argument.name) if argument.is_write else None
-            for leaf in tree_leaves(written):
-                if isinstance(leaf, Tensor):
-                    self._forget(leaf)
+            for tensor in _tensors(written):
+                self._forget(tensor)
 
     def _forget(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()._cdata
@@ -142,6 +142,10 @@ class KnownValues(TorchDispatchMode):
                 " be known without training. BrimfulCallback measures such a training as it is."
             )
         return 0.0 if tensor.is_floating_point() else 0
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def _is_repeatable(func: Any) -> bool:
