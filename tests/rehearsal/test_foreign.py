@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 
 from brimful import plan_model
 from brimful.base.errors import DeviceError, PlanError, RequestError
-from brimful.rehearsal.foreign import without_weights
+from brimful.rehearsal.foreign import copies_without_weights, without_weights
 
 
 def _llama(*, tied: bool = True) -> LlamaForCausalLM:
@@ -116,6 +116,23 @@ def test_autocast_keeps_16_bit_copies_of_the_weights() -> None:
 
     assert "16-bit weight copies" not in plain
     assert mixed["16-bit weight copies"] > 0
+
+
+def test_an_optimizer_of_ones_own_has_its_states_and_is_left_without_them() -> None:
+    model = _llama()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    terms = plan_model(model, _text(), optimizer, device="Tesla T4").at(2).terms
+
+    assert terms["optimizer states"] == 4 * sum(each.numel() for each in model.parameters())
+    assert not optimizer.state
+
+
+def test_copies_of_several_modules_share_what_they_shared() -> None:
+    model = _llama()
+    copies = copies_without_weights({"whole": model, "head": model.lm_head})
+
+    assert copies["head"] is copies["whole"].lm_head
+    assert copies["head"].weight.is_meta
 
 
 def test_what_cannot_be_planned_is_told(refuses: Callable[..., Any]) -> None:
