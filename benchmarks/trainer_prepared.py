@@ -1,6 +1,7 @@
 """What `brimful.prepare` does to a training: its losses, and the CPU time of the callback.
 
-    TRL/bin/python benchmarks/trainer_prepared.py [--rounds 9] [--steps 40]
+    TRL/bin/python benchmarks/trainer_prepared.py losses
+    TRL/bin/python benchmarks/trainer_prepared.py overhead [--rounds 9] [--steps 20]
 
 The environment is that of trainer_jobs.py. Losses: 20 steps of the untouched trainer beside those
 of one that was prepared for a device whose memory lies between what two rows and what eight rows
@@ -164,15 +165,18 @@ def overhead(rounds: int, steps: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("losses", "overhead"))
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-    losses = [compare_losses(name, make) for name, make in _trainers().items()]
-    measured = overhead(options.rounds, options.steps)
-    print(write_record("trainer_prepared", {"losses": losses, "overhead": measured}))
+    if options.part == "losses":
+        rows = [compare_losses(name, make) for name, make in _trainers().items()]
+        print(write_record("trainer_losses", {"effective_batch": EFFECTIVE_BATCH, "rows": rows}))
+    else:
+        print(write_record("trainer_overhead", overhead(options.rounds, options.steps)))
 
 
 if __name__ == "__main__":

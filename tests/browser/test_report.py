@@ -17,18 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
+from torch import nn
 
+from brimful.base.units import MIB
 from brimful.chains.pipeline import run
+from brimful.planning.plan import Prediction
 from brimful.recipe import load
+from brimful.rehearsal.foreign import plan_model
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.page import write_comparison
 from brimful.report.comparison.study import write_study_report
 from brimful.report.page.html import write_report
 from brimful.report.time_spent import time_spent
 from brimful.runs import read_run
+from brimful.trainers.measuring import MeasuredTraining
+from brimful.trainers.page import Predicted, Trained, write_page
 
 Open = Callable[..., Any]
 LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
@@ -196,7 +203,7 @@ def test_the_contents_lead_to_their_sections(trained: Path, open_page: Open) -> 
 @pytest.fixture(scope="module")
 def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report of a half-written run, one of a classifier with long names and texts, a comparison,
-    and a study.
+    a study, and a page of another program's training.
     """
     folder = tmp_path_factory.mktemp("pages")
     half = MADE_UP.make_run(folder / "half", last_step=60, plan=None, samples=None)
@@ -224,11 +231,32 @@ def pages(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         "classifier": write_report(spam),
         "comparison": write_comparison(runs, folder / "page.html"),
         "study": write_study_report(folder, compare(runs)),
+        "trainer": _trainer_page(folder / "trainer.html"),
     }
 
 
+def _trainer_page(path: Path) -> Path:
+    """The page of a training with a long class name, planned and measured."""
+    memory = plan_model(
+        nn.Linear(64, 64),
+        {"x": torch.zeros(8, 64)},
+        device="Tesla T4",
+        loss_of=lambda model, batch: model(batch["x"]).sum(),
+    )
+    step = Prediction(0.5, 0.4, 0.6, "rates")
+    measured = MeasuredTraining(
+        (2.0, 0.5, 0.6, 0.5), 120 * MIB, 90 * MIB, ((0.0, 20 * MIB), (3.0, 120 * MIB)), "cuda"
+    )
+    reason = "One micro-batch of 16 would need 1.70 GiB at its peak, and 1.57 GiB are usable."
+    predicted = Predicted("Tesla T4", "cuda", memory.at(8), step, reason)
+    name = f"{'Very' * 12}LongModelForCausalLM"
+    trained = Trained(name, "SFTTrainer", "Tesla T4", 4160, 4160, (8, 2), 16, measured)
+    write_page(path, trained, predicted)
+    return path
+
+
 @pytest.mark.parametrize(("size", "dark"), [("desktop", True), ("phone", False)])
-@pytest.mark.parametrize("name", ["half", "classifier", "comparison", "study"])
+@pytest.mark.parametrize("name", ["half", "classifier", "comparison", "study", "trainer"])
 def test_every_kind_of_page_is_readable(
     pages: dict[str, Path], open_page: Open, name: str, size: str, dark: bool
 ) -> None:
