@@ -167,6 +167,18 @@ def test_margins_are_the_upper_end_the_sure_and_the_possible(by_hand: Callable[.
     assert [memory.largest(70, margin=margin) for margin in MARGINS] == [24, 26, 31]
 
 
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+@pytest.mark.parametrize("margin", MARGINS)
+def test_one_micro_batch_fits_up_to_the_largest_that_does(
+    by_hand: Callable[..., Any], margin: Margin, kind: str
+) -> None:
+    memory = Memory(by_hand(), Target("x", kind, 2000 * MIB, 100 * MIB, 50 * MIB, 0))
+    largest = memory.largest(70, margin=margin)
+
+    assert largest > 1
+    assert [memory.fits(largest + more, margin) for more in (-1, 0, 1)] == [True, True, False]
+
+
 def test_a_recipe_can_leave_memory_to_the_desktop(labels_recipe_file: Path) -> None:
     card = catalog.get("RTX 4090")
     prepared = prepare(load(str(labels_recipe_file), ["plan.leave_gib=1.5"]), card)

@@ -1,6 +1,7 @@
 """A prepared Trainer trains as it would have, in passes that fit."""
 
 import dataclasses
+import importlib.util
 import io
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,40 @@ def test_what_was_done_is_said(make_trainer: Callable[..., Any], snapshot: Any) 
     brimful.prepare(trainer, "Tesla T4", console=Console(file=told, width=200))
 
     assert told.getvalue() == snapshot
+
+
+def test_what_a_user_may_not_expect_is_noted(
+    make_trainer: Callable[..., Any], rows: Callable[..., Any], quiet: Console, snapshot: Any
+) -> None:
+    trainer = make_trainer(
+        options={"eval_dataset": rows(4)},
+        eval_strategy="epoch",
+        torch_compile=True,
+        dataloader_drop_last=True,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=2,
+    )
+    trainer.model_accepts_loss_kwargs = False  # as of models that take the mean of a micro-batch
+    plan = brimful.prepare(trainer, console=quiet)
+
+    unnoted = make_trainer(options={"eval_dataset": rows(4)})
+    kept = brimful.prepare(unnoted, keeps_division=True, console=quiet)
+
+    assert kept.notes == ()
+    assert plan.changes
+    assert list(plan.notes) == snapshot
+    assert all(note in plan.explain() for note in plan.notes)
+
+
+def test_without_accelerate_it_says_how_to_get_it(
+    make_trainer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, find = make_trainer(), importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "accelerate" else find(name)
+    )
+    with pytest.raises(RequestError, match=r"needs accelerate.*brimful's extra trainer"):
+        brimful.prepare(trainer)
 
 
 def test_what_cannot_be_prepared_is_refused(

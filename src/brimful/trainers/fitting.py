@@ -143,6 +143,10 @@ def _notes(trainer: Any, *, changes: bool) -> Iterator[str]:
             "its loss is a mean over each micro-batch, not over the step: where micro-batches"
             " count different numbers of rows or tokens, the mean of the step differs a little."
         )
+    if trainer.eval_dataset is not None and args.eval_strategy.value != "no":
+        yield (
+            "its evaluations are not in the prediction; per_device_eval_batch_size decides theirs."
+        )
     if changes and args.dataloader_drop_last:
         yield "dataloader_drop_last drops what does not fill a micro-batch, which has another size."
 
