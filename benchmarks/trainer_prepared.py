@@ -106,7 +106,7 @@ def compare_losses(name: str, make: Make) -> dict[str, Any]:
     return row
 
 
-class _InBlocks(brimful.BrimfulCallback):  # type: ignore[misc]
+class _InBlocks(brimful.BrimfulCallback):
     """On in every other block of steps; notes the CPU time of each step, and its own."""
 
     def __init__(self, report: Path) -> None:
@@ -128,9 +128,11 @@ class _InBlocks(brimful.BrimfulCallback):  # type: ignore[misc]
         self.steps_s[is_on].append(now_s - self._last_s)
         self._last_s = now_s
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+    def on_train_end(
+        self, args: Any, state: Any, control: Any, model: Any = None, **more: Any
+    ) -> None:
         before_s = time.process_time()
-        super().on_train_end(args, state, control, **more)
+        super().on_train_end(args, state, control, model, **more)
         self.page_s = time.process_time() - before_s
 
 
