@@ -73,6 +73,8 @@ TESTED_ELSEWHERE = {
     "chains/checks.py": "tests/cli/test_verbs.py and tests/test_tuning.py are refused what it refuses",
     "chains/devices.py": "tests/chains/test_plans.py asks for devices as plans do",
     "chains/finished.py": "tests/cli/test_verbs.py and tests/test_tuning.py use finished runs",
+    "chains/jobs.py": "tests/chains/test_rounds.py and tests/chains/test_study.py run chains on ranks",
+    "chains/round_drawing.py": "tests/chains/test_rounds.py draws by students and teachers, also on ranks",
     "chains/limits.py": "tests/cli/test_verbs.py asks with budgets and sessions",
     "chains/messages.py": "tests/cli/test_verbs.py reads what a run prints",
     "chains/plan_options.py": "tests/cli/test_verbs.py saves and verifies plans",

@@ -27,9 +27,8 @@ from brimful.recipe import Recipe
         ("none", (), RequestError),
         ("0", (), RequestError),
         ("9", (), RequestError),
-        ("2", ("study.variants={a: [seed=1], b: [seed=2]}",), RequestError),
     ],
-    ids=["no-number", "nothing", "more-than-sequences", "several-runs"],
+    ids=["no-number", "nothing", "more-than-sequences"],
 )
 def test_a_number_of_devices_that_cannot_be_is_refused(
     tiny: Callable[..., Recipe],

@@ -3,8 +3,10 @@ at.
 """
 
 import json
+import os
 import random
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
@@ -19,13 +21,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
-from brimful.chains import rounds, sampling, sampling_session
+from brimful.chains import calls, rounds, sampling, sampling_session
 from brimful.chains.sampling_questions import gather_questions
 from brimful.data.tokenizer import train_tokenizer
 from brimful.generation.author import Author, tuned_author
 from brimful.generation.engine import Engine
 from brimful.recipe import Recipe, load
 from brimful.selection.journal import is_sample
+from brimful.training.world import ALONE, World
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -97,15 +100,18 @@ class Chain:
         return load(str(self.recipe_file), overrides)
 
     def draw(
-        self, folder: Path, *overrides: str, author: Callable[[], Author] | None = None
+        self,
+        folder: Path,
+        *overrides: str,
+        author: Callable[[], Author] | None = None,
+        world: World = ALONE,
     ) -> dict[str, Any]:
         """Into a folder of its own, by the tuned student."""
         recipe = self.recipe(*overrides)
         load_author = author or (lambda: tuned_author(self.folder / "sft", CPU))
         questions = gather_questions(recipe)
-        return sampling.draw(
-            recipe, questions, load_author, folder, _console(), seed=3, author_id="student"
-        )
+        named = {"seed": 3, "author_id": "student", "world": world}
+        return sampling.draw(recipe, questions, load_author, folder, _console(), **named)
 
 
 def _console(told: StringIO | None = None) -> Console:
@@ -314,6 +320,78 @@ def test_killed_at_ten_points_the_final_set_is_that_of_an_undisturbed_drawing(
     assert drawn >= len(_rows(tmp_path / "killed" / "samples.jsonl"))
     for name in ("samples.jsonl", "train.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["all samples", "stopping early"])
+def test_three_ranks_draw_the_samples_of_one_process_also_after_one_was_killed(
+    chain: Chain, tmp_path: Path, ranks: Callable[..., list[Any]], early: bool
+) -> None:
+    options = (f"rft.stop_early={str(early).lower()}", "plan.sampling_rows=2")
+    chain.draw(tmp_path / "alone", *options)
+    stream = Engine.stream
+
+    def killed(world: World) -> None:
+        def act(self: Engine, *arguments: Any, **others: Any) -> Iterator[Any]:
+            for number, result in enumerate(stream(self, *arguments, **others)):
+                if number == 3 and world.rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield result
+
+        Engine.stream = act  # of this process, which ends with the test
+        chain.draw(tmp_path / "shared", *options, world=world)
+
+    (kind, message), end, other = ranks(3, killed)
+    assert (kind, end, other) == ("RanksParted", signal.SIGKILL, [kind, message])
+    before = sum(map(is_sample, _rows(tmp_path / "shared" / "drawn.jsonl")))
+
+    facts = ranks(3, lambda world: chain.draw(tmp_path / "shared", *options, world=world))
+
+    assert facts[0]["samples_before"] == before > 0
+    assert [each["statistics"] for each in facts] == [facts[0]["statistics"]] * 3
+    for name in ("samples.jsonl", "train.jsonl"):
+        shared, alone = (tmp_path / folder / name for folder in ("shared", "alone"))
+        assert shared.read_bytes() == alone.read_bytes()
+
+
+def test_what_one_rank_cannot_draw_ends_all_with_its_message(
+    chain: Chain, tmp_path: Path, ranks: Callable[..., list[Any]]
+) -> None:
+    def failing(world: World) -> None:
+        stream = Engine.stream
+
+        def act(self: Engine, *arguments: Any, **others: Any) -> Iterator[Any]:
+            yield next(stream(self, *arguments, **others))
+            if world.rank == 1:
+                raise RequestError("out of memory with one text")
+            yield from stream(self, *arguments, **others)
+
+        Engine.stream = act
+        chain.draw(tmp_path / "shared", world=world)
+
+    assert ranks(2, failing) == [["RequestError", "out of memory with one text"]] * 2
+
+
+def test_two_ranks_go_through_the_rounds_as_one_process_does(
+    chain: Chain, ranks: Callable[..., list[Any]]
+) -> None:
+    recipe = chain.recipe("run.name=on-ranks", "rft.rounds=1")
+
+    def act(world: World) -> str:
+        return str(calls.run_several(recipe, _console(), world=world))
+
+    page, folder = map(Path, ranks(2, act))
+
+    assert page.parent == folder
+    plans = [read_json(folder / run / "plan.json") for run in ("sft", "rft-1")]
+    assert [plan["devices"] for plan in plans] == [2, 2]
+    table = (folder / "study.md").read_text()
+    assert all(f"| {run}" in table for run in ("base", "sft", "rft-1"))
+    assert _rows(folder / "samples-1" / "samples.jsonl")
+    # All is there already: ranks do nothing over, and sampling has nothing to draw.
+    before = (folder / "samples-1" / "drawn.jsonl").read_bytes()
+    drawn = ranks(2, lambda world: str(calls.sample(recipe, _console(), world=world)))
+    assert drawn == [str(folder / "samples-1"), str(folder)]
+    assert (folder / "samples-1" / "drawn.jsonl").read_bytes() == before
 
 
 def test_ctrl_c_keeps_what_was_drawn_and_says_how_to_go_on(

@@ -11,11 +11,13 @@ from rich.console import Console
 from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline, plans, rounds, scoring, study
+from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
 from brimful.runs.named import resolve_run
+from brimful.training.world import ALONE, World
 
 
 def train(
@@ -74,13 +76,42 @@ def run(
 
 
 def run_several(
-    recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> Path:
     """Run every variant of a study, or every round of rejection-sampling fine-tuning; compare the
-    runs and return the path of the report.
+    runs and return the path of the report. Ranks after the first help, and return the folder.
     """
+    if not world.is_first:
+        follow_jobs(world, rounds.ROUNDS)
+        return pipeline.folder_of(recipe)
     run_all = study.run_study if recipe.rft is None else rounds.run_rounds
-    return run_all(recipe, console, fresh=fresh, accept=accept)
+    page = run_all(recipe, console, fresh=fresh, accept=accept, world=world)
+    dismiss(world)
+    return page
+
+
+def sample(
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
+) -> Path:
+    """Draw the samples of a recipe's first round and return their folder; see `rounds.sample`.
+    Ranks after the first help.
+    """
+    if not world.is_first:
+        follow_jobs(world, rounds.ROUNDS)
+        return pipeline.folder_of(recipe)
+    folder = rounds.sample(recipe, console, fresh=fresh, accept=accept, world=world)
+    dismiss(world)
+    return folder
 
 
 def plan(

@@ -50,15 +50,10 @@ def count_of(devices: str, recipe: Recipe) -> int:
     """Return how many ranks `--devices` asks for: a number, or all CUDA devices of this machine.
 
     Raises:
-        RequestError: not a number, more than there are sequences, or a recipe of several runs.
+        RequestError: not a number, or more than there are sequences.
         DeviceError: more than there are CUDA devices.
     """
     count = number_of(devices, recipe.plan.device)
-    if count > 1 and recipe.makes_several_runs:
-        raise RequestError(
-            f"--devices {count} is for one run, and {recipe.name} makes several, each on one"
-            " device. Leave it out."
-        )
     refuse_too_many(recipe, count)
     return count
 

@@ -12,6 +12,7 @@ from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
+from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
 from brimful.chains.other_versions import refuse_breaking_versions
@@ -19,6 +20,7 @@ from brimful.chains.ranks import (
     begin_together,
     follow,
     for_rank,
+    make_room,
     meet,
     read_together,
     tell_that_it_is_finished,
@@ -30,13 +32,11 @@ from brimful.chains.run_plan import (
     settle_plan,
 )
 from brimful.chains.score_files import discard_scores, is_scored, model_manifest
-from brimful.chains.scoring import evaluate, evaluate_base, evaluate_rest
+from brimful.chains.scoring import SCORING, evaluate_base, evaluate_rest, lead_evaluation
 from brimful.chains.training_session import train_session
 from brimful.data.first_look import first_look
 from brimful.hardware.device import Device
-from brimful.hardware.host import stop_keeping_freed_memory
-from brimful.hardware.probe import torch_device
-from brimful.kinds.run_data import gather
+from brimful.kinds.run_data import AnyRunData, gather
 from brimful.mirror.opening import catch_up, open_mirror
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
@@ -45,7 +45,6 @@ from brimful.report.live.progress import data_progress
 from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
 from brimful.training.admission import admit, claim, write_status
-from brimful.training.memory_errors import give_back_memory
 from brimful.training.mending import mend
 from brimful.training.world import ALONE, World
 
@@ -74,11 +73,13 @@ def run(
     world: World = ALONE,
 ) -> Path:
     """Plan, train, sample, evaluate and report; return the report's path. `explain` prints the
-    whole plan before the first step. Of a `world` of several ranks all train, the first does
-    the rest, and the others return the run folder.
+    whole plan before the first step. Of a `world` of several ranks all train and score, the first
+    does the rest, and the others return the run folder.
     """
     if not world.is_first:
-        return follow(recipe, world)
+        folder = follow(recipe, world)
+        follow_jobs(world, SCORING)
+        return folder
     say = console_printer(console)
     if not is_scored(folder_of(recipe), recipe):
         refuse_unreadable_tasks(recipe)
@@ -92,11 +93,12 @@ def run(
         world=world,
     )
     if trained.trained_now:
-        scores = evaluate(trained.folder, console)
+        scores = lead_evaluation(trained.folder, console, world)
         say("\n".join(evaluation_lines(scores, width_of(console))))
     else:
-        evaluate_rest(trained.folder, trained.folder, recipe, console)
-    evaluate_base(trained.folder, console)
+        evaluate_rest(trained.folder, trained.folder, recipe, console, world)
+    evaluate_base(trained.folder, console, world)
+    dismiss(world)
     from brimful.report.page.html import write_report  # noqa: PLC0415 - half a second, for figures
 
     with waiting(console, "writing the report"):
@@ -162,41 +164,45 @@ def _train(
     first_look(recipe)
     with waiting(console, "looking at this machine"):
         device = meet(recipe, world)
-    refuse_unsupported(recipe, device)
-    if admission.continues:
-        refuse_breaking_versions(folder, device, accept)
-    source, own = source_of(recipe, console), for_rank(recipe, world)
-    with waiting(console, "planning") as show:
-        earlier = earlier_plans(own, device, admission, plan_file, show, world.size)
+    with world.telling_failures():
+        refuse_unsupported(recipe, device)
+        if admission.continues:
+            refuse_breaking_versions(folder, device, accept)
+        source, own = source_of(recipe, console), for_rank(recipe, world)
+        with waiting(console, "planning") as show:
+            earlier = earlier_plans(own, device, admission, plan_file, show, world.size)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         begin_together(world, folder, source, lease)
         opening.say(greeting(recipe, device, admission, opening.width), "data")
-        with data_progress(console, brief=True) as progress:
+        with world.telling_failures(), data_progress(console, brief=True) as progress:
             data = gather(recipe, source, progress)
-        if admission.continues:
-            refuse_changed_data(folder, data)
+            if admission.continues:
+                refuse_changed_data(folder, data)
         read_together(world, data)
         opening.say(data.lines(), "plan")
-        with waiting(console, "planning with the data known") as show:
+        with world.telling_failures(), waiting(console, "planning with the data known") as show:
             plan, notes = settle_plan(data, device, admission, earlier, show)
-        refuse_years(recipe, plan)
+            refuse_years(recipe, plan)
         world.tell(plan.to_json())
         _say_plan(plan, notes, device, recipe, opening)
         scored = model_manifest(folder)
         step = train_session(data, plan, device, admission, lease, console, mirror, world)
         say(f"best model: step {step}, saved in {folder / 'model'}")
-        discard_scores(folder, scored)
-        _make_room(device)
-        data.finish(folder, plan, console)
-        write_status(folder, "finished", recipe)
+        _finish(data, plan, device, folder, scored, console)
     say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))
     return Run(folder, trained_now=True)
 
 
-def _make_room(device: Device) -> None:
-    """Give memory back: what follows loads the model again, perhaps where training filled it."""
-    give_back_memory(torch_device(device))
-    stop_keeping_freed_memory()
+def _finish(
+    data: AnyRunData, plan: Plan, device: Device, folder: Path, scored: bytes, console: Console
+) -> None:
+    """Use the trained model once, and write that the run is finished. `scored`: what identifies
+    the model that older scores are of.
+    """
+    discard_scores(folder, scored)
+    make_room(device)
+    data.finish(folder, plan, console)
+    write_status(folder, "finished", data.recipe)
 
 
 def _say_plan(

@@ -22,12 +22,14 @@ from brimful.chains.score_files import model_manifest
 from brimful.chains.training_session import follow_session
 from brimful.hardware import host
 from brimful.hardware.device import Device
+from brimful.hardware.host import stop_keeping_freed_memory
 from brimful.hardware.probe import probe, torch_device
 from brimful.kinds.run_data import AnyRunData, gather
 from brimful.planning.plan import plan_from_json
 from brimful.planning.spread import refuse_too_many
 from brimful.recipe import PlanChoices, Recipe
 from brimful.training.endings import ends_together
+from brimful.training.memory_errors import give_back_memory
 from brimful.training.world import ALONE, World, join, leave
 
 
@@ -111,7 +113,7 @@ def meet(recipe: Recipe, world: World) -> Device:
         return here(recipe)
     refuse_too_many(recipe, world.size)
     device = world.check(lambda: here(for_rank(recipe, world)))
-    _refuse_unlike(world, device, {"recipe": recipe.to_yaml()})
+    refuse_unlike(world, device, {"recipe": recipe.to_yaml()})
     return device
 
 
@@ -127,8 +129,20 @@ def device_to_share(world: World, folder: Path, asked: str = "auto") -> torch.de
         DeviceError: a rank has no device, or another one or other versions than rank 0.
         RunFolderError: a rank sees another model.
     """
+    device = find_device(world, asked)
+    weights = hashlib.sha256(model_manifest(folder)).hexdigest()
+    refuse_unlike(world, device, {"model": weights})
+    return torch_device(device)
+
+
+def find_device(world: World, asked: str) -> Device:
+    """Return this rank's device, once all ranks have found theirs.
+
+    Raises:
+        DeviceError: a rank has none.
+    """
     if world.is_alone:
-        return torch_device(probe(asked))
+        return probe(asked)
 
     def find() -> Device:
         choices = share_of_machine(PlanChoices(device=asked), world)
@@ -136,14 +150,17 @@ def device_to_share(world: World, folder: Path, asked: str = "auto") -> torch.de
             torch.set_num_threads(choices.threads)
         return probe(choices.device)
 
-    device = world.check(find)
-    weights = hashlib.sha256(model_manifest(folder)).hexdigest()
-    _refuse_unlike(world, device, {"model": weights})
-    return torch_device(device)
+    return world.check(find)
 
 
-def _refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> None:
-    """Refuse ranks that differ from rank 0 in their software, device, or what else is `known`."""
+def refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> None:
+    """Refuse ranks that differ from rank 0 in their software, device, or what else is `known`.
+
+    Raises:
+        DeviceError, RunFolderError: on every rank, of the first one that differs.
+    """
+    if world.is_alone:
+        return
     facts = {
         "brimful": installed_version(),
         "torch": str(torch.__version__),
@@ -166,7 +183,7 @@ def _refuse_different(facts: Sequence[Mapping[str, str]]) -> None:
         for name, value in facts[0].items():
             if other[name] == value:
                 continue
-            if name in {"recipe", "model"}:
+            if name in {"recipe", "model", "questions"}:
                 raise RunFolderError(
                     f"rank {rank} was started with another {name} than rank 0. Start all ranks with"
                     " the same command, on the same files."
@@ -246,18 +263,25 @@ def follow(recipe: Recipe, world: World) -> Path:
         BrimfulError: as the first rank, or of this rank alone.
     """
     device = meet(recipe, world)
-    start = world.tell(None)
+    start = world.hear()
     folder = Path(start["folder"])
     if start["finished"]:
         return folder
     check_same_folder(world, folder, None)
     # Rank 0 read the data first: what it prepared is in the cache, if the machine is the same.
-    world.tell(None)
+    world.hear()
     data = world.check(lambda: gather(recipe, start["source"]))
     _check_same_data(world, data)
-    plan = plan_from_json(world.tell(None))
+    plan = plan_from_json(world.hear())
     threads = for_rank(recipe, world).plan.threads
     if plan.threads is not None and threads != "auto":
         plan = replace(plan, threads=threads)
     follow_session(data, plan, device, folder, world)
+    make_room(device)
     return folder
+
+
+def make_room(device: Device) -> None:
+    """Give memory back: what follows loads the model again, perhaps where training filled it."""
+    give_back_memory(torch_device(device))
+    stop_keeping_freed_memory()

@@ -16,24 +16,20 @@ from brimful.base.rundir import write_text_atomically
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
-from brimful.chains.sampling import draw
+from brimful.chains.round_drawing import RoundDrawing
 from brimful.chains.sampling_questions import SamplingQuestions, gather_questions, rft_of
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, note
 from brimful.chains.study_members import Member, train_and_score
 from brimful.data.formats import Example
-from brimful.generation.author import Author, source_fingerprint, teacher, tuned_author
 from brimful.generation.load import recipe_of
-from brimful.hardware.device import Device
-from brimful.hardware.probe import probe, torch_device
 from brimful.mirror.folder import mirrored_folder
-from brimful.model.catalog import needs_folder
-from brimful.recipe import OF_RECIPE, DataRecipe, Recipe
+from brimful.recipe import DataRecipe, Recipe
 from brimful.runs.deciding import read_deciding, read_object
 from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE
 from brimful.training.admission import status_of
-from brimful.training.memory_errors import give_back_memory
+from brimful.training.world import ALONE, World
 
 DEMONSTRATIONS_FILE = "demonstrations.jsonl"
 SFT = "sft"
@@ -52,6 +48,7 @@ class RoundChain:
         demonstrations: Solved examples that the evaluation does not ask.
         train: Trains and scores a member.
         drawn: Facts of every drawing, for the page.
+        world: Ranks that draw samples together; all but the first follow jobs.
     """
 
     recipe: Recipe
@@ -61,10 +58,17 @@ class RoundChain:
     console: Console
     train: Callable[[Member], None]
     drawn: list[dict[str, Any]] = field(default_factory=list)
+    world: World = ALONE
 
     @classmethod
     def begin(
-        cls, recipe: Recipe, console: Console, *, fresh: bool, accept: Sequence[str]
+        cls,
+        recipe: Recipe,
+        console: Console,
+        *,
+        fresh: bool,
+        accept: Sequence[str],
+        world: World = ALONE,
     ) -> "RoundChain":
         """Read all data, and claim the folder, before anything is trained.
 
@@ -85,8 +89,8 @@ class RoundChain:
             say(f"{left_out} demonstrations are left out, because the evaluation asks them")
         source = pipeline.source_of(recipe, console) or recipe.model
         sourced = recipe.model_copy(update={"model": source})
-        train = partial(train_and_score, console=console, fresh=fresh, accept=accept)
-        return cls(sourced, folder, questions, demonstrations, console, train)
+        train = partial(train_and_score, console=console, fresh=fresh, accept=accept, world=world)
+        return cls(sourced, folder, questions, demonstrations, console, train, world=world)
 
     @property
     def seeds(self) -> list[int]:
@@ -177,41 +181,21 @@ class RoundChain:
         not kept again.
         """
         folder = self._sample_folder(number, seed)
-        here = probe(self.recipe.plan.device)
-        device = torch_device(here)
-        author_id, load_author = self._author(student, here)
+        drawing = RoundDrawing(
+            self.recipe,
+            self.questions,
+            self.demonstrations,
+            folder,
+            int(np.random.SeedSequence((seed, number)).generate_state(1)[0]),
+            None if student is None else student.folder,
+            tuple(before),
+        )
         mirror = self.recipe.run.member(folder.name, self.folder).mirror
         with mirrored_folder(mirror, folder, JOURNAL_FILE, console_printer(self.console)):
-            facts = draw(
-                self.recipe,
-                self.questions,
-                load_author,
-                folder,
-                self.console,
-                seed=int(np.random.SeedSequence((seed, number)).generate_state(1)[0]),
-                author_id=author_id,
-                before=before,
-            )
-        give_back_memory(device)  # the training that follows plans with the free memory
+            facts = drawing.lead(self.console, self.world)
         shown = {key: facts[key] for key in _FACTS_ON_PAGE}
         self.drawn.append({"round": number, "seed": seed, "folder": folder.name, **shown})
         return folder
-
-    def _author(self, student: Member | None, here: Device) -> tuple[str, Callable[[], Author]]:
-        """Identify the model that answers, a student or the recipe's teacher, and how it loads."""
-        rft, device = rft_of(self.recipe), torch_device(here)
-        if rft.teacher is None and student is not None:
-            author_id = source_fingerprint(str(student.folder / "model"))
-            return author_id, partial(tuned_author, student.folder, device)
-        source = str(rft.teacher)
-        if source.startswith(OF_RECIPE) or needs_folder(source):
-            named = self.recipe.model_copy(update={"model": source})
-            source = pipeline.source_of(named, self.console)
-        precision = "bf16" if here.abilities.bf16 else "fp16"
-        if device.type == "cpu":
-            precision = "fp32"
-        author_id = f"{source_fingerprint(source)}, shown {rft.shots}: {rft.system}"
-        return author_id, partial(teacher, source, rft, self.demonstrations, device, precision)
 
     def _sample_folder(self, number: int, seed: int) -> Path:
         return self.folder / f"samples-{number}{_suffix(self.recipe, seed)}"

@@ -13,33 +13,45 @@ from rich.console import Console
 
 from brimful.base.errors import DataError
 from brimful.chains.chain_phases import phases_beside_measured
+from brimful.chains.jobs import Jobs
 from brimful.chains.round_chain import SFT, RoundChain
+from brimful.chains.round_drawing import DRAWING
 from brimful.chains.study_folder import publish
-from brimful.chains.study_members import Member, score_base, train_member
+from brimful.chains.study_members import TRAINING, Member, score_base, train_member
 from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.results import LOSS
+from brimful.training.world import ALONE, World
+
+ROUNDS: Jobs = {**TRAINING, **DRAWING}
+"""What ranks after the first do while the first one goes through rounds."""
 
 
 def run_rounds(
-    recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> Path:
     """Run the whole chain with every seed: tune on demonstrations, then in rounds sample and tune
     on what was kept; score all, compare, write the page. Return the path of the page.
 
     The same command again continues where it stopped. The base is scored before anything is
-    sampled; if nothing that is sampled can be kept, the table has what there is until then.
+    sampled; if nothing that is sampled can be kept, the table has what there is until then. All
+    ranks of a `world` train, draw and score; all but the first follow jobs.
 
     Raises:
         BrimfulError: as sampling, training and evaluation do.
     """
-    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept)
+    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
     done: list[Member] = []
     try:
         for seed in chain.seeds:
             for member in chain.rounds(seed):
                 done.append(member)
-                score_base(done, chain.folder, console)
+                score_base(done, chain.folder, console, chain.world)
     except DataError:
         if done:
             _publish(chain, done, console)
@@ -49,7 +61,10 @@ def run_rounds(
 
 def _publish(chain: RoundChain, done: Sequence[Member], console: Console) -> Path:
     """Compare the base and what is done, and return the page."""
-    runs = [score_base(done, chain.folder, console), *(member.folder for member in done)]
+    runs = [
+        score_base(done, chain.folder, console, chain.world),
+        *(member.folder for member in done),
+    ]
     variants = [BASE, *(member.variant for member in done)]
     # Losses cannot be compared: each variant holds out validation examples of its own.
     comparison = compare(runs, variants, without=(LOSS,))
@@ -60,19 +75,24 @@ def _publish(chain: RoundChain, done: Sequence[Member], console: Console) -> Pat
 
 
 def sample(
-    recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> Path:
     """Draw the samples of the first round and return their folder. A student that draws them is
-    tuned on the demonstrations before.
+    tuned on the demonstrations before. All but the first rank of a `world` follow jobs.
 
     Raises:
         BrimfulError: as sampling and training do.
     """
-    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept)
+    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
     seed = chain.seeds[0]
     if chain.has_teacher:
         return chain.sample(1, seed, None)
     student = chain.member(SFT, seed, ())
     chain.note_examples(student)
-    train_member(student, console, fresh=fresh, accept=accept)
+    train_member(student, console, fresh=fresh, accept=accept, world=world)
     return chain.sample(1, seed, student)

@@ -1,6 +1,5 @@
 """Sample answers to questions that can be verified: ask, judge, choose, keep on disk."""
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,14 +10,16 @@ import xxhash
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.errors import Interrupted, RunFolderError
+from brimful.base.errors import RunFolderError
 from brimful.base.manifest import entries_of, problem_of_file
 from brimful.base.rundir import Lease, read_json, write_json_atomically
+from brimful.chains.ranks import check_same_folder
 from brimful.chains.sampling_questions import SamplingQuestions, rft_of
 from brimful.chains.sampling_session import SamplingSession
 from brimful.generation.author import Author
 from brimful.recipe import Recipe
 from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE, kept_paths
+from brimful.training.world import ALONE, World
 from brimful.verify.sandbox import Sandbox
 
 FACTS_FILE = "sampling.json"
@@ -36,9 +37,11 @@ def draw(
     seed: int,
     author_id: str,
     before: Sequence[Path] = (),
+    world: World = ALONE,
 ) -> dict[str, Any]:
     """Draw, verify and choose samples: samples.jsonl, train.jsonl and sampling.json in a folder.
-    The same call again continues where it stopped.
+    The same call again continues where it stopped. The ranks of a `world` share the questions,
+    and each verifies what it draws; the first one writes.
 
     Args:
         recipe: Its section rft says how many and how.
@@ -69,36 +72,43 @@ def draw(
         "questions": questions.fingerprint,
         "known_paths": xxhash.xxh3_64_hexdigest(repr(sorted_paths).encode()),
     }
-    if (done := _done(folder, chosen_by)) is not None:
-        return done
-    folder.mkdir(parents=True, exist_ok=True)
-    with Lease.acquire(folder) as lease, ExitStack() as stack:
-        sandbox = stack.enter_context(Sandbox()) if questions.verifier.needs_sandbox else None
+    if (done := world.first(lambda: _done(folder, chosen_by))) is not None:
+        return dict(done)
+    with ExitStack() as stack:
+        leases: list[Lease] = []
+        world.first(lambda: leases.append(_claim(folder, stack)))
+        lease = leases[0] if world.is_first else None
+        check_same_folder(world, folder, lease)
+        sandbox = None
+        if questions.verifier.needs_sandbox:
+            sandbox = world.check(lambda: stack.enter_context(Sandbox()))
         session = SamplingSession(
             rft,
             replace(questions, known_paths=known),
-            load_author(),
+            world.check(load_author),
             folder,
             seed=seed,
             author_id=author_id,
             sandbox=sandbox,
+            world=world,
         )
-        stack.enter_context(session.journal)
-        path.unlink(missing_ok=True)  # it describes files that are about to be replaced
+        if session.journal is not None:
+            stack.enter_context(session.journal)
+            path.unlink(missing_ok=True)  # it describes files that are about to be replaced
         say("\n".join(session.opening_lines()))
-        try:
-            facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
-        except KeyboardInterrupt:
-            message = (
-                f"stopped with {session.num_samples:,} samples, which are kept in {folder}. Run the"
-                " same command to continue."
-            )
-            raise Interrupted(message, signal.SIGINT) from None
+        facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
         made = (folder / name for name in (SAMPLES_FILE, TRAINING_FILE))
-        facts["files"] = entries_of(file for file in made if file.exists())
-        facts["records"] = session.journal.num_records
-        write_json_atomically(path, facts, with_checksum=True)
+        if session.journal is not None:
+            facts["files"] = entries_of(file for file in made if file.exists())
+            facts["records"] = session.journal.num_records
+            write_json_atomically(path, facts, with_checksum=True)
     return facts
+
+
+def _claim(folder: Path, stack: ExitStack) -> Lease:
+    """Make the folder, and lock it until the stack is left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return stack.enter_context(Lease.acquire(folder))
 
 
 def _done(folder: Path, chosen_by: Mapping[str, Any]) -> dict[str, Any] | None:

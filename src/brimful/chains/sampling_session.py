@@ -1,15 +1,17 @@
 """One drawing of samples: questions in, verified and chosen samples out, every one journaled."""
 
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.errors import RequestError
+from brimful.base.errors import Interrupted, RequestError
 from brimful.base.rundir import Lease
 from brimful.chains.sampling_questions import SamplingQuestions
 from brimful.chains.watched_progress import watched
@@ -29,6 +31,8 @@ from brimful.selection.paths import path_hash
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import refuse_nothing_kept, statistics_of
 from brimful.training.meter import DevicePeak
+from brimful.training.shared_work import HandedOver, is_own
+from brimful.training.world import ALONE, World
 from brimful.verify.background import Judging
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict
@@ -56,6 +60,7 @@ class SamplingSession:
         seed: Of all samples.
         author_id: Changes with the author's weights and prompt.
         sandbox: For verifiers that run programs.
+        world: Ranks that share the questions; the first one keeps the journal.
 
     Raises:
         RequestError: no question fits into the author's context.
@@ -72,8 +77,9 @@ class SamplingSession:
         seed: int,
         author_id: str,
         sandbox: Sandbox | None,
+        world: World = ALONE,
     ) -> None:
-        self._rft, self._questions, self._author = rft, questions, author
+        self._rft, self._questions, self._author, self._world = rft, questions, author, world
         self._peak = DevicePeak(author.model.device)
         self._folder, self._sandbox = folder, sandbox
         self._rules = SelectionRules(
@@ -82,21 +88,32 @@ class SamplingSession:
         self._question_of = {question.id: question for question in questions.questions.asked}
         self.notes = list(questions.notes)
         self.asked = self._fitting()
-        self.journal = SampleJournal(
-            folder,
-            {
-                "author": author_id,
-                "seed": seed,
-                "settings": rft.model_dump(mode="json", include=set(_SETTINGS)),
-                "verifier": rft.verifier,
-                "distinct_by": rft.distinct_by,
-            },
-        )
-        known = list(map(self._with_contamination, self.journal.held))
+        decides = {
+            "author": author_id,
+            "seed": seed,
+            "settings": rft.model_dump(mode="json", include=set(_SETTINGS)),
+            "verifier": rft.verifier,
+            "distinct_by": rft.distinct_by,
+        }
+        self.journal: SampleJournal | None = None
+        with world.telling_failures():
+            if world.is_first:
+                self.journal = SampleJournal(folder, decides)
+        known = list(map(self._with_contamination, self._held()))
         self._drawing = SampleDrawing(self.asked, self._rules, seed, rft.max_new_tokens, known)
         self._known_samples = self.num_samples
         if self.num_samples:
             self.notes.append(f"{self.num_samples:,} samples are there from before")
+
+    def _held(self) -> list[JudgedSample]:
+        """Return what the journal holds, on every rank."""
+        held = [] if self.journal is None else self.journal.held
+        if self._world.is_alone:
+            return held
+        if self._world.is_first:
+            self._world.tell([sample.to_json() for sample in held])
+            return held
+        return [JudgedSample.from_json(each, "rank 0") for each in self._world.hear()]
 
     @property
     def num_samples(self) -> int:
@@ -145,27 +162,50 @@ class SamplingSession:
             )
         return asked
 
-    def draw(self, recipe: Recipe, lease: Lease, console: Console) -> dict[str, Any]:
+    def draw(self, recipe: Recipe, lease: Lease | None, console: Console) -> dict[str, Any]:
         """Draw, verify and choose everything that is missing; return the facts for sampling.json.
+
+        Args:
+            lease: Of the folder, on the rank that writes it.
 
         Raises:
             RequestError: the back end did not write every sample.
             DataError: no sample can be kept.
+            Interrupted: Ctrl-C; what was drawn is kept.
         """
-        say, started_s = console_printer(console), time.perf_counter()
+        started_s = time.perf_counter()
         if self._drawing.drawn.samples_left:
+            self._world.check(lambda: self._draw_what_is_left(recipe, lease, console))
+        facts: dict[str, Any] = self._world.first(lambda: self._choose(console, started_s))
+        return facts
+
+    def _draw_what_is_left(self, recipe: Recipe, lease: Lease | None, console: Console) -> None:
+        try:
             backend, reason = self._backend(recipe)
-            self.journal.note_backend(reason)
-            say(reason)
+            if self.journal is not None:
+                self.journal.note_backend(reason)
+            console_printer(console)(reason)
             self._draw_missing(recipe, backend, lease, console)
-        self.journal.sync()
+        except KeyboardInterrupt:
+            message = (
+                f"stopped with {self.num_samples:,} samples, which are kept in {self._folder}. Run"
+                " the same command to continue."
+            )
+            raise Interrupted(message, signal.SIGINT) from None
+
+    def _choose(self, console: Console, started_s: float) -> dict[str, Any]:
+        """Write the samples that count, and return the facts about them."""
+        journal = self.journal
+        assert journal is not None  # noqa: S101 - of rank 0
+        say = console_printer(console)
+        journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
         say("\n".join(sampling_lines(statistics)))
         refuse_nothing_kept(statistics)
         return {
             "author": self._author.name,
-            "backend": self.journal.backend,
+            "backend": journal.backend,
             "notes": self.notes,
             "seconds": time.perf_counter() - started_s,
             "samples_before": self._known_samples,
@@ -185,7 +225,7 @@ class SamplingSession:
         )
 
     def _draw_missing(
-        self, recipe: Recipe, backend: Backend, lease: Lease, console: Console
+        self, recipe: Recipe, backend: Backend, lease: Lease | None, console: Console
     ) -> None:
         rft, verifier = self._rft, self._questions.verifier
         settings = SamplingSettings(
@@ -195,20 +235,30 @@ class SamplingSession:
             sampling_progress(console) as show,
             Judging(verifier, self._sandbox) as judging,
             watched(self._folder, recipe, "a sample") as moved,
+            HandedOver(self._world) as exchange,
         ):
-            requests = _CountedRequests(self._drawing.requests())
+            requests = _CountedRequests(self._drawing.requests(partial(is_own, self._world)))
             shown_s = 0.0
             for request, generation in backend.stream(requests, settings, self._author.stop):
                 moved()
                 requests.finished += 1
                 self._verify(judging, request, generation)
-                self._take(judging.ready())
+                self._take(judging.ready(), exchange)
+                self._note(exchange.come())
+                if exchange.is_broken_off:
+                    return
                 if time.perf_counter() - shown_s > _SHOWN_EVERY_S:
                     shown_s = time.perf_counter()
                     show(self._state(requests.running))
-                    lease.renew()
-            self._take(judging.rest())
-            show(self._state(0))
+                    if lease is not None:
+                        lease.renew()
+            self._take(judging.rest(), exchange)
+            for come in exchange.rest():
+                moved()
+                self._note(come)
+                show(self._state(0))
+        if exchange.is_broken_off:
+            return
         if left := self._drawing.drawn.samples_left:
             raise RequestError(
                 f"{left:,} samples were asked for and did not come. The others are kept: run the"
@@ -226,7 +276,8 @@ class SamplingSession:
         reference = question.row if self._questions.verifier.needs_sandbox else question.reference
         judging.put((request, generation, asked, number, text), text, reference)
 
-    def _take(self, judged: list[tuple[Any, Verdict]]) -> None:
+    def _take(self, judged: list[tuple[Any, Verdict]], exchange: HandedOver) -> None:
+        """Keep samples that were drawn and verified here, and hand them to the other ranks."""
         distinct_by = self._rft.distinct_by
         for (request, generation, asked, number, text), verdict in judged:
             solution = verdict.extracted if distinct_by == "code" else text
@@ -243,8 +294,17 @@ class SamplingSession:
                 verdict.detail,
                 path_hash(solution, distinct_by),
             )
-            if self._drawing.take(self._with_contamination(sample)):
-                self.journal.append(sample)
+            self._keep(sample)
+            exchange.put(sample.to_json())
+
+    def _note(self, come: list[dict[str, Any]]) -> None:
+        """Keep samples of other ranks."""
+        for record in come:
+            self._keep(JudgedSample.from_json(record, "another rank"))
+
+    def _keep(self, sample: JudgedSample) -> None:
+        if self._drawing.take(self._with_contamination(sample)) and self.journal is not None:
+            self.journal.append(sample)
 
     def _with_contamination(self, sample: JudgedSample) -> JudgedSample:
         """Return the sample with `contaminated_by` set: the id of the evaluation question that a

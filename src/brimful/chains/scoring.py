@@ -2,6 +2,8 @@
 sees every stage.
 """
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +14,7 @@ from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import require_writable
 from brimful.chains.finished import finished_run
+from brimful.chains.jobs import Jobs, lead
 from brimful.chains.score_files import (
     add_scores,
     describe_untuned,
@@ -129,22 +132,57 @@ def _evaluate(
     return scores
 
 
-def evaluate_rest(folder: Path, run_folder: Path, recipe: Recipe, console: Console) -> None:
+def lead_evaluation(
+    folder: Path,
+    console: Console,
+    world: World,
+    *,
+    run_folder: Path | None = None,
+    request: EvaluationRequest = DEFAULT_REQUEST,
+) -> dict[str, Any]:
+    """As `evaluate_into`, on rank 0, with the help of the other ranks that follow its jobs.
+
+    Args:
+        folder: Gets the scores.
+        run_folder: Of the run; None: the same folder.
+    """
+    run_folder = run_folder or folder
+    told = {"folder": str(folder), "run_folder": str(run_folder), "request": asdict(request)}
+    lead(world, "evaluate", **told)
+    return evaluate_into(folder, run_folder, console, request=request, world=world)
+
+
+def _help_to_evaluate(
+    world: World, folder: str, run_folder: str, request: Mapping[str, Any]
+) -> None:
+    asked = EvaluationRequest(**{**request, "tasks": tuple(request["tasks"])})
+    console = Console(quiet=True)
+    evaluate_into(Path(folder), Path(run_folder), console, request=asked, world=world)
+
+
+SCORING: Jobs = {"evaluate": _help_to_evaluate}
+"""What ranks after the first do while the first one scores."""
+
+
+def evaluate_rest(
+    folder: Path, run_folder: Path, recipe: Recipe, console: Console, world: World = ALONE
+) -> None:
     """As `evaluate_into`, but only what the recipe asks for and the folder does not hold yet.
+    Other ranks of a `world` follow jobs.
 
     Raises:
         BrimfulError: as `evaluate`.
     """
     if not has_scores(folder):
-        evaluate_into(folder, run_folder, console)
+        lead_evaluation(folder, console, world, run_folder=run_folder)
     if missing := missing_tasks(folder, recipe):
         request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
-        evaluate_into(folder, run_folder, console, request=request)
+        lead_evaluation(folder, console, world, run_folder=run_folder, request=request)
 
 
-def evaluate_base(run_folder: Path, console: Console) -> None:
+def evaluate_base(run_folder: Path, console: Console, world: World = ALONE) -> None:
     """Score the base of a tuned run on the recipe's tasks, if its plan says so and the run's
-    folder does not hold the scores yet.
+    folder does not hold the scores yet. Other ranks of a `world` follow jobs.
 
     Raises:
         BrimfulError: as `evaluate`.
@@ -157,7 +195,7 @@ def evaluate_base(run_folder: Path, console: Console) -> None:
     if missing := missing_tasks(folder, recipe):
         console_printer(console)("the tasks, of the model before tuning:")
         request = EvaluationRequest(missing, recipe.evaluation.data, recipe.evaluation.max_examples)
-        evaluate_into(folder, run_folder, console, request=request)
+        lead_evaluation(folder, console, world, run_folder=run_folder, request=request)
 
 
 def _splits(run_folder: Path, data: AnyRunData, split: str | None) -> list[str]:

@@ -16,6 +16,7 @@ from brimful.data.first_look import first_look
 from brimful.planning import scaling
 from brimful.recipe import Recipe, with_changes
 from brimful.report.comparison.compare import compare
+from brimful.training.world import ALONE, World
 
 
 def members(recipe: Recipe) -> list[Member]:
@@ -35,13 +36,18 @@ def members(recipe: Recipe) -> list[Member]:
 
 
 def run_study(
-    recipe: Recipe, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    recipe: Recipe,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> Path:
     """Train and score what is not done yet, then compare; return the path of the study's page. The
     same command again continues where it stopped.
 
     A variant that does not fit this device, or that has no kernels here, is left out, with the
-    reason in the table.
+    reason in the table. All ranks of a `world` train and score; all but the first follow jobs.
 
     Raises:
         BrimfulError: as training and evaluation do.
@@ -57,14 +63,14 @@ def run_study(
     claim(folder, recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
     planned = members(recipe.model_copy(update={"model": model}))
-    done, left_out = _train_all(recipe, planned, console, fresh=fresh, accept=accept)
+    done, left_out = _train_all(recipe, planned, console, fresh=fresh, accept=accept, world=world)
     if not done:
         reasons = "\n".join(f"  - {name}: {reason}" for name, reason in left_out.items())
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n{reasons}")
     runs = [member.folder for member in done]
     # Before training from nothing there was no model that could be scored.
     if recipe.study is not None and recipe.study.baseline and isinstance(recipe.model, str):
-        runs.insert(0, score_base(done, folder, console))
+        runs.insert(0, score_base(done, folder, console, world))
     remarks = "".join(f"\nLeft out: {name}: {reason}\n" for name, reason in left_out.items())
     facts = {"left_out": left_out}
     return publish(recipe, folder, compare(runs), console, facts=facts, remarks=remarks)
@@ -77,6 +83,7 @@ def _train_all(
     *,
     fresh: bool,
     accept: Sequence[str],
+    world: World,
 ) -> tuple[list[Member], dict[str, str]]:
     """Train and score every member; return the finished ones, and by name why others are not."""
     say = console_printer(console)
@@ -87,7 +94,7 @@ def _train_all(
         for note in scaling.notes(recipe, member.recipe):
             say(note)
         try:
-            train_and_score(member, console, fresh=fresh, accept=accept)
+            train_and_score(member, console, fresh=fresh, accept=accept, world=world)
         except (PlanError, DeviceError) as error:
             left_out[member.folder.name] = str(error)
             say(f"left out: {error}")

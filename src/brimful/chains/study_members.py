@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.chains import pipeline
+from brimful.chains.jobs import Jobs, lead
 from brimful.chains.score_files import is_scored
-from brimful.chains.scoring import evaluate, evaluate_rest
+from brimful.chains.scoring import SCORING, evaluate_rest, lead_evaluation
 from brimful.mirror.opening import catch_up
 from brimful.recipe import BASE, Recipe
 from brimful.training.admission import status_of
+from brimful.training.world import ALONE, World
 
 
 @dataclass(frozen=True)
@@ -34,36 +37,58 @@ class Member:
 
 
 def train_and_score(
-    member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    member: Member,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> None:
     """Train a member, or continue it, and make the scores that its recipe asks for and that it
-    does not have yet.
+    does not have yet. Other ranks of a `world` follow jobs.
 
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    trained = train_member(member, console, fresh=fresh, accept=accept)
+    trained = train_member(member, console, fresh=fresh, accept=accept, world=world)
     if trained.trained_now:
-        evaluate(trained.folder, console)
+        lead_evaluation(trained.folder, console, world)
     else:
-        evaluate_rest(trained.folder, trained.folder, member.recipe, console)
+        evaluate_rest(trained.folder, trained.folder, member.recipe, console, world)
     catch_up(member.recipe, trained.folder, console_printer(console))
 
 
 def train_member(
-    member: Member, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+    member: Member,
+    console: Console,
+    *,
+    fresh: bool = False,
+    accept: Sequence[str] = (),
+    world: World = ALONE,
 ) -> pipeline.Run:
-    """Train a member as `pipeline.train` does; `fresh` leaves a finished one as it is.
+    """Train a member as `pipeline.train` does; `fresh` leaves a finished one as it is. Other ranks
+    of a `world` follow jobs.
 
     Raises:
         BrimfulError: as training does.
     """
+    recipe = _without_base(member.recipe)
+    lead(world, "train", recipe=recipe.model_dump(mode="json"))
     return pipeline.train(
-        _without_base(member.recipe),
+        recipe,
         console,
         fresh=fresh and status_of(member.folder) != "finished",
         accept=accept,
+        world=world,
     )
+
+
+def _help_to_train(world: World, recipe: dict[str, Any]) -> None:
+    pipeline.train(Recipe.model_validate(recipe), Console(quiet=True), world=world)
+
+
+TRAINING: Jobs = {"train": _help_to_train, **SCORING}
+"""What ranks after the first do while the first one trains and scores members."""
 
 
 def _without_base(recipe: Recipe) -> Recipe:
@@ -76,12 +101,14 @@ def _without_base(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"evaluation": evaluation})
 
 
-def score_base(done: Sequence[Member], folder: Path, console: Console) -> Path:
+def score_base(
+    done: Sequence[Member], folder: Path, console: Console, world: World = ALONE
+) -> Path:
     """Score the model that the members were tuned from, into a folder of its own, and return
-    that folder.
+    that folder. Other ranks of a `world` follow jobs.
     """
     plainest = next((member for member in done if member.recipe.quantize == "none"), done[0])
     if not is_scored(folder / BASE, plainest.recipe):
         console.rule("base, untuned")
-        evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console)
+        evaluate_rest(folder / BASE, plainest.folder, plainest.recipe, console, world)
     return folder / BASE

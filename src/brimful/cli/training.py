@@ -152,6 +152,9 @@ def sample(
     overrides: Overrides = None,
     fresh: Fresh = False,
     accept_change: Accept = None,
+    *,
+    devices: DeviceCount = None,
+    restarts: Restarts = 0,
 ) -> None:
     """Draw answers to a recipe's questions, verify them, and keep distinct right ones to train on.
     The same command again goes on where it stopped.
@@ -159,9 +162,16 @@ def sample(
     resolved = load_recipe(recipe, overrides)
     with loading():
         look_at_data(resolved)
-        from brimful.chains import rounds
-
-    folder = rounds.sample(resolved, open_console(), fresh=fresh, accept=accept_change or [])
+        from brimful.chains import calls, ranks
+    if _started_ranks(resolved, devices, restarts):
+        return
+    with ranks.joined() as world:
+        console = open_console()
+        console.quiet = not world.is_first
+        accept = accept_change or []
+        folder = calls.sample(resolved, console, fresh=fresh, accept=accept, world=world)
+    if not world.is_first:
+        return
     print(f"samples: {folder / 'samples.jsonl'}")
     print(f"training set: {folder / 'train.jsonl'}")
     say(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
@@ -201,6 +211,7 @@ def _run_several(
     explain: bool,
 ) -> None:
     from brimful.chains.calls import run_several
+    from brimful.chains.ranks import joined
 
     if plan_file is not None:
         raise RequestError(
@@ -211,5 +222,9 @@ def _run_several(
             f"--explain shows the plan of one run, but {recipe.name} makes several. Leave it out;"
             " `brimful plan` and the reports show every choice."
         )
-    path = run_several(recipe, open_console(least_width=120), fresh=fresh, accept=accept or [])
-    print(f"report: {path}")
+    console = open_console(least_width=120)
+    with joined() as world:
+        console.quiet = not world.is_first
+        path = run_several(recipe, console, fresh=fresh, accept=accept or [], world=world)
+    if world.is_first:
+        print(f"report: {path}")

@@ -6,7 +6,7 @@ counts is cut by `choose.prefix`.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -91,9 +91,10 @@ class SampleDrawing:
         for sample in held:
             self.take(sample)
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self, is_own: Callable[[int], bool] = lambda _: True) -> Iterator[Request]:
         """What is still to be drawn, longest prompts first, each request decided on when it is
-        asked for.
+        asked for. `is_own` says by the number of an open question, longest first, whether it is
+        asked here; ranks that know the same samples share the questions so.
 
         Without `stop_early` all samples of a question follow each other. With it a question gives
         as many as it still needs to have enough kept if all are right, then it waits for its next
@@ -101,11 +102,12 @@ class SampleDrawing:
         are asked ahead of need rather than leave the device idle.
         """
         places = sorted(
-            range(len(self._questions)),
+            (place for place, is_done in enumerate(self._is_done) if not is_done),
             key=lambda place: len(self._questions[place].prompt_ids),
             reverse=True,
         )
-        waiting = deque((place, self._numbers(place)) for place in places)
+        own = (place for number, place in enumerate(places) if is_own(number))
+        waiting = deque((place, self._numbers(place)) for place in own)
         while waiting:
             place, numbers = waiting.popleft()
             for _ in range(self._wave(place)):

@@ -3,14 +3,17 @@ of the pieces, and all get the results of all. A piece is computed as in one pro
 is the same, bit for bit.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from brimful.base.errors import BrimfulError
 from brimful.training.world import World
 
 
@@ -39,3 +42,91 @@ def merged_numbers(world: World, own: Mapping[int, Tensor]) -> NDArray[np.float6
         return np.asarray(torch.cat(list(own.values())).cpu().double().numpy())
     lists = merged(world, {number: each.cpu().double().tolist() for number, each in own.items()})
     return np.concatenate([np.asarray(each, dtype=np.float64) for each in lists])
+
+
+EXCHANGE_EVERY_S = 0.2
+_ENDING_S = 10.0
+"""How long a rank that failed waits until the others know."""
+
+
+class HandedOver:
+    """Hands what each rank makes to all others while they work: in a thread, so that no device
+    waits. Nobody else may use the world until it ends.
+
+    with HandedOver(world) as exchange:
+        for piece in own:
+            exchange.put(made(piece))
+            take(exchange.come())
+        for made_elsewhere in exchange.rest():
+            take(made_elsewhere)
+
+    Attributes:
+        is_broken_off: Whether a rank has failed, so that all end. `World.check` around the work
+            raises its error on every rank.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._own: list[Any] = []
+        self._come: list[Any] = []
+        self._has_ended, self._has_failed = threading.Event(), False
+        self.is_broken_off = False
+        self._failure: BrimfulError | None = None
+        self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
+
+    def __enter__(self) -> Self:
+        if not self._world.is_alone:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._has_failed = kind is not None
+        self._has_ended.set()
+        if not self._world.is_alone:
+            self._thread.join(_ENDING_S if self._has_failed else None)
+
+    def put(self, made: Any) -> None:
+        """Hand over what this rank made; JSON."""
+        if not self._world.is_alone:
+            self._own.append(made)
+
+    def come(self) -> list[Any]:
+        """Return what has come from other ranks since the last call.
+
+        Raises:
+            RanksParted: another rank has ended, or cannot be reached.
+        """
+        if self._failure is not None:
+            raise self._failure
+        come, self._come = self._come, []
+        return come
+
+    def rest(self) -> Iterator[list[Any]]:
+        """Yield what still comes, now and then nothing, until all ranks have come here."""
+        self._has_ended.set()
+        while not self._world.is_alone and self._thread.is_alive():
+            yield self.come()
+            time.sleep(EXCHANGE_EVERY_S)
+        yield self.come()
+
+    def _run(self) -> None:
+        try:
+            while self._exchange():
+                self._has_ended.wait(EXCHANGE_EVERY_S)
+                time.sleep(EXCHANGE_EVERY_S / 10)  # where others have not ended
+        except BrimfulError as error:
+            self._failure = error
+
+    def _exchange(self) -> bool:
+        """HandedOver what was made; return whether anybody goes on."""
+        has_ended = self._has_ended.is_set()
+        made, self._own = self._own, []
+        every = self._world.gather([made, has_ended, has_ended and self._has_failed])
+        self._come += [
+            each
+            for rank, (made, _, _) in enumerate(every)
+            if rank != self._world.rank
+            for each in made
+        ]
+        self.is_broken_off = any(has_failed for _, _, has_failed in every)
+        return not (self.is_broken_off or all(ended for _, ended, _ in every))

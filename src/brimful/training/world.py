@@ -103,6 +103,19 @@ class World:
         """
         return act()
 
+    @contextmanager
+    def telling_failures(self) -> Iterator[None]:
+        """Around what rank 0 does while all others wait in `hear`: they raise what it raises."""
+        yield
+
+    def hear(self) -> Any:
+        """Return what rank 0 tells.
+
+        Raises:
+            BrimfulError: what rank 0 raised meanwhile (`telling_failures`).
+        """
+        return None
+
     def check(self, act: Callable[[], Result]) -> Result:
         """Let every rank act; return this rank's own result.
 
@@ -201,19 +214,27 @@ class Ranks(World):
         return partial(_together, work.wait)
 
     def first(self, act: Callable[[], Any]) -> Any:
-        told: dict[str, Any] = {}
-        if self.is_first:
-            try:
-                told = {"result": act()}
-            except BrimfulError as error:
-                self.tell(_told_of(error))
-                self._wait_until_told()
-                raise
-        told = self.tell(told)
-        if "error" in told:
+        if not self.is_first:
+            return self.hear()["result"]
+        with self.telling_failures():
+            told = {"result": act()}
+        return self.tell(told)["result"]
+
+    @contextmanager
+    def telling_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BrimfulError as error:
+            self.tell(_told_of(error))
+            self._wait_until_told()
+            raise
+
+    def hear(self) -> Any:
+        told = self.tell(None)
+        if isinstance(told, dict) and "error" in told:
             self._wait_until_told()
             raise _as_on_another_rank(told)
-        return told["result"]
+        return told
 
     def check(self, act: Callable[[], Result]) -> Result:
         failure: BrimfulError | None = None
