@@ -135,7 +135,7 @@ def _refused(said: Said, *parts: str) -> str:
 def test_devices_that_cannot_be_are_refused_before_anything_starts(
     brimful: Brimful, recipe_file: Path
 ) -> None:
-    _refused(brimful("train", recipe_file, "--devices", "9"), "at most 8", "batch.sequences=9")
+    _refused(brimful("train", recipe_file, "--devices", "9"), "Use at most 8", "batch.sequences=9")
     _refused(brimful("run", recipe_file, "--restarts", "2"), "--restarts goes with --devices N")
     assert not Path(os.environ["BRIMFUL_RUNS"]).exists()
 

@@ -69,6 +69,11 @@ def lasting_variables() -> list[tuple[str, str]]:
     return sorted((name, value) for name, value in os.environ.items() if name not in _PASSING)
 
 
+def whole() -> dict[str, str]:
+    """Return the environment, for a process that gets the same."""
+    return dict(os.environ)
+
+
 def of_a_plain_process() -> dict[str, str]:
     """The environment for a process whose output is read by a program: without what makes it colour
     and redraw (a notebook's kernel sets it).
@@ -80,6 +85,13 @@ def of_a_plain_process() -> dict[str, str]:
 def visible_cuda_devices() -> str | None:
     """The value of `CUDA_VISIBLE_DEVICES`, or None when it is not set."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def with_one_cuda_device(number: int) -> dict[str, str]:
+    """Return this process's environment for one that sees only the CUDA device of that number."""
+    visible = visible_cuda_devices()
+    name = str(number) if visible is None else visible.split(",")[number]
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": name}
 
 
 def cpp_compiler() -> str | None:

@@ -3,6 +3,7 @@ the names that the command line takes, and need no console.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +83,20 @@ def run_several(
     fresh: bool = False,
     accept: Sequence[str] = (),
     world: World = ALONE,
+    side_by_side: study.SideBySide | None = None,
 ) -> Path:
     """Run every variant of a study, or every round of rejection-sampling fine-tuning; compare the
     runs and return the path of the report. Ranks after the first help, and return the folder.
+
+    Args:
+        side_by_side: As `study.run_study`.
     """
     if not world.is_first:
         follow_jobs(world, rounds.ROUNDS)
         return pipeline.folder_of(recipe)
-    run_all = study.run_study if recipe.rft is None else rounds.run_rounds
+    run_all = rounds.run_rounds
+    if recipe.rft is None:
+        run_all = partial(study.run_study, side_by_side=side_by_side)
     page = run_all(recipe, console, fresh=fresh, accept=accept, world=world)
     dismiss(world)
     return page

@@ -30,7 +30,8 @@ from brimful.recipe import Recipe
 from brimful.runs.files import CHECKPOINTS_FOLDER
 from brimful.training.checkpoint import CheckpointStore
 
-_WORTH_ANOTHER_START = {HUNG, RanksParted.exit_code, StartAgain.exit_code}
+WORTH_ANOTHER_START = {HUNG, RanksParted.exit_code, StartAgain.exit_code}
+"""Exit codes of a process that hung, lost the others, or has to take smaller passes."""
 LOOK_EVERY_S = 0.2
 GRACE_S = 30
 """Given to the other ranks once one has failed, or a signal asked to stop; then they are killed.
@@ -87,7 +88,7 @@ def without_devices(arguments: Sequence[str]) -> list[str]:
     for argument in following:
         if argument in {"--devices", "--restarts"}:
             next(following, None)
-        elif not argument.startswith(("--devices=", "--restarts=")):
+        elif argument != "--parallel" and not argument.startswith(("--devices=", "--restarts=")):
             kept.append(argument)
     return kept
 
@@ -136,7 +137,7 @@ def launch(
                 elastic_launch(config, sys.executable)("-m", "brimful", *arguments)
         except ChildFailedError as error:
             rank, code = _cause(error.failures)
-            if code > 0 and code not in _WORTH_ANOTHER_START:
+            if code > 0 and code not in WORTH_ANOTHER_START:
                 raise SystemExit(code) from None
             told = f"{_ending(rank, code)}, so the other ranks were ended."
             if folder is not None:

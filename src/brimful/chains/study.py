@@ -1,14 +1,21 @@
 """A study: one recipe in several variants, trained and scored alike, and one table at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.errors import DeviceError, PlanError, RecipeError
+from brimful.base.errors import (
+    BrimfulError,
+    DeviceError,
+    PlanError,
+    RecipeError,
+    RequestError,
+)
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
+from brimful.chains.parallel_study import Failed
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, publish
 from brimful.chains.study_members import Member, score_base, train_and_score
@@ -17,6 +24,15 @@ from brimful.planning import scaling
 from brimful.recipe import Recipe, with_changes
 from brimful.report.comparison.compare import compare
 from brimful.training.world import ALONE, World
+
+SideBySide = Callable[[Path, Sequence[str]], Mapping[str, Failed]]
+"""Runs variants by their names, given the study's folder, and returns what failed."""
+
+
+class VariantsFailed(BrimfulError):
+    """Some variants of a study failed; the others are in the table."""
+
+    exit_code = 1
 
 
 def members(recipe: Recipe) -> list[Member]:
@@ -42,6 +58,7 @@ def run_study(
     fresh: bool = False,
     accept: Sequence[str] = (),
     world: World = ALONE,
+    side_by_side: SideBySide | None = None,
 ) -> Path:
     """Train and score what is not done yet, then compare; return the path of the study's page. The
     same command again continues where it stopped.
@@ -49,8 +66,12 @@ def run_study(
     A variant that does not fit this device, or that has no kernels here, is left out, with the
     reason in the table. All ranks of a `world` train and score; all but the first follow jobs.
 
+    Args:
+        side_by_side: Runs variants in processes of their own, one on each device.
+
     Raises:
         BrimfulError: as training and evaluation do.
+        VariantsFailed: variants that ran side by side failed; the table has the others.
     """
     # Every variant is made into a recipe first: a mistake in one shows before anything is trained.
     unfinished = [each for each in members(recipe) if not is_scored(each.folder, each.recipe)]
@@ -63,7 +84,14 @@ def run_study(
     claim(folder, recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
     planned = members(recipe.model_copy(update={"model": model}))
-    done, left_out = _train_all(recipe, planned, console, fresh=fresh, accept=accept, world=world)
+    failed: Mapping[str, Failed] = {}
+    if side_by_side is None:
+        how = {"fresh": fresh, "accept": accept, "world": world}
+        done, left_out = _train_all(recipe, planned, console, **how)
+    else:
+        failed = side_by_side(folder, [each.folder.name for each in unfinished])
+        done = [each for each in planned if each.folder.name not in failed]
+        left_out = {name: each.reason for name, each in failed.items()}
     if not done:
         reasons = "\n".join(f"  - {name}: {reason}" for name, reason in left_out.items())
         raise PlanError(f"no variant of {recipe.name} can be trained here:\n{reasons}")
@@ -73,7 +101,41 @@ def run_study(
         runs.insert(0, score_base(done, folder, console, world))
     remarks = "".join(f"\nLeft out: {name}: {reason}\n" for name, reason in left_out.items())
     facts = {"left_out": left_out}
-    return publish(recipe, folder, compare(runs), console, facts=facts, remarks=remarks)
+    page = publish(recipe, folder, compare(runs), console, facts=facts, remarks=remarks)
+    if broken := [name for name, each in failed.items() if not each.is_left_out]:
+        raise VariantsFailed(
+            f"{len(broken)} of {len(planned)} variants of {recipe.name} failed:"
+            f" {', '.join(broken)}. The reasons are above and in {page}, and the table has the"
+            " others. The same command goes on with what is missing."
+        )
+    return page
+
+
+def run_variant(
+    recipe: Recipe, name: str, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
+) -> Path:
+    """Train and score one variant of a study, as `run_study` does; return its folder.
+
+    Args:
+        name: Of its folder: the variant's, with `-seedN` where the study has several seeds.
+
+    Raises:
+        RequestError: there is no such variant.
+        BrimfulError: as training and evaluation do.
+    """
+    known = [each.folder.name for each in members(recipe)]
+    if name not in known:
+        raise RequestError(
+            f"--only {name}: {recipe.name} has no such variant. It has {', '.join(known)}."
+        )
+    claim(pipeline.folder_of(recipe), recipe, console_printer(console))
+    model = pipeline.source_of(recipe, console) or recipe.model
+    planned = members(recipe.model_copy(update={"model": model}))
+    member = planned[known.index(name)]
+    for note in scaling.notes(recipe, member.recipe):
+        console_printer(console)(note)
+    train_and_score(member, console, fresh=fresh, accept=accept)
+    return member.folder
 
 
 def _train_all(

@@ -77,6 +77,17 @@ DeviceCount = Annotated[
         help="Train on several devices of this machine together: how many, or all.",
     ),
 ]
+Parallel = Annotated[
+    bool,
+    typer.Option(
+        "--parallel",
+        help="With --devices, for a study: one variant on each device at a time, not all on one.",
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option("--only", metavar="VARIANT", help="Of a study: train and score this variant."),
+]
 SharedBy = Annotated[
     str | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +15,9 @@ from brimful.cli.options import (
     DeviceCount,
     Explain,
     Fresh,
+    Only,
     Overrides,
+    Parallel,
     PlanFile,
     RecipeName,
     Restarts,
@@ -24,6 +27,7 @@ from brimful.cli.options import (
 from brimful.cli.output import loading, open_console, say
 
 if TYPE_CHECKING:
+    from brimful.chains.study import SideBySide
     from brimful.recipe import Recipe
 
 
@@ -118,6 +122,8 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
     *,
     devices: DeviceCount = None,
     restarts: Restarts = 0,
+    parallel: Parallel = False,
+    only: Only = None,
 ) -> None:
     """The whole chain of a recipe: plan, train, sample, evaluate, report; of a study for every
     variant, of rft for every round, and one table.
@@ -126,10 +132,16 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
     with loading():
         look_at_data(resolved)
         from brimful.chains import pipeline, ranks
-    if _started_ranks(resolved, devices, restarts):
+    if parallel or only:
+        _refuse_without_study(resolved, devices, parallel=parallel, only=only)
+    if only:
+        _run_variant(resolved, only, fresh, accept_change)
+        return
+    if not parallel and _started_ranks(resolved, devices, restarts):
         return
     if resolved.makes_several_runs:
-        _run_several(resolved, fresh, accept_change, plan_file, explain)
+        beside = _side_by_side(resolved, str(devices), restarts) if parallel else None
+        _run_several(resolved, fresh, accept_change, plan_file, explain, beside)
         return
     with ranks.joined() as world:
         path = pipeline.run(
@@ -209,6 +221,7 @@ def _run_several(
     accept: list[str] | None,
     plan_file: Path | None,
     explain: bool,
+    side_by_side: "SideBySide | None" = None,
 ) -> None:
     from brimful.chains.calls import run_several
     from brimful.chains.ranks import joined
@@ -225,6 +238,57 @@ def _run_several(
     console = open_console(least_width=120)
     with joined() as world:
         console.quiet = not world.is_first
-        path = run_several(recipe, console, fresh=fresh, accept=accept or [], world=world)
+        path = run_several(
+            recipe,
+            console,
+            fresh=fresh,
+            accept=accept or [],
+            world=world,
+            side_by_side=side_by_side,
+        )
     if world.is_first:
         print(f"report: {path}")
+
+
+def _refuse_without_study(
+    recipe: "Recipe", devices: str | None, *, parallel: bool, only: str | None
+) -> None:
+    """Raise RequestError where variants are named or run side by side that there are none of."""
+    option = "--parallel" if parallel else "--only"
+    if recipe.study is None:
+        raise RequestError(f"{option} is for studies, and {recipe.name} is none. Leave it out.")
+    if parallel and only:
+        raise RequestError("--only is one variant: nothing runs beside it. Leave --parallel out.")
+    if parallel and devices is None:
+        raise RequestError("--parallel goes with --devices N. Say how many, or all.")
+    if only and devices is not None:
+        raise RequestError(f"--only {only} takes one device. Leave out --devices.")
+
+
+def _run_variant(recipe: "Recipe", name: str, fresh: bool, accept: list[str] | None) -> None:
+    from brimful.base.errors import DeviceError, PlanError
+    from brimful.chains.parallel_study import LEFT_OUT
+    from brimful.chains.study import run_variant
+
+    try:
+        folder = run_variant(recipe, name, open_console(), fresh=fresh, accept=accept or [])
+    except (DeviceError, PlanError) as error:
+        error.exit_code = LEFT_OUT
+        raise
+    say(f"{name} is trained and scored, in {folder}. The same command without --only compares all.")
+
+
+def _side_by_side(recipe: "Recipe", devices: str, restarts: int) -> "SideBySide":
+    """Return what runs variants of this very command side by side."""
+    from brimful.chains import launching, parallel_study
+
+    launching.refuse_second_launch()
+    count = launching.number_of(devices, recipe.plan.device)
+    command = launching.without_devices(sys.argv[1:])
+    here = parallel_study.devices_here(count, recipe.plan.device)
+
+    def run_all(folder: Path, names: Sequence[str]) -> Mapping[str, parallel_study.Failed]:
+        run = parallel_study.ParallelVariants(command, folder, here, say, restarts)
+        return run.run(names)
+
+    return run_all
