@@ -1,7 +1,8 @@
-"""Ranks that brimful starts itself: a killed one is told with the newest checkpoint, and started
-again.
+"""Ranks that brimful starts itself: a killed one is told with the newest checkpoint, and those that
+still have a device start again.
 """
 
+import os
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from brimful.base.errors import DeviceError, RequestError
-from brimful.base.rundir import read_journal
+from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline
 from brimful.chains.launching import count_of, launch
 from brimful.recipe import Recipe
@@ -65,7 +66,7 @@ def _kill_rank_1_after_a_checkpoint(folder: Path) -> None:
 
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.filterwarnings("ignore")  # of torch's launcher
-def test_a_killed_rank_ends_the_others_and_all_start_again_and_end_like_an_undisturbed_run(
+def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_end_undisturbed(
     tiny: Callable[..., Recipe], recipe_file: Path
 ) -> None:
     changes = ["batch.sequences=7", "checkpoint.every=3", "training.steps=40"]
@@ -74,14 +75,20 @@ def test_a_killed_rank_ends_the_others_and_all_start_again_and_end_like_an_undis
     killer = threading.Thread(target=_kill_rank_1_after_a_checkpoint, args=[folder])
     killer.start()
 
-    launch(["train", str(recipe_file), *changes], 2, folder, told.append, restarts=1)
+    command = ["train", str(recipe_file), *changes]
+    launch(command, 3, folder, told.append, restarts=1, look=lambda: ["0", "2"])
     killer.join()
 
     (message,) = told
     assert message.startswith(
         "rank 1 was ended by SIGKILL, so the other ranks were ended. The newest"
     )
-    assert message.endswith("Starting all 2 ranks again (0 more restarts after that).")
+    assert message.endswith(
+        "1 of 3 devices do not answer any more. Starting 2 ranks on the others (0 more restarts"
+        " after that)."
+    )
+    assert read_json(folder / "plan.json")["devices"] == 2
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
     alone = pipeline.train(tiny(*changes, "run.name=alone"), Console(file=StringIO())).folder
     steps = [
         [each["loss"] for each in read_journal(path / "metrics.jsonl") if each["kind"] == "step"]

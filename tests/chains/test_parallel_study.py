@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brimful.base.env import with_one_cuda_device
 from brimful.base.rundir import read_json
 from brimful.chains import calls, pipeline
 from brimful.chains.parallel_study import ParallelVariants, devices_here
@@ -88,15 +87,6 @@ def test_ctrl_c_ends_all_and_the_same_command_continues(
     again = subprocess.run([*command, "--devices", "2", "--parallel"], check=False)
     assert again.returncode == 0
     assert all(f"| {name}" in (folder / "study.md").read_text() for name in ("one", "two"))
-
-
-def test_a_process_sees_one_of_the_devices_that_this_one_sees(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert with_one_cuda_device(3)["CUDA_VISIBLE_DEVICES"] == "3"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7")
-    assert with_one_cuda_device(1)["CUDA_VISIBLE_DEVICES"] == "GPU-7"
 
 
 @pytest.mark.parametrize(

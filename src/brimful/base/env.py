@@ -1,7 +1,7 @@
-"""The only reader, and for one variable the only writer, of the environment."""
+"""The only reader, and for what processes that are started get the only writer, of the environment."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,16 +82,17 @@ def of_a_plain_process() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in forced}
 
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
 def visible_cuda_devices() -> str | None:
     """The value of `CUDA_VISIBLE_DEVICES`, or None when it is not set."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
+    return os.environ.get(_VISIBLE)
 
 
-def with_one_cuda_device(number: int) -> dict[str, str]:
-    """Return this process's environment for one that sees only the CUDA device of that number."""
-    visible = visible_cuda_devices()
-    name = str(number) if visible is None else visible.split(",")[number]
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": name}
+def with_cuda_devices(names: Sequence[str]) -> dict[str, str]:
+    """Return this process's environment for one that sees only these CUDA devices."""
+    return {**os.environ, _VISIBLE: ",".join(names)}
 
 
 def cpp_compiler() -> str | None:
@@ -180,10 +181,20 @@ def is_told_by_another_process() -> bool:
 
 
 @contextmanager
-def ranks_are_started() -> Iterator[None]:
-    """Let processes that are started meanwhile know that they are ranks which this one watches."""
+def ranks_are_started(cuda_devices: Sequence[str] | None = None) -> Iterator[None]:
+    """Let processes that are started meanwhile know that they are ranks which this one watches.
+
+    Args:
+        cuda_devices: What they see; None: what this process sees.
+    """
+    before = os.environ.get(_VISIBLE)
     os.environ[STARTED_BY_BRIMFUL] = "1"
+    if cuda_devices is not None:
+        os.environ[_VISIBLE] = ",".join(cuda_devices)
     try:
         yield
     finally:
         os.environ.pop(STARTED_BY_BRIMFUL, None)
+        os.environ.pop(_VISIBLE, None)
+        if before is not None:
+            os.environ[_VISIBLE] = before

@@ -25,6 +25,7 @@ from brimful.base.errors import (
     StartAgain,
 )
 from brimful.base.watchdog import EXIT_CODE as HUNG
+from brimful.chains.lost_devices import Look
 from brimful.planning.spread import refuse_too_many
 from brimful.recipe import Recipe
 from brimful.runs.files import CHECKPOINTS_FOLDER
@@ -103,7 +104,13 @@ def refuse_second_launch() -> None:
 
 
 def launch(
-    arguments: Sequence[str], count: int, folder: Path | None, say: Say, *, restarts: int = 0
+    arguments: Sequence[str],
+    count: int,
+    folder: Path | None,
+    say: Say,
+    *,
+    restarts: int = 0,
+    look: Look = lambda: None,
 ) -> None:
     """Run the command line in `count` ranks until all have ended.
 
@@ -111,7 +118,8 @@ def launch(
         arguments: Of brimful: verb, recipe, options.
         folder: Of the run, to name its newest checkpoint; None: nothing is trained.
         say: Prints a line.
-        restarts: How often ranks are started again after one died or hung.
+        restarts: How often ranks are started again after one died, hung or lost its device.
+        look: Says before another start which devices are left.
 
     Raises:
         RankFailed: a rank was killed, or hung, more often than that.
@@ -119,38 +127,54 @@ def launch(
     """
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     logging.getLogger("torch.distributed.launcher").setLevel(logging.CRITICAL)
+    devices: Sequence[str] | None = None
     for left in range(restarts, -1, -1):
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=count,
-            run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            local_addr="localhost",
-            max_restarts=0,
-            monitor_interval=LOOK_EVERY_S,
-            logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
-        )
         try:
-            with ranks_are_started():
-                elastic_launch(config, sys.executable)("-m", "brimful", *arguments)
+            with ranks_are_started(devices):
+                elastic_launch(_config(count), sys.executable)("-m", "brimful", *arguments)
         except ChildFailedError as error:
             rank, code = _cause(error.failures)
-            if code > 0 and code not in WORTH_ANOTHER_START:
+            devices = look() if left else None
+            lost = 0 if devices is None else count - len(devices)
+            if code > 0 and code not in WORTH_ANOTHER_START and not lost:
                 raise SystemExit(code) from None
             told = f"{_ending(rank, code)}, so the other ranks were ended."
             if folder is not None:
                 told = f"{told} {_kept(folder)}"
-            if not left:
+            if not left or lost == count:
                 raise RankFailed(
                     f"{told} {_remedy(folder)}", 128 - code if code < 0 else code
                 ) from None
-            say(f"{told} Starting all {count} ranks again ({left - 1} more restarts after that).")
+            count -= lost
+            say(f"{told} {_starting(count, lost)} ({left - 1} more restarts after that).")
         except SignalException as stop:
             raise SystemExit(128 + stop.sigval) from None
         else:
             return
+
+
+def _config(count: int) -> LaunchConfig:
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        monitor_interval=LOOK_EVERY_S,
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
+    )
+
+
+def _starting(count: int, lost: int) -> str:
+    if not lost:
+        return f"Starting all {count} ranks again"
+    ranks = f"{count} rank{'s' * (count > 1)}"
+    return (
+        f"{lost} of {count + lost} devices do not answer any more. Starting {ranks} on the others"
+    )
 
 
 def _cause(failures: Mapping[int, ProcessFailure]) -> tuple[int, int]:
@@ -169,6 +193,8 @@ def _ending(rank: int, code: int) -> str:
         return f"rank {rank} lost the connection to the others"
     if code == StartAgain.exit_code:
         return f"rank {rank} ran out of memory"
+    if code > 0:
+        return f"rank {rank} ended with an error"
     return f"rank {rank} was ended by {signal.Signals(-code).name}"
 
 

@@ -16,9 +16,10 @@ from typing import IO
 import torch
 
 from brimful.base.console import Say
-from brimful.base.env import whole, with_one_cuda_device
+from brimful.base.env import whole, with_cuda_devices
 from brimful.base.errors import Interrupted
 from brimful.chains.launching import LOOK_EVERY_S, WORTH_ANOTHER_START
+from brimful.chains.lost_devices import cuda_devices
 
 LEFT_OUT = 3
 """Exit code of a variant that this device cannot train: it does not fit, or has no kernels."""
@@ -68,7 +69,7 @@ def devices_here(count: int, asked: str) -> list[OneDevice]:
     """
     if asked != "cpu" and torch.cuda.is_available():
         return [
-            OneDevice(f"cuda:{number}", with_one_cuda_device(number)) for number in range(count)
+            OneDevice(f"cuda:{name}", with_cuda_devices([name])) for name in cuda_devices(count)
         ]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     shares = [frozenset(cores[number::count] or cores) for number in range(count)]

@@ -85,15 +85,16 @@ def _started_ranks(recipe: "Recipe", devices: str | None, restarts: int) -> bool
     if devices is None:
         return False
     from brimful.chains import launching
+    from brimful.chains.lost_devices import looking_at
     from brimful.chains.pipeline import folder_of
 
     launching.refuse_second_launch()
     count = launching.count_of(devices, recipe)
     if count == 1:
         return False
-    launching.launch(
-        launching.without_devices(sys.argv[1:]), count, folder_of(recipe), say, restarts=restarts
-    )
+    command, folder = launching.without_devices(sys.argv[1:]), folder_of(recipe)
+    look = looking_at(recipe.plan.device, count)
+    launching.launch(command, count, folder, say, restarts=restarts, look=look)
     return True
 
 
