@@ -22,6 +22,10 @@ from brimful.chains import pipeline
 from brimful.chains import ranks as chain
 from brimful.evaluation.likelihood import Scorer
 from brimful.recipe import Recipe
+from brimful.report.listing.listing import find_runs
+from brimful.report.live.run_state import Field, RunState
+from brimful.report.page.html import render_report
+from brimful.runs import read_run
 from brimful.training import loop
 from brimful.training.admission import admit, claim
 from brimful.training.checkpoint import CheckpointStore, differences
@@ -115,6 +119,24 @@ def test_a_slow_rank_is_waited_for_and_changes_nothing(
     (folder, _) = ranks(2, slow)
 
     assert differences(_final(folder), _final(steady)) == []
+    record = read_run(Path(folder)).ranks
+    assert record is not None
+    assert (record.step, record.slowest.rank) == (4, 1)
+    waiting, computing = record.ranks
+    assert waiting.communication_s > computing.communication_s
+    (listed,) = find_runs(Path(folder))
+    (told,) = (value for name, value, _ in _shown(folder) if name == "ranks")
+    assert listed.ranks == f"2 ranks: {told}"
+    assert told.startswith("slowest 1 (")
+    assert "1 (slowest)" in render_report(read_run(Path(folder)))
+
+
+def _shown(folder: str) -> list[Field]:
+    """What is shown while a run is watched."""
+    state = RunState(time.monotonic)
+    for record in read_journal(Path(folder, "metrics.jsonl")):
+        state.update(record)
+    return state.fields()
 
 
 @SPREADS

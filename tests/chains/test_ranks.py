@@ -20,6 +20,7 @@ from rich.console import Console
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline
 from brimful.recipe import Recipe, load
+from brimful.runs import read_run
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.checkpoint import load as load_checkpoint
@@ -131,6 +132,12 @@ def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Rank
         read_json(alone / "plan.json")["effective_batch"],
     )
     assert plan["spread"] == "sharded"
+    ranks_record = read_run(alone.with_name("sharded")).ranks
+    assert ranks_record is not None
+    assert [each.rank for each in ranks_record.ranks] == [0, 1]
+    assert all(each.communication_s > 0 for each in ranks_record.ranks)
+    assert all(each.computing_s > 0 and each.memory_bytes for each in ranks_record.ranks)
+    assert read_run(alone).ranks is None
     assert plan["predicted"].keys().isdisjoint({"step_time_s", "peak_memory_bytes"})
 
 

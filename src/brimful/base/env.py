@@ -1,4 +1,4 @@
-"""The only reader, and for what processes that are started get the only writer, of the environment."""
+"""The only reader of the environment, and the only writer of what started processes get."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -73,13 +73,7 @@ def run_study(
         BrimfulError: as training and evaluation do.
         VariantsFailed: variants that ran side by side failed; the table has the others.
     """
-    # Every variant is made into a recipe first: a mistake in one shows before anything is trained.
-    unfinished = [each for each in members(recipe) if not is_scored(each.folder, each.recipe)]
-    by_data = {(each.recipe.method, str(each.recipe.data)): each.recipe for each in unfinished}
-    for one in by_data.values():
-        first_look(one)
-    if unfinished:
-        refuse_unreadable_tasks(recipe)
+    unfinished = _unfinished(recipe)
     folder = pipeline.folder_of(recipe)
     claim(folder, recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
@@ -92,9 +86,7 @@ def run_study(
         failed = side_by_side(folder, [each.folder.name for each in unfinished])
         done = [each for each in planned if each.folder.name not in failed]
         left_out = {name: each.reason for name, each in failed.items()}
-    if not done:
-        reasons = "\n".join(f"  - {name}: {reason}" for name, reason in left_out.items())
-        raise PlanError(f"no variant of {recipe.name} can be trained here:\n{reasons}")
+    _refuse_none(recipe, done, left_out)
     runs = [member.folder for member in done]
     # Before training from nothing there was no model that could be scored.
     if recipe.study is not None and recipe.study.baseline and isinstance(recipe.model, str):
@@ -102,13 +94,38 @@ def run_study(
     remarks = "".join(f"\nLeft out: {name}: {reason}\n" for name, reason in left_out.items())
     facts = {"left_out": left_out}
     page = publish(recipe, folder, compare(runs), console, facts=facts, remarks=remarks)
+    _tell_broken(recipe, failed, page)
+    return page
+
+
+def _unfinished(recipe: Recipe) -> list[Member]:
+    """Return the members to be trained or scored, once their data and tasks were looked at.
+
+    Every variant is made into a recipe first: a mistake in one shows before anything is trained.
+    """
+    unfinished = [each for each in members(recipe) if not is_scored(each.folder, each.recipe)]
+    by_data = {(each.recipe.method, str(each.recipe.data)): each.recipe for each in unfinished}
+    for one in by_data.values():
+        first_look(one)
+    if unfinished:
+        refuse_unreadable_tasks(recipe)
+    return unfinished
+
+
+def _refuse_none(recipe: Recipe, done: Sequence[Member], left_out: Mapping[str, str]) -> None:
+    if not done:
+        reasons = "\n".join(f"  - {name}: {reason}" for name, reason in left_out.items())
+        raise PlanError(f"no variant of {recipe.name} can be trained here:\n{reasons}")
+
+
+def _tell_broken(recipe: Recipe, failed: Mapping[str, Failed], page: Path) -> None:
+    """Raise VariantsFailed if variants failed that this machine can train."""
     if broken := [name for name, each in failed.items() if not each.is_left_out]:
         raise VariantsFailed(
-            f"{len(broken)} of {len(planned)} variants of {recipe.name} failed:"
+            f"{len(broken)} of {len(members(recipe))} variants of {recipe.name} failed:"
             f" {', '.join(broken)}. The reasons are above and in {page}, and the table has the"
             " others. The same command goes on with what is missing."
         )
-    return page
 
 
 def run_variant(

@@ -39,6 +39,7 @@ from brimful.runs.records import (
     EventRecord,
     LoaderRecord,
     OutOfMemoryRecord,
+    RanksRecord,
     Record,
     SessionEnd,
     SessionStart,
@@ -111,6 +112,12 @@ class RunFolder:
     def base_scores(self) -> tuple[BaseRecord, ...]:
         """Return the losses by which the tuned model is compared with its base."""
         return self.records_of(BaseRecord)
+
+    @property
+    def ranks(self) -> RanksRecord | None:
+        """Return how the ranks got on by the last checkpoint; None for a run on one device."""
+        records = [each for each in self.records_of(RanksRecord) if each.ranks]
+        return records[-1] if records else None
 
     @cached_property
     def checkpoints(self) -> tuple[CheckpointRecord, ...]:

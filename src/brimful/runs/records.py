@@ -179,6 +179,43 @@ class LoaderRecord(Record):
     batches: Mapping[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankShare:
+    """How one of several ranks got on since the last checkpoint, in means per step.
+
+    Attributes:
+        machine: That it runs on.
+        computing_s: In passes, without communication.
+        communication_s: In which weights or gradients were exchanged or waited for. Where every
+            rank holds the whole model, what passes hide is not counted.
+        memory_bytes: The peak so far.
+    """
+
+    rank: int = 0
+    machine: str = ""
+    computing_s: float = 0.0
+    communication_s: float = 0.0
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksRecord(Record):
+    """How the ranks of a run on several devices got on."""
+
+    ranks: tuple[RankShare, ...] = ()
+
+    @property
+    def slowest(self) -> RankShare:
+        """The rank that computes longest: the others wait for it."""
+        return max(self.ranks, key=lambda each: each.computing_s)
+
+    @property
+    def communication_share(self) -> float:
+        """Of the time of all ranks in a step, 0 to 1."""
+        talking = sum(each.communication_s for each in self.ranks)
+        return talking / (talking + sum(each.computing_s for each in self.ranks) or 1.0)
+
+
 RECORDS: dict[str, type[Record]] = {
     "step": StepRecord,
     "evaluation": EvaluationRecord,
@@ -189,6 +226,7 @@ RECORDS: dict[str, type[Record]] = {
     "end": SessionEnd,
     "out_of_memory": OutOfMemoryRecord,
     "loader": LoaderRecord,
+    "ranks": RanksRecord,
 }
 """By the kind that a line of the journal names."""
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.training.memory_errors import FoundOutOfMemory, OutOfMemory, attempt
+from brimful.training.rank_pace import Spans
 from brimful.training.world import World
 
 BUCKET_BYTES = 25 * 1024**2
@@ -66,10 +67,14 @@ class GradientSum:
     Args:
         world: The ranks.
         parameters: Those that are trained, in the same order on every rank.
+        talking: Takes the time in which the last gradients are waited for.
     """
 
-    def __init__(self, world: World, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self, world: World, parameters: Sequence[nn.Parameter], talking: Spans | None = None
+    ) -> None:
         self._world = world
+        self._talking = talking or Spans(torch.device("cpu"))
         self._buckets = [_Bucket(each) for each in _in_buckets(parameters)]
         self._is_last_pass, self._sent = False, 0
         for bucket in self._buckets:
@@ -92,11 +97,12 @@ class GradientSum:
         self._begin()
         loss = attempt(gradients)
         self._is_last_pass = False
-        # What was not sent yet, also after a failure: the other ranks wait for it.
-        for bucket in self._buckets[self._sent :]:
-            bucket.send(self._world)
-        for bucket in self._buckets:
-            bucket.finish()
+        with self._talking.span():
+            # What was not sent yet, also after a failure: the other ranks wait for it.
+            for bucket in self._buckets[self._sent :]:
+                bucket.send(self._world)
+            for bucket in self._buckets:
+                bucket.finish()
         has_failed = isinstance(loss, OutOfMemory)
         used = bytes(each for bucket in self._buckets for each in bucket.is_used)
         pattern = int.from_bytes(hashlib.sha256(used).digest()[:7])

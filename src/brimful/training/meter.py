@@ -105,6 +105,10 @@ class Meter:
         )
         self._pending.append((plain, values))
 
+    def peak_bytes(self) -> int:
+        """Return the peak of memory so far."""
+        return self._peak.look()
+
     def flush_if_due(self) -> None:
         """Flush when a second or many steps have passed."""
         if (

@@ -55,6 +55,7 @@ from brimful.training.pace import (
     with_start,
 )
 from brimful.training.precision import Precision
+from brimful.training.rank_pace import RankPace, Spans
 from brimful.training.rank_state import (
     gathered_random_states,
     newest_checkpoint,
@@ -157,7 +158,8 @@ class TrainingSession:
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
             recompute_activations(setup.model)
-        self._in_parts = _in_parts(setup, method)
+        self._pace = RankPace(setup.device)
+        self._in_parts = _in_parts(setup, method, self._pace.talking)
         if self._in_parts is not None:
             method = self._in_parts.method(method)
         self.optimizer = build_optimizer(
@@ -209,12 +211,14 @@ class TrainingSession:
             world=self.world,
         )
         if self._in_parts is not None:
-            together = self._in_parts.compute
+            together = self._pace.timed(self._in_parts.compute)
             self.parts = replace(self.parts, together=together, is_sharded=True)
         elif not self.world.is_alone:
-            summed = GradientSum(self.world, self.parts.parameters)
+            summed = GradientSum(self.world, self.parts.parameters, self._pace.talking)
             self.parts = replace(
-                self.parts, together=summed.compute, before_last_pass=summed.begin_last_pass
+                self.parts,
+                together=self._pace.timed(summed.compute),
+                before_last_pass=summed.begin_last_pass,
             )
 
     def run(self) -> Progress:
@@ -280,6 +284,14 @@ class TrainingSession:
         took_s = time.perf_counter() - started_s
         self.decisions.note_save(progress, took_s)
         self.meter.note_checkpoint(progress.step, num_bytes, took_s)
+        if not self.world.is_alone:
+            self._note_ranks(progress)
+
+    def _note_ranks(self, progress: Progress) -> None:
+        """Record how each rank gets on, here where all of them talk anyway."""
+        own = {"rank": self.world.rank, "memory_bytes": self.meter.peak_bytes()}
+        every = self.world.gather({**own, **self._pace.take()})
+        self.meter.note({"kind": "ranks", "step": progress.step, "ranks": every})
 
     def _write_checkpoint(self, progress: Progress, other_ranks: Mapping[str, Tensor]) -> int:
         """Write what the ranks hold; return its bytes."""
@@ -482,8 +494,11 @@ class TrainingSession:
                 self.meter.note(record)
 
 
-def _in_parts(setup: Setup, method: Method) -> "InParts | None":
+def _in_parts(setup: Setup, method: Method, talking: Spans) -> "InParts | None":
     """Spread the model over the ranks if the plan says so.
+
+    Args:
+        talking: Takes the time of what ranks exchange.
 
     Raises:
         PlanError: it cannot be trained in parts.
@@ -500,7 +515,7 @@ def _in_parts(setup: Setup, method: Method) -> "InParts | None":
     # Torch's FSDP2, which a model on one device does not need.
     from brimful.training.sharded_session import InParts  # noqa: PLC0415
 
-    return InParts(setup.model, setup.world, setup.device)
+    return InParts(setup.model, setup.world, setup.device, talking)
 
 
 def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:

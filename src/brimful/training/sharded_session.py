@@ -19,6 +19,7 @@ from brimful.training.checkpoint import (
     write_tensors,
 )
 from brimful.training.method import Method
+from brimful.training.rank_pace import Spans
 from brimful.training.sharding import gathering, own_rows, scored, shard
 from brimful.training.world import World
 
@@ -30,11 +31,14 @@ class InParts:
         model: Whole, with the same weights on every rank; it is spread over them in place.
         world: The ranks.
         device: Of this rank.
+        talking: Takes the time of what ranks exchange.
     """
 
-    def __init__(self, model: PreTrainedModel, world: World, device: torch.device) -> None:
+    def __init__(
+        self, model: PreTrainedModel, world: World, device: torch.device, talking: Spans
+    ) -> None:
         self._model, self._world = model, world
-        shard(model, world, device)
+        shard(model, world, device, talking)
 
     def method(self, whole: Method) -> Method:
         """Return the method with a loss that may use any part of the model."""

@@ -16,22 +16,52 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
+    DefaultAllGather,
+    DefaultReduceScatter,
+)
 from torch.distributed.tensor import DTensor
 
 from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
 from brimful.training.method import LossSum, Network
+from brimful.training.rank_pace import Spans
 from brimful.training.world import World
 
 _WITHIN = "_brimful_within"
 """Name under which `within` is a method of the model, so that FSDP2 takes it for a forward pass."""
 
 
-def shard(model: nn.Module, world: World, device: torch.device) -> None:
+class _TimedGather(DefaultAllGather):
+    """FSDP2's own, with its time taken."""
+
+    def __init__(self, talking: Spans) -> None:
+        self._talking = talking
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with self._talking.span():
+            return super().__call__(*args, **options)
+
+
+class _TimedReduce(DefaultReduceScatter):
+    """FSDP2's own, with its time taken."""
+
+    def __init__(self, talking: Spans) -> None:
+        self._talking = talking
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with self._talking.span():
+            return super().__call__(*args, **options)
+
+
+def shard(
+    model: nn.Module, world: World, device: torch.device, talking: Spans | None = None
+) -> None:
     """Spread a model over all ranks, in place. Its parameters become DTensors on the device.
 
     Args:
         model: With the same weights on every rank, on any device.
+        talking: Takes the time of what ranks exchange.
     """
     mesh = init_device_mesh(device.type, (world.size,))
     for block in named_blocks_of(model)[1]:
@@ -42,6 +72,9 @@ def shard(model: nn.Module, world: World, device: torch.device) -> None:
             # Sums over ranks, not means: the loop divides by the tokens of all ranks.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+            if talking is not None:
+                module.set_custom_all_gather(_TimedGather(talking))
+                module.set_custom_reduce_scatter(_TimedReduce(talking))
     model.lies_in_parts = True  # type: ignore[assignment]  # a mark, not a module
     setattr(model, _WITHIN, lambda act: act())
     register_fsdp_forward_method(model, _WITHIN)

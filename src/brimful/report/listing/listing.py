@@ -25,6 +25,7 @@ from brimful.report.live.status import (
     recovery_points,
     status_of,
 )
+from brimful.report.ranks import ranks_text
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import (
@@ -82,6 +83,7 @@ class Listed:
         freeable_bytes: Of checkpoints of a finished run, which only training it further needs.
         last_active: When a file in it changed last, in Unix seconds.
         points: Local and mirrored recovery points, a line each.
+        ranks: How the ranks of a run on several devices got on; "" on one device.
         problems: What is missing or damaged.
         command: What continues it, or uses it; "" where there is none.
         is_member: Whether it belongs to the study or chain listed before it.
@@ -102,6 +104,7 @@ class Listed:
     freeable_bytes: int = 0
     last_active: float
     points: tuple[str, ...] = ()
+    ranks: str = ""
     problems: tuple[str, ...] = ()
     command: str = ""
     is_member: bool = False
@@ -366,6 +369,7 @@ def _run(folder: Path, name: str) -> Listed:
         freeable_bytes=checkpoint_bytes if is_finished and not status.is_mirrored else 0,
         last_active=last_active,
         points=tuple(points.lines(time.time())) if shows_points else (),
+        ranks="" if run.ranks is None else f"{len(run.ranks.ranks)} ranks: {ranks_text(run.ranks)}",
         problems=status.problems,
         command=command,
     )

@@ -107,7 +107,7 @@ def _below(entry: Listed) -> list[Text]:
     command.
     """
     indent = "  " * (_level(entry) + 1)
-    lines = [(point, "") for point in entry.points]
+    lines = [(point, "") for point in (*entry.points, entry.ranks) if point]
     lines += [(problem, "yellow") for problem in entry.problems]
     for checked in entry.checked or ():
         mark, style = CHECK_MARKS[checked.is_sound]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import format_micro_batches, format_step_time
+from brimful.report.ranks import ranks_text
 from brimful.runs.parsing import Json
 from brimful.runs.records import (
     BaseRecord,
@@ -15,6 +16,7 @@ from brimful.runs.records import (
     EvaluationRecord,
     LoaderRecord,
     OutOfMemoryRecord,
+    RanksRecord,
     Record,
     SessionEnd,
     SessionStart,
@@ -65,6 +67,7 @@ class RunState:
     best_step: int | None = None
     checkpoint_step: int | None = None
     checkpoint_at_s: float = 0.0
+    ranks: RanksRecord | None = None
     ended: str | None = None
     _loss_weight: float = 0.0
     _loss_sum: float = 0.0
@@ -90,6 +93,8 @@ class RunState:
                 self.best_step = record.step if record.best else self.best_step
             case CheckpointRecord():
                 self.checkpoint_step, self.checkpoint_at_s = record.step, self.clock()
+            case RanksRecord(ranks=[_, *_]):
+                self.ranks = record
             case SessionEnd():
                 self.ended = record.reason or "ended"
 
@@ -171,6 +176,8 @@ class RunState:
         if self.memory_bytes is not None:
             planned_bytes = self.planned.get("peak_memory_bytes")
             yield ("memory", _with_plan(self.memory_bytes, planned_bytes, format_bytes), "cyan")
+        if self.ranks is not None:
+            yield ("ranks", ranks_text(self.ranks), "cyan")
 
     def _safety_fields(self) -> Iterator[Field]:
         if self.checkpoint_step is not None:
@@ -204,6 +211,8 @@ def describe(values: Json, state: RunState) -> str:
             return "  ".join([where + percent(state.share), *_step_parts(record, state)])
         case EvaluationRecord():
             return "  ".join([where, *_evaluation_parts(record)])
+        case RanksRecord(ranks=[_, *_]):
+            return f"{where}  {len(record.ranks)} ranks: {ranks_text(record)}"
     return f"{where}  {_incident(record, state)}"
 
 

@@ -10,6 +10,8 @@ from brimful.report.bars import Part, bar_drawing, parts, share_text, widths
 from brimful.report.drawing import Drawing
 from brimful.report.page.advice import Advice, advice
 from brimful.report.predictions import time_terms
+from brimful.report.ranks import ranks_table
+from brimful.report.table import Table
 from brimful.report.time_spent import NAMES, TimeSpent, time_spent
 from brimful.runs import RunFolder
 
@@ -45,6 +47,7 @@ class TimeView:
     advice: tuple[Advice, ...]
     step_terms: tuple[Part, ...]
     drawing: Drawing | None
+    ranks: Table | None = None
 
     @property
     def keys(self) -> tuple[Part, ...]:
@@ -60,7 +63,8 @@ def time_view(run: RunFolder) -> TimeView | None:
         return None
     bars = [(f"{row.name}\n{row.total}", row.parts) for row in rows]
     drawing = bar_drawing("time", "Where the time went", bars) if rows else None
-    return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing)
+    ranks = ranks_table(run)
+    return TimeView(_sentence(spent), rows, tuple(advice(run)), step_terms, drawing, ranks)
 
 
 def on_one_scale(rows: Sequence[TimeRow]) -> tuple[TimeRow, ...]:
