@@ -433,14 +433,17 @@ def ranks(tmp_path: Path) -> Callable[..., list[Any]]:
     """`ranks(2, act)` runs `act(world)` in two forked processes that meet over gloo, and returns what
     each returned: JSON, or the name and the message of the error that it raised, or the number of
     the signal that ended it, or ["exit", its code]. One that is halted is killed once another has
-    ended, as a launcher does.
+    ended, as a launcher does. `ranks(4, act, machines=2)`: as if two of them were on each of two.
     """
     meetings = itertools.count()
 
-    def run(size: int, act: Callable[[Any], Any]) -> list[Any]:
+    def run(size: int, act: Callable[[Any], Any], machines: int = 1) -> list[Any]:
         folder = tmp_path / f"ranks-{next(meetings)}"
         folder.mkdir()
-        children = [_fork(lambda rank=rank: _rank(folder, rank, size, act)) for rank in range(size)]
+        children = [
+            _fork(lambda rank=rank: _rank(folder, rank, size, act, machines))
+            for rank in range(size)
+        ]
         until_s = time.monotonic() + RANKS_LAST_S
         ends: list[int | None] = [None] * size
         while None in ends:
@@ -485,14 +488,15 @@ def _fork(act: Callable[[], object]) -> int:
     return child
 
 
-def _rank(folder: Path, rank: int, size: int, act: Callable[[Any], Any]) -> None:
+def _rank(folder: Path, rank: int, size: int, act: Callable[[Any], Any], machines: int) -> None:
     import torch.distributed as dist
 
     from brimful.training.world import join
 
     try:
         store = dist.FileStore(str(folder / "meeting"), size)
-        result = act(join(rank, size, local=(rank, size), store=store))
+        local = rank % (size // machines), size // machines
+        result = act(join(rank, size, local=local, store=store))
     except BaseException as error:
         result = [type(error).__name__, str(error)]
     (folder / str(rank)).write_text(json.dumps(result))

@@ -141,6 +141,29 @@ def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Rank
     assert plan["predicted"].keys().isdisjoint({"step_time_s", "peak_memory_bytes"})
 
 
+def test_two_machines_that_each_hold_all_parts_make_the_steps_of_one_process(
+    ragged: Callable[..., Recipe], ranks: Ranks
+) -> None:
+    options = ("training.steps=20", "checkpoint.every=5")
+    alone = Path(_train(ragged("run.name=alone", *options)))
+    recipe = ragged("run.name=hybrid", "plan.spread=hybrid", *options)
+
+    ends = ranks(4, partial(_killed_before_step, recipe, 8, 3), machines=2)
+    assert ends[3] == signal.SIGKILL
+    (folder, *_) = map(Path, ranks(4, partial(_train, recipe), machines=2))
+
+    _assert_same_steps(folder, alone)
+    _assert_same_weights(folder, alone)
+    plan = read_json(folder / "plan.json")
+    assert (plan["devices"], plan["spread"]) == (4, "hybrid")
+    assert "2 parts within each machine" in plan["choices"][-1]["reason"]
+    checkpoint = max((folder / "checkpoints").glob("step-*"))
+    assert len(list(checkpoint.glob("model.part*"))) == 2
+    first, second = ranks(2, partial(_train, ragged("run.name=one", "plan.spread=hybrid")))
+    assert first == second
+    assert (first[0], "there is one machine" in first[1]) == ("PlanError", True)
+
+
 def _killed_before_step(recipe: Recipe, step: int, rank: int, world: World) -> str:
     """Train; SIGKILL ends one rank when it is about to make its update number `step`."""
     real, count = loop.guarded_update, itertools.count(1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from brimful.base.errors import RequestError
+from brimful.base.errors import PlanError, RequestError
 from brimful.base.units import GIB
 from brimful.hardware.groups import parse
 from brimful.planning.derive import Facts
@@ -17,6 +17,7 @@ from brimful.planning.spread import (
     enough,
     refuse_too_many,
     share_of,
+    spread_of,
     spread_plan,
 )
 from brimful.planning.step import StepSpec
@@ -120,6 +121,42 @@ def test_the_quicker_of_two_that_fit_is_taken(spreading: Spreading) -> None:
     assert len(whole.plan.micro_batches) > len(parts.plan.micro_batches)
     assert chosen.plan.spread == min(steps, key=lambda spread: steps[spread])
     assert chosen.plan.choices[-1].reason.startswith("a step takes ")
+
+
+def test_machines_that_hold_all_parts_are_taken_where_the_network_between_them_is_slow(
+    spreading: Spreading,
+) -> None:
+    on = "2 x 8 x V100-SXM2-16GB"
+    chosen = spreading(20, on)
+
+    parts, whole = (
+        spreading(20, on, f"plan.spread={spread}") for spread in ("sharded", "replicated")
+    )
+    assert chosen.plan.spread == "hybrid"
+    assert whole.footprint.verdict == "does not fit"
+    steps = [each.plan.predicted["step_time_s"].value for each in (chosen, parts)]
+    assert steps[0] < steps[1]
+    choice = chosen.plan.choices[-1]
+    assert choice.reason.startswith("a step takes ")
+    assert "with a model in parts" in choice.reason
+    assert choice.alternative == "sharded"
+    # Where a machine does not hold all parts, or its own links are the slow ones, they lie in all.
+    assert spreading(150, on).plan.spread == "sharded"
+    assert spreading(20, "2 x 4 x T4").plan.choices[-1].alternative == "hybrid"
+    with pytest.raises(PlanError, match=r"there is one machine. Use plan\.spread=sharded"):
+        spreading(20, "4 x T4", "plan.spread=hybrid")
+
+
+def test_ranks_that_run_choose_the_same_from_what_the_whole_model_needs(
+    tiny: Callable[..., Recipe], spreading: Spreading
+) -> None:
+    footprint = spreading(20, "8 x T4", "plan.spread=replicated").footprint
+
+    spread, reason = spread_of("auto", footprint, 8, 2)
+    assert (spread, "4 parts within each machine" in reason) == ("hybrid", True)
+    assert spread_of("auto", footprint, 8, 1)[0] == "sharded"
+    assert spread_of("auto", footprint, 2, 2)[0] == "sharded"  # one device holds no copy
+    assert spread_of("sharded", footprint, 8, 2)[0] == "sharded"
 
 
 def test_the_smallest_number_of_devices_that_holds_a_model_is_named(spreading: Spreading) -> None:

@@ -170,7 +170,8 @@ def _train(
             refuse_breaking_versions(folder, device, accept)
         source, own = source_of(recipe, console), for_rank(recipe, world)
         with waiting(console, "planning") as show:
-            earlier = earlier_plans(own, device, admission, plan_file, show, world.size)
+            several = (world.size, world.machines)
+            earlier = earlier_plans(own, device, admission, plan_file, show, several)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         begin_together(world, folder, source, lease)
         opening.say(greeting(recipe, device, admission, opening.width), "data")

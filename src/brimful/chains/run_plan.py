@@ -58,6 +58,7 @@ class EarlierPlans:
         pinned: The plan of the file that the user gave; None without one.
         choices: What is fixed of the plan, with the device of this rank.
         devices: How many share an optimizer step.
+        machines: In how many machines they are.
     """
 
     stored: Plan | None
@@ -65,6 +66,7 @@ class EarlierPlans:
     pinned: Plan | None
     choices: PlanChoices
     devices: int = 1
+    machines: int = 1
 
 
 def earlier_plans(
@@ -73,10 +75,10 @@ def earlier_plans(
     admission: Admission,
     plan_file: Path | None,
     progress: Say = silent,
-    devices: int = 1,
+    several: tuple[int, int] = (1, 1),
 ) -> EarlierPlans:
     """Return the plans that there are, before any data are read. `progress` is told what is being
-    done.
+    done. `several`: how many devices share a step, and in how many machines.
 
     A run that goes on by its own plan needs no other: nothing is derived for it.
 
@@ -84,6 +86,7 @@ def earlier_plans(
         PlanError: not even one sequence fits on the device; or the run surely takes years.
         RequestError: the file is no plan of this recipe for this device.
     """
+    devices, machines = several
     stored = _stored_plan(admission.folder) if admission.continues else None
     stands = (
         stored is not None
@@ -96,7 +99,7 @@ def earlier_plans(
             " --plan or --devices out."
         )
     if devices > 1:  # whether the whole model fits decides only how it is spread
-        return EarlierPlans(stored, stands, None, recipe.plan, devices)
+        return EarlierPlans(stored, stands, None, recipe.plan, devices, machines)
     if stored is not None and stands and _fits_now(stored, device):
         return EarlierPlans(stored, stands, None, recipe.plan)
     pinned = None if plan_file is None else load_plan(plan_file, recipe, device)
@@ -184,7 +187,7 @@ def _of_several(data: AnyRunData, device: Device, earlier: EarlierPlans, known: 
         facts = replace(facts, tokens_per_step=max(1, facts.tokens_per_step // devices))
     with kept_traces() as traces:
         derived = derive_with_memory(share, device, traces, facts)
-    how = spread_of(recipe.plan.spread, derived.footprint, devices)
+    how = spread_of(recipe.plan.spread, derived.footprint, devices, earlier.machines)
     if how[0] == "replicated":
         refuse_what_cannot_fit(derived)
     refuse_unshardable(recipe, how[0])

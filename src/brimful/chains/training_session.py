@@ -102,7 +102,7 @@ def _setup(
     if plan.threads:
         torch.set_num_threads(plan.threads)
     stop_keeping_freed_memory()
-    is_sharded = not world.is_alone and plan.spread == "sharded"
+    is_sharded = not world.is_alone and plan.lies_in_parts
     host = torch.device("cpu")
     model = data.build(plan, host if is_sharded else where)
     if data.source:

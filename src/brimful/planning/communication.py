@@ -75,6 +75,24 @@ class Shared:
     basis: str
 
 
+@dataclass(frozen=True)
+class Links:
+    """How long it takes to gather a byte of what devices hold parts of, in seconds.
+
+    Attributes:
+        within_s: Among the devices of a machine.
+        between_s: Among machines, all devices of each at once.
+    """
+
+    within_s: float
+    between_s: float
+
+    @property
+    def all_s(self) -> float:
+        """Among all devices of all machines."""
+        return max(self.within_s, self.between_s)
+
+
 def shared_time(
     time: StepTime, passes: int, group: Group, spread: Spread, exchange: Exchange
 ) -> Shared:
@@ -88,8 +106,8 @@ def shared_time(
         exchange: Of one device.
     """
     low, expected, high = (
-        _waiting_s(time, passes, spread, exchange, once_s, never_hidden)
-        for once_s, never_hidden in zip(_seconds_a_byte(group), NEVER_HIDDEN, strict=True)
+        _waiting_s(time, passes, spread, exchange, links, never_hidden)
+        for links, never_hidden in zip(_links_of(group), NEVER_HIDDEN, strict=True)
     )
     together = replace(
         time, seconds=time.seconds + expected, terms={**time.terms, "communication": expected}
@@ -107,16 +125,19 @@ def _waiting_s(
     passes: int,
     spread: Spread,
     exchange: Exchange,
-    once_s: float,
+    links: Links,
     never_hidden: float,
 ) -> float:
-    """Return the seconds of a step in which a device only waits. `once_s`: to gather a byte."""
+    """Return the seconds of a step in which a device only waits."""
     pass_s = (time.seconds - time.terms.get("optimizer update", 0.0)) / passes
-    if spread == "sharded":
-        sent_s = (2 * exchange.gathered_bytes + exchange.gradient_bytes) * once_s
-        return passes * _exposed(pass_s, (sent_s, 2 * exchange.units * UNIT_S), never_hidden)
-    sent_s = 2 * exchange.gradient_bytes * once_s
-    return _exposed(LAST_BACKWARD * pass_s, (sent_s, 0.0), never_hidden)
+    parts_bytes = 2 * exchange.gathered_bytes + exchange.gradient_bytes
+    if spread == "replicated":
+        sent_s = 2 * exchange.gradient_bytes * links.all_s
+        return _exposed(LAST_BACKWARD * pass_s, (sent_s, 0.0), never_hidden)
+    sent_s = parts_bytes * links.all_s
+    if spread == "hybrid":
+        sent_s = parts_bytes * links.within_s + 2 * exchange.gradient_bytes * links.between_s
+    return passes * _exposed(pass_s, (sent_s, 2 * exchange.units * UNIT_S), never_hidden)
 
 
 def _exposed(computing_s: float, beside_s: Sequence[float], never_hidden: float) -> float:
@@ -125,10 +146,8 @@ def _exposed(computing_s: float, beside_s: Sequence[float], never_hidden: float)
     return together - computing_s + never_hidden * beside_s[0]
 
 
-def _seconds_a_byte(group: Group) -> tuple[float, float, float]:
-    """Return the seconds in which all devices gather a byte of what they hold parts of: fast,
-    expected and slow.
-    """
+def _links_of(group: Group) -> list[Links]:
+    """Return how long a byte takes: fast, expected and slow."""
     link = link_of(group.device.name)
     rates = UNKNOWN_LINK
     if link is not None:
@@ -143,5 +162,4 @@ def _seconds_a_byte(group: Group) -> tuple[float, float, float]:
         if link is not None and link.name.startswith("NVLink"):
             whole = MACHINE_BYTES_PER_S.get(generation, whole)
         between = [(1 - 1 / group.machines) / (share * whole) for share in MACHINE_SHARES]
-    slow, expected_s, fast = (max(pair) for pair in zip(within, between, strict=True))
-    return fast, expected_s, slow
+    return [Links(*pair) for pair in reversed(list(zip(within, between, strict=True)))]

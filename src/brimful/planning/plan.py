@@ -10,7 +10,7 @@ from brimful.base.text import aligned_and_wrapped, wrapped
 from brimful.base.units import format_between, format_count, format_named
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
-Spread = Literal["replicated", "sharded"]
+Spread = Literal["replicated", "sharded", "hybrid"]
 _UNITS = ("_bytes", "_s", "_wh", "_usd")
 
 
@@ -86,7 +86,8 @@ class Plan:
             plans of earlier versions.
         devices: How many share an optimizer step.
         whole_batch: The effective batch where several devices share it; None on one device.
-        spread: replicated: each of them holds the whole model; sharded: a part of it.
+        spread: replicated: each of them holds the whole model; sharded: a part of it; hybrid: a
+            part, and each machine all parts.
     """
 
     recipe: str
@@ -116,6 +117,11 @@ class Plan:
     devices: int = 1
     whole_batch: int | None = None
     spread: Spread = "replicated"
+
+    @property
+    def lies_in_parts(self) -> bool:
+        """Whether no device holds the whole model."""
+        return self.devices > 1 and self.spread != "replicated"
 
     @property
     def effective_batch(self) -> int:

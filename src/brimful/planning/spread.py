@@ -42,7 +42,7 @@ def refuse_too_many(recipe: Recipe, devices: int) -> None:
 
 def refuse_unshardable(recipe: Recipe, spread: Spread) -> None:
     """Raise PlanError if a recipe cannot be trained with its model in parts."""
-    if spread != "sharded":
+    if spread == "replicated":
         return
     told = {
         "quantize=nf4": recipe.quantize == "nf4",
@@ -76,29 +76,57 @@ def share_of(recipe: Recipe, devices: int, train_rows: int | None) -> Recipe:
     return recipe.model_copy(update=changed)
 
 
-def spread_of(asked: str, footprint: Footprint, devices: int) -> tuple[Spread, str]:
+def spread_of(
+    asked: str, footprint: Footprint, devices: int, machines: int = 1
+) -> tuple[Spread, str]:
     """Return how a model is spread over several devices, and why.
 
     Args:
         asked: `plan.spread` of the recipe.
         footprint: Of a rank that holds the whole model.
         devices: That share an optimizer step.
+        machines: In which they are, as many in each.
+
+    Raises:
+        PlanError: hybrid is asked for, and there is one machine.
     """
+    if asked == "hybrid" and machines == 1:
+        raise PlanError(_ONE_MACHINE)
     needed = format_bytes(footprint.driver.value)
     room = format_bytes(footprint.usable_bytes)
     fits = footprint.verdict != "does not fit"
-    if asked == "sharded" or (asked == "auto" and not fits):
+    if asked in {"sharded", "hybrid"} or (asked == "auto" and not fits):
         reason = "chosen in the recipe"
         if asked == "auto":
             reason = f"the whole model needs about {needed} of the {room} that a device has"
-        return "sharded", (
-            f"{reason}; weights, gradients and optimizer states lie in {devices} parts, blocks are"
-            " gathered while they compute"
-        )
+        held = f"{reason}; weights, gradients and optimizer states lie in"
+        fits_a_machine = machines > 1 and _surely_fits_in_parts(footprint, devices // machines)
+        if asked == "hybrid" or (asked == "auto" and fits_a_machine):
+            return "hybrid", (
+                f"{held} {devices // machines} parts within each machine, so that blocks are"
+                f" gathered by its own links; only gradients go between the {machines} machines"
+            )
+        return "sharded", f"{held} {devices} parts, blocks are gathered while they compute"
     return "replicated", (
         f"the whole model fits each device ({needed} of {room}), so only gradients are exchanged,"
         " while the last backward pass goes on"
     )
+
+
+_ONE_MACHINE = (
+    "plan.spread=hybrid keeps all parts of the model in each of several machines, with as many"
+    " devices in each, and there is one machine. Use plan.spread=sharded."
+)
+_IN_PARTS = ("weights", "gradients", "optimizer states")
+_SURELY = 0.9
+"""Of the memory to use: what blocks need while they are gathered is not counted (assumption)."""
+
+
+def _surely_fits_in_parts(footprint: Footprint, parts: int) -> bool:
+    """Return whether a device holds one of so many parts, judged from one that holds them all."""
+    held = sum(footprint.terms.get(name, 0) for name in _IN_PARTS)
+    needed = footprint.driver.value - held * (1 - 1 / parts)
+    return needed <= _SURELY * footprint.usable_bytes
 
 
 def spread_plan(plan: Plan, recipe: Recipe, devices: int, how: tuple[Spread, str]) -> Plan:
@@ -111,12 +139,12 @@ def spread_plan(plan: Plan, recipe: Recipe, devices: int, how: tuple[Spread, str
         how: As `spread_of` says.
     """
     spread, reason = how
-    other = "replicated" if spread == "sharded" else "sharded"
+    other = "sharded" if spread == "replicated" else "replicated"
     predicted = {name: _of_a_rank(entry) for name, entry in plan.predicted.items() if name in KEPT}
     if "step_time_s" in plan.predicted:
         predicted[RANK_STEP] = _of_a_rank(plan.predicted["step_time_s"])
     terms = plan.memory_terms
-    if spread == "sharded":  # what a part of the model needs is not predicted yet
+    if spread != "replicated":  # what a part of the model needs is not predicted yet
         predicted = {name: entry for name, entry in predicted.items() if name not in MEMORY}
         terms = {}
     return replace(
@@ -152,10 +180,16 @@ def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) ->
     asked = recipe.plan.spread
     share = share_of(recipe, group.count, facts.train_sequences)
 
+    parts_of: dict[Spread, int] = {
+        "replicated": 1,
+        "sharded": group.count,
+        "hybrid": group.per_machine,
+    }
+
     def derived(spread: Spread) -> Derived:
         refuse_unshardable(recipe, spread)
-        ranks = group.count if spread == "sharded" else 1
-        counted = _unscored(share) if spread == "sharded" else share
+        ranks = parts_of[spread]
+        counted = share if spread == "replicated" else _unscored(share)
         sharing = Sharing(group.count, ranks, partial(_waiting_s, group, spread))
         alone = derive_with_memory(counted, group.named_device, tracer, facts, sharing)
         plan = replace(
@@ -163,22 +197,26 @@ def derive_spread(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) ->
         )
         return _with_communication(replace(alone, plan=plan), group, recipe.sequence_length)
 
+    if asked == "hybrid" and group.machines == 1:
+        raise PlanError(_ONE_MACHINE)
     if asked != "auto":
-        return _told(derived(asked), "chosen in the recipe")
+        other: Spread = "sharded" if asked == "replicated" else "replicated"
+        return _told(derived(asked), "chosen in the recipe", other)
     whole = derived("replicated")
     if _surely_quickest(whole):
         return _told(
             whole,
             "the whole model fits each device in one pass without recomputation, so only gradients"
             " are exchanged, while the last backward pass goes on",
+            "sharded",
         )
+    ways: list[Spread] = ["sharded", "hybrid"] if group.machines > 1 else ["sharded"]
     try:
-        parts = derived("sharded")
+        found = [whole, *map(derived, ways)]
     except PlanError as error:
-        return _told(whole, f"a model in parts cannot be had: {error}")
-    if _worth(parts) < _worth(whole):
-        return _told(parts, _compared(parts, whole))
-    return _told(whole, _compared(whole, parts))
+        return _told(whole, f"a model in parts cannot be had: {error}", "sharded")
+    best, second = sorted(found, key=_worth)[:2]
+    return _told(best, _compared(best, second), second.plan.spread)
 
 
 def enough(recipe: Recipe, group: Group, tracer: Tracer, facts: Facts) -> str | None:
@@ -216,7 +254,11 @@ def _worth(derived: Derived) -> tuple[int, float]:
 
 def _compared(chosen: Derived, other: Derived) -> str:
     """Return why one plan is better than the other."""
-    name = {"replicated": "the whole model on each", "sharded": "a model in parts"}
+    name = {
+        "replicated": "the whole model on each",
+        "sharded": "a model in parts",
+        "hybrid": "all parts in each machine",
+    }
     spread, verdict = other.plan.spread, other.footprint.verdict
     if "does not fit" in (verdict, chosen.footprint.verdict) or verdict != chosen.footprint.verdict:
         needed = format_bytes(other.footprint.driver.value)
@@ -230,10 +272,9 @@ def _compared(chosen: Derived, other: Derived) -> str:
     return f"a step takes {mine}, with {name[spread]} {others}"
 
 
-def _told(derived: Derived, reason: str) -> Derived:
-    """Return the plan with the choice of its spread."""
+def _told(derived: Derived, reason: str, other: Spread) -> Derived:
+    """Return the plan with the choice of its spread; `other` is the second best."""
     plan = derived.plan
-    other = "replicated" if plan.spread == "sharded" else "sharded"
     choice = Choice("devices", f"{plan.devices}, {plan.spread}", reason, other)
     return replace(derived, plan=replace(plan, choices=(*plan.choices, choice)))
 

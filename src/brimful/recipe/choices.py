@@ -79,11 +79,11 @@ class PlanChoices(Section):
         ),
     )
     threads: Annotated[int, Field(gt=0, le=1024)] | Auto = Field("auto", description="CPU threads.")
-    spread: Literal["auto", "replicated", "sharded"] = Field(
+    spread: Literal["auto", "replicated", "sharded", "hybrid"] = Field(
         "auto",
         description=(
             "On several devices: each holds the whole model, or a part of its weights, gradients"
-            " and optimizer states."
+            " and optimizer states; hybrid: a part, and each machine all parts."
         ),
     )
     sampling: Literal["auto", "brimful", "transformers", "vllm"] = Field(

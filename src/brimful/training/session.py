@@ -515,7 +515,8 @@ def _in_parts(setup: Setup, method: Method, talking: Spans) -> "InParts | None":
     # Torch's FSDP2, which a model on one device does not need.
     from brimful.training.sharded_session import InParts  # noqa: PLC0415
 
-    return InParts(setup.model, setup.world, setup.device, talking)
+    copies = setup.world.machines if setup.plan.spread == "hybrid" else 1
+    return InParts(setup.model, setup.world, setup.device, talking, copies)
 
 
 def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:

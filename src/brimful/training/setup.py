@@ -64,4 +64,4 @@ class Setup:
     @property
     def is_sharded(self) -> bool:
         """Whether every rank holds a part of the model."""
-        return not self.world.is_alone and self.plan.spread == "sharded"
+        return not self.world.is_alone and self.plan.lies_in_parts

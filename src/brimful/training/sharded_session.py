@@ -32,13 +32,20 @@ class InParts:
         world: The ranks.
         device: Of this rank.
         talking: Takes the time of what ranks exchange.
+        copies: Of the model, each in parts among as many ranks in a row.
     """
 
     def __init__(
-        self, model: PreTrainedModel, world: World, device: torch.device, talking: Spans
+        self,
+        model: PreTrainedModel,
+        world: World,
+        device: torch.device,
+        talking: Spans,
+        copies: int,
     ) -> None:
         self._model, self._world = model, world
-        shard(model, world, device, talking)
+        self._parts = world.size // copies
+        shard(model, world, device, talking, copies)
 
     def method(self, whole: Method) -> Method:
         """Return the method with a loss that may use any part of the model."""
@@ -63,7 +70,8 @@ class InParts:
         return found
 
     def save(self, store: CheckpointStore, snapshot: Snapshot, protect_step: int | None) -> int:
-        """Commit a checkpoint of which every rank writes its part; return its size in bytes.
+        """Commit a checkpoint of which every rank of the first copy writes its part; return its
+        size in bytes.
 
         Args:
             store: Of the run.
@@ -74,10 +82,12 @@ class InParts:
             CheckpointError: as `CheckpointStore.save`, on every rank.
         """
         world = self._world
-        own = {name: _own_part(snapshot.tensors[name], world) for name in IN_PARTS}
+        own = {}
+        if world.rank < self._parts:
+            own = {name: _own_part(snapshot.tensors[name], world) for name in IN_PARTS}
         part = replace(snapshot, tensors=own)
         (most,) = world.largest([num_bytes_of(part)])
-        aside = Path(world.first(lambda: str(store.begin(snapshot.step, world.size * most))))
+        aside = Path(world.first(lambda: str(store.begin(snapshot.step, self._parts * most))))
 
         def write() -> dict[str, dict[str, str | int]]:
             with store.abandoned_if_it_fails(aside, removes=False):
@@ -94,7 +104,8 @@ class InParts:
             files = {name: entry for each in entries for name, entry in each.items()}
             with store.abandoned_if_it_fails(aside):
                 files |= write_tensors(aside, {"random": snapshot.tensors["random"]})
-            return store.commit(aside, snapshot, files, protect_step=protect_step, parts=world.size)
+            parts = self._parts
+            return store.commit(aside, snapshot, files, protect_step=protect_step, parts=parts)
 
         num_bytes: int = world.first(commit)
         return num_bytes

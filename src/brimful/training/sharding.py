@@ -3,7 +3,8 @@ FSDP2 (`fully_shard`).
 
 Each block of the model is gathered while it computes and given up again; what lies around the
 blocks (embedding, last norm, head) is gathered for a whole pass. Gradients are sums over all ranks,
-reduced in fp32. Rank r holds the r-th part of the rows of every weight (dimension 0).
+reduced in fp32. Rank r holds the r-th part of the rows of every weight (dimension 0). Where each
+machine has a copy, the ranks of every machine hold its parts in their order there.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,15 +56,23 @@ class _TimedReduce(DefaultReduceScatter):
 
 
 def shard(
-    model: nn.Module, world: World, device: torch.device, talking: Spans | None = None
+    model: nn.Module,
+    world: World,
+    device: torch.device,
+    talking: Spans | None = None,
+    copies: int = 1,
 ) -> None:
     """Spread a model over all ranks, in place. Its parameters become DTensors on the device.
 
     Args:
         model: With the same weights on every rank, on any device.
         talking: Takes the time of what ranks exchange.
+        copies: Of the model, each in parts among as many ranks in a row.
     """
     mesh = init_device_mesh(device.type, (world.size,))
+    if copies > 1:
+        shape = (copies, world.size // copies)
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=("copies", "parts"))
     for block in named_blocks_of(model)[1]:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -166,9 +175,9 @@ def own_rows(tensor: Tensor) -> tuple[Tensor, int]:
     """
     if not isinstance(tensor, DTensor):
         return tensor, 0
-    size = tensor.device_mesh.size()
-    each = -(-tensor.shape[0] // size)
-    first = min(tensor.device_mesh.get_local_rank() * each, tensor.shape[0])
+    mesh, parts = tensor.device_mesh, tensor.device_mesh.ndim - 1
+    each = -(-tensor.shape[0] // mesh.size(parts))
+    first = min(mesh.get_local_rank(parts) * each, tensor.shape[0])
     return tensor.to_local(), first
 
 

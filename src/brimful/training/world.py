@@ -59,6 +59,12 @@ class World:
     def is_alone(self) -> bool:
         return self.size == 1
 
+    @property
+    def machines(self) -> int:
+        """How many machines there are, each with as many ranks in a row; else 1."""
+        whole, left = divmod(self.size, self.local_size)
+        return 1 if left else whole
+
     def slice_of(self, count: int, rank: int | None = None) -> tuple[int, int]:
         """Return (first, number) of this rank's part of `count` things in a row, or of another
         rank's. Earlier ranks take one more where it does not come out even.
