@@ -12,8 +12,9 @@ from rich.console import Console
 
 from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
 from brimful.base.rundir import read_json
-from brimful.chains import pipeline, study, task_scores, training_session
+from brimful.chains import calls, pipeline, study, task_scores, training_session
 from brimful.recipe import Recipe, load
+from brimful.training.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -138,6 +139,29 @@ def test_a_variant_that_does_not_fit_is_left_out_with_the_reason(
 
     assert "full needs about 9 GiB" in page.read_text()
     assert list(read_json(page.parent / "study.json")["left_out"]) == ["full"]
+
+
+def test_ranks_train_every_variant_together_and_leave_out_what_cannot_be_planned(
+    tiny: Tuning, ranks: Callable[..., list[Any]]
+) -> None:
+    variants = (
+        "study.variants={first: [seed=1], large: [plan.leave_gib=100000, plan.spread=replicated],"
+        " last: [seed=2]}"
+    )
+    recipe = tiny(variants, "training.steps=2")
+
+    def act(world: World) -> str:
+        return str(calls.run_several(recipe, Console(file=StringIO()), world=world))
+
+    page, folder = map(Path, ranks(2, act))
+
+    assert page.parent == folder
+    left_out = read_json(folder / "study.json")["left_out"]
+    assert list(left_out) == ["large"]
+    assert "MiB to use" in left_out["large"]
+    plans = [read_json(folder / name / "plan.json") for name in ("first", "last")]
+    assert [plan["devices"] for plan in plans] == [2, 2]
+    assert all((folder / name / "scores.json").exists() for name in ("first", "last"))
 
 
 def test_every_variant_is_trained_with_every_seed(small: Tuning) -> None:
