@@ -30,7 +30,7 @@ RECIPE = """
 name: speed
 model: {architecture: llama, layers: LAYERS, heads: 10, width: WIDTH}
 sequence_length: 128
-tokenizer: {kind: bpe, vocabulary: 2000}
+tokenizer: {kind: bpe, vocabulary: 1000}
 data: {path: DATA, validation: 0.1}
 batch: {sequences: 8}
 training: {steps: STEPS}
@@ -41,9 +41,9 @@ sample: {tokens: 1}
 plan: {device: cpu, precision: fp32, compile: false, micro_batch: 4, loader_workers: 1}
 """
 WAYS = {
-    "one rank, 2 threads": (1, "plan.threads=2"),
-    "two ranks, replicated": (2, "plan.threads=1", "plan.spread=replicated"),
-    "two ranks, sharded": (2, "plan.threads=1", "plan.spread=sharded"),
+    "one rank, 2 threads": (1, ["plan.threads=2"]),
+    "two ranks, replicated": (2, ["plan.threads=1", "plan.spread=replicated"]),
+    "two ranks, sharded": (2, ["plan.threads=1", "plan.spread=sharded"]),
 }
 FIRST_STEPS = 2
 """Left out: they allocate."""
@@ -68,7 +68,7 @@ def write_corpus(folder: Path) -> None:
 
 def trained(folder: Path, arguments: argparse.Namespace, way: str, name: str) -> dict[str, Any]:
     """Train once; return tokens per second and the number of parameters."""
-    size, *changes = WAYS[way]
+    size, changes = WAYS[way]
     recipe = recipe_of(folder, arguments, f"run.name={name}", f"run.folder={folder}", *changes)
     assert on_ranks(size, partial(train, recipe)) == [0] * size, name
     run = pipeline.folder_of(recipe)

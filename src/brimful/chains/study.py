@@ -80,8 +80,9 @@ def run_study(
     planned = members(recipe.model_copy(update={"model": model}))
     failed: Mapping[str, Failed] = {}
     if side_by_side is None:
-        how = {"fresh": fresh, "accept": accept, "world": world}
-        done, left_out = _train_all(recipe, planned, console, **how)
+        done, left_out = _train_all(
+            recipe, planned, console, fresh=fresh, accept=accept, world=world
+        )
     else:
         failed = side_by_side(folder, [each.folder.name for each in unfinished])
         done = [each for each in planned if each.folder.name not in failed]
