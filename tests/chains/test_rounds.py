@@ -3,6 +3,7 @@ at.
 """
 
 import json
+import math
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ import torch
 from rich.console import Console
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from brimful.base import watchdog
 from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.chains import calls, rounds, sampling, sampling_session
@@ -351,6 +353,28 @@ def test_three_ranks_draw_the_samples_of_one_process_also_after_one_was_killed(
     for name in ("samples.jsonl", "train.jsonl"):
         shared, alone = (tmp_path / folder / name for folder in ("shared", "alone"))
         assert shared.read_bytes() == alone.read_bytes()
+
+
+def test_a_rank_that_is_halted_while_drawing_ends_the_one_that_waits_for_it(
+    chain: Chain, tmp_path: Path, ranks: Callable[..., list[Any]]
+) -> None:
+    halted = tmp_path / "halted"
+
+    def halt(world: World) -> None:
+        stream = Engine.stream
+
+        def act(self: Engine, *arguments: Any, **others: Any) -> Iterator[Any]:
+            for result in stream(self, *arguments, **others):
+                if world.rank == 1:
+                    halted.touch()
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                yield result
+
+        Engine.stream = act
+        watchdog.longest_wait = lambda *_: 2.0 if halted.exists() else math.inf
+        chain.draw(tmp_path / "shared", world=world)
+
+    assert ranks(2, halt) == [["exit", watchdog.EXIT_CODE], signal.SIGKILL]
 
 
 def test_what_one_rank_cannot_draw_ends_all_with_its_message(

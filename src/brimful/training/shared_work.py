@@ -70,7 +70,7 @@ class HandedOver:
         self._own: list[Any] = []
         self._come: list[Any] = []
         self._has_ended, self._has_failed = threading.Event(), False
-        self.is_broken_off = False
+        self.is_broken_off, self._num_exchanges = False, 0
         self._failure: BrimfulError | None = None
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
 
@@ -102,11 +102,16 @@ class HandedOver:
         return come
 
     def rest(self) -> Iterator[list[Any]]:
-        """Yield what still comes, now and then nothing, until all ranks have come here."""
+        """Yield what still comes, perhaps nothing, after each exchange until all ranks have come
+        here. Nothing is yielded while a rank does not answer.
+        """
         self._has_ended.set()
+        seen = self._num_exchanges
         while not self._world.is_alone and self._thread.is_alive():
-            yield self.come()
-            time.sleep(EXCHANGE_EVERY_S)
+            if self._num_exchanges > seen:
+                seen = self._num_exchanges
+                yield self.come()
+            time.sleep(EXCHANGE_EVERY_S / 10)
         yield self.come()
 
     def _run(self) -> None:
@@ -128,5 +133,6 @@ class HandedOver:
             if rank != self._world.rank
             for each in made
         ]
+        self._num_exchanges += 1
         self.is_broken_off = any(has_failed for _, _, has_failed in every)
         return not (self.is_broken_off or all(ended for _, ended, _ in every))
