@@ -140,6 +140,13 @@ def test_devices_that_cannot_be_are_refused_before_anything_starts(
     assert not Path(os.environ["BRIMFUL_RUNS"]).exists()
 
 
+def test_the_script_of_a_study_runs_all_its_variants(brimful: Brimful, recipe_file: Path) -> None:
+    for changes, verb in ((["study.variants={one: [seed=1]}"], "run"), ([], "train")):
+        said = brimful("launch", recipe_file, *changes, "--devices", "2")
+        assert said.code == 0
+        assert f"-m brimful {verb} {recipe_file}" in said.out
+
+
 def test_ranks_started_by_a_launcher_start_no_others(
     brimful: Brimful, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,12 +207,8 @@ def launch(
     from brimful.chains.launch_scripts import script
 
     resolved = load_recipe(recipe, overrides)
-    if resolved.makes_several_runs:
-        raise RequestError(
-            f"{resolved.name} makes several runs, and a launcher starts one. Launch its variants"
-            " one by one, as recipes of their own."
-        )
-    command = ["train", recipe, *(overrides or [])]
+    verb = "run" if resolved.makes_several_runs else "train"
+    command = [verb, recipe, *(overrides or [])]
     print(script(resolved, kind, command, machines=machines, devices=devices), end="")
 
 
