@@ -17,16 +17,21 @@ class Spans:
 
     Attributes:
         count: Pieces since the last `take`.
+        is_counted: Whether time is taken now.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._is_cuda = device.type == "cuda"
         self._open: deque[tuple[Any, Any]] = deque()
         self._seconds, self.count = 0.0, 0
+        self.is_counted = True
 
     @contextmanager
     def span(self) -> Iterator[None]:
         """Around a piece of work."""
+        if not self.is_counted:
+            yield
+            return
         begun = self._mark()
         yield
         self._open.append((begun, self._mark()))
@@ -63,11 +68,13 @@ class RankPace:
         device: Of the rank.
 
     Attributes:
-        talking: Around what exchanges weights or gradients with other ranks, or waits for it.
+        talking: Around what exchanges weights or gradients with other ranks, or waits for it;
+            counted in steps, not in evaluations.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._computing, self.talking = Spans(device), Spans(device)
+        self.talking.is_counted = False
 
     def timed(
         self, together: Callable[[Callable[[], Tensor]], Tensor]
@@ -75,8 +82,12 @@ class RankPace:
         """Return what computes the gradients of all ranks, with its time taken."""
 
         def act(gradients: Callable[[], Tensor]) -> Tensor:
-            with self._computing.span():
-                return together(gradients)
+            self.talking.is_counted = True
+            try:
+                with self._computing.span():
+                    return together(gradients)
+            finally:
+                self.talking.is_counted = False
 
         return act
 
