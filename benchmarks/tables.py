@@ -34,6 +34,8 @@ def table() -> str:
         *_memory_cpu(),
         *_memory_pretrained(),
         *_memory_truth(),
+        *_trainers(),
+        *_foreign_configs(),
         *_time_truth(),
         *_time_cpu(),
         *_verified(),
@@ -47,6 +49,7 @@ def table() -> str:
         *_moderation("moderation_minilm", PUBLISHED_ENCODER),
         *_classify_speed(),
         *_tuning_speed(),
+        *_bf16_weights(),
     ]
     return "\n".join(
         [
@@ -673,6 +676,67 @@ def _tuning_speed() -> list[tuple[str, str, str]]:
                 f" {peaks['TRL, default']:.1f} and {peaks[ours['best_of_trl']]:.1f}; loss"
                 f" {'equal' if ours['valid'] and default['valid'] else 'NOT equal'}"
             ),
+            source,
+        )
+    ]
+
+
+def _trainers() -> list[tuple[str, str, str]]:
+    jobs, source = _record("trainer_jobs")
+    errors = [abs(job["error_percent"]) for job in jobs["jobs"]]
+    kinds = Counter(job["job"].partition(",")[0] for job in jobs["jobs"])
+    overhead, overhead_source = _record("trainer_overhead")
+    inside = overhead["share_of_cpu_time_inside"]
+    return [
+        (
+            "Peak of another trainer's own steps on this CPU, predicted from its loop on tensors"
+            " without values, beside the profiler's count",
+            f"{len(errors)} jobs ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}): median"
+            f" error {statistics.median(errors):.3f} %, worst {max(errors):.2f} %",
+            source,
+        ),
+        (
+            "What `BrimfulCallback` costs a Trainer on a CPU",
+            f"{inside['median']:.2%} of the CPU time of steps of"
+            f" {overhead['step_cpu_s_without']['median']:.1f} s ({inside['min']:.2%} to"
+            f" {inside['max']:.2%}), n = {inside['n']} rounds",
+            overhead_source,
+        ),
+    ]
+
+
+def _foreign_configs() -> list[tuple[str, str, str]]:
+    record, source = _record("foreign_configs")
+    found = record["summary"]
+    planned = ", ".join(f"{tool} {count}" for tool, count in found["planned_by_tool"].items())
+    return [
+        (
+            "Public configuration files of other tools, planned as they are",
+            f"{found['files']} files in {found['rows']} rows: {found['planned']} planned"
+            f" ({planned}), {found['refused']} refused, each with the key that decides",
+            source,
+        )
+    ]
+
+
+def _bf16_weights() -> list[tuple[str, str, str]]:
+    record, source = _record("bf16_weights")
+    rates = list(dict.fromkeys(each["learning_rate"] for each in record["results"]))
+    told = "; ".join(
+        f"learning rate {rate:g}: "
+        + ", ".join(
+            f"{each['way']} {each['median']:.3f} [{each['min']:.3f}, {each['max']:.3f}]"
+            for each in record["results"]
+            if each["learning_rate"] == rate
+        )
+        for rate in rates
+    )
+    seeds = record["results"][0]["n"]
+    return [
+        (
+            f"Held-out loss after {record['steps']} updates of `{record['recipe']}`, by the type of"
+            f" the weights that train; {seeds} seeds, median and range",
+            told,
             source,
         )
     ]
