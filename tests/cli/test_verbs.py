@@ -775,6 +775,20 @@ def test_a_run_is_exported_once_and_never_over_anything(
     _refused(brimful("export", "rhyme", "--dtype", "fp16"), "--dtype belongs to --merge")
 
 
+def test_a_run_is_one_gguf_file_or_shown_as_it_would_be_pushed(
+    brimful: Brimful, rhyme: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "rhyme.gguf"
+    assert brimful("export", "rhyme", "--gguf", "q8_0", "--to", file).out.startswith("wrote")
+    assert "nothing to do" in brimful("export", "rhyme", "--gguf", "q8_0", "--to", file).out
+    shown = brimful("export", "rhyme", "--to", tmp_path / "out", "--push", "ada/x", "--dry-run")
+    assert "model.safetensors" in shown.out
+    assert "# x" in shown.out
+    _refused(brimful("export", "rhyme", "--gguf", "f16", "--merge"), "leave --merge")
+    _refused(brimful("export", "rhyme", "--dry-run"), "belong to --push USER/NAME")
+    _refused(brimful("export", "rhyme", "--push", "x", "--dry-run"), "write USER/NAME")
+
+
 @pytest.mark.filterwarnings("ignore")  # peft warns about itself
 def test_a_tuned_run_answers_beside_its_base_and_is_exported_merged(
     brimful: Brimful, tuning: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
