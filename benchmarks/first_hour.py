@@ -48,6 +48,9 @@ SMALL: Mapping[str, str] = {
     "quickstart": "training.steps=40 evaluation.max_sequences=8",
     "tiny-gpt": f"{TEXT} data.config_name=null model.layers=2 model.width=64 model.mlp_width=128",
     "lora": TUNING,
+    "code-smollm2": f"{TUNING} data.path=pairs.jsonl evaluation.tasks=[]",
+    "code-smollm2-study": f"{TUNING} data.path=pairs.jsonl evaluation.tasks=[]"
+    " 'study.variants={lora-8: [adapter.rank=8], lora-16: []}'",
     "code-lora": f"{TUNING} model=smollm2-135m-instruct data.path=pairs.jsonl evaluation.tasks=[]",
     "code-qlora": f"{TUNING} adapter.targets=all-linear evaluation.tasks=[]",
     "code-offline": f"{TUNING} {OWN_MODEL} data.path=pairs.jsonl evaluation.tasks=[]"
