@@ -27,7 +27,7 @@ from brimful.base.errors import (
     RunFolderError,
 )
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, ranks, run_plan, training_session
+from brimful.chains import pipeline, ranks, run_plan, scoring, training_session
 from brimful.data.batches import MicroBatch
 from brimful.kinds import documents
 from brimful.planning.pinned import save_plan
@@ -634,7 +634,7 @@ def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(tiny: Tiny) -> No
     with pytest.raises(
         PlanError, match=r"plan\.json: not a plan that this version of brimful can read"
     ):
-        pipeline.evaluate(folder, Console(file=StringIO()))
+        scoring.evaluate(folder, Console(file=StringIO()))
 
 
 class _Slow:

@@ -24,6 +24,8 @@ NOT_OF_THE_STEP: dict[str, Any] = {
 """Sections and keys of a recipe that do not change what the plan is about; they may differ from
 those of the plan's recipe.
 """
+NEWER_KEYS = {"optimizer.weights": "fp32"}
+"""Keys that plans of earlier versions do not have, with the value that they then mean."""
 
 
 def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
@@ -101,7 +103,7 @@ def _fingerprint(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    old, new = flatten(dict(before)), flatten(dict(after))
+    old, new = NEWER_KEYS | flatten(dict(before)), flatten(dict(after))
     return "\n".join(
         f"  - {key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old | new)

@@ -42,6 +42,18 @@ def points(run_folder: Path, tag: str) -> list[tuple[int, float]]:
     return [(event.step, event.value) for event in accumulator.Scalars(tag)]
 
 
+def test_a_session_within_the_second_of_another_is_read_after_it(tmp_path: Path) -> None:
+    """The first one's file has the name that a process with a high number would give it."""
+    write(tmp_path, [start(0, False), step(1), step(2)])
+    (first,) = (tmp_path / "tensorboard").iterdir()
+    kind, of, events, second, host, _, number = first.name.split(".")
+    first.rename(first.with_name(".".join([kind, of, events, second, host, "99999999", number])))
+
+    write(tmp_path, [start(1, True), step(2), step(3)])
+
+    assert [number for number, _ in points(tmp_path, "train/loss")] == [1, 2, 3]
+
+
 def test_training_and_evaluation_scalars_are_written_under_their_split(tmp_path: Path) -> None:
     evaluation = {
         "kind": "evaluation",

@@ -4,12 +4,25 @@ ones.
 
 import shlex
 import threading
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from brimful.report.live.logger import LoggedRun, Logger
 
 FOLDER = "tensorboard"
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Wait until a new file's name comes after those in the folder, a second at most.
+
+    TensorBoard reads files in the order of their names: second, host, process. A session that began
+    within a second of another one's end could be read first, and the steps it repeats be lost.
+    """
+    seconds = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
+    newest = max((int(text) for text in seconds if text.isdecimal()), default=0)
+    time.sleep(min(max(newest + 1 - time.time(), 0.0), 1.0))
 
 
 class _TensorBoardLog:
@@ -19,6 +32,7 @@ class _TensorBoardLog:
             SummaryWriter,
         )
 
+        _wait_for_a_later_name(run.folder / FOLDER)
         self._writer: Any = SummaryWriter(
             log_dir=str(run.folder / FOLDER), purge_step=run.first_new_step
         )
