@@ -84,8 +84,10 @@ def main() -> None:
             shown = ", ".join(f"{loss:.4f}" for loss in losses)
             print(f"learning rate {rate:g}, {way}: {shown}", flush=True)
             results.append({"way": way, "learning_rate": rate, "losses": losses, **summary(losses)})
-    values = {"recipe": "shakespeare-char", "steps": options.steps, "results": results}
-    print(write_record("bf16_weights", values))
+            # After each, so that nothing is lost when it is cut off.
+            values = {"recipe": "shakespeare-char", "steps": options.steps, "results": results}
+            path = write_record("bf16_weights", values)
+    print(path)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ def table() -> str:
         *_moderation("moderation_minilm", PUBLISHED_ENCODER),
         *_classify_speed(),
         *_tuning_speed(),
-        *_bf16_weights(),
     ]
     return "\n".join(
         [
@@ -714,29 +713,6 @@ def _foreign_configs() -> list[tuple[str, str, str]]:
             "Public configuration files of other tools, planned as they are",
             f"{found['files']} files in {found['rows']} rows: {found['planned']} planned"
             f" ({planned}), {found['refused']} refused, each with the key that decides",
-            source,
-        )
-    ]
-
-
-def _bf16_weights() -> list[tuple[str, str, str]]:
-    record, source = _record("bf16_weights")
-    rates = list(dict.fromkeys(each["learning_rate"] for each in record["results"]))
-    told = "; ".join(
-        f"learning rate {rate:g}: "
-        + ", ".join(
-            f"{each['way']} {each['median']:.3f} [{each['min']:.3f}, {each['max']:.3f}]"
-            for each in record["results"]
-            if each["learning_rate"] == rate
-        )
-        for rate in rates
-    )
-    seeds = record["results"][0]["n"]
-    return [
-        (
-            f"Held-out loss after {record['steps']} updates of `{record['recipe']}`, by the type of"
-            f" the weights that train; {seeds} seeds, median and range",
-            told,
             source,
         )
     ]
