@@ -141,7 +141,8 @@ def compared(scope: Scope, count: int, choice: random.Random, folder: Path) -> d
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         for question in pages_of(scope, count, choice):
-            written = write_atlas(folder / "site", narrowed(scope, question), lambda text: None)
+            site = folder / f"site-{len(rows)}"  # another address, so that the page loads anew
+            written = write_atlas(site, narrowed(scope, question), lambda text: None)
             size_bytes = max(size_bytes, written.size_bytes)
             shown = rows_of(page, written.page.resolve().as_uri(), question)
             recipe = page.locator("#recipe pre").text_content() or ""
