@@ -30,6 +30,7 @@ from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
 from brimful.recipe import Recipe
 from brimful.rehearsal.one_step import StepOptions, StepResult, mean_squares, take_step
+from brimful.rehearsal.optimizers import FP32_VARIANTS
 from brimful.rehearsal.reduced import Reduced, reduced_step
 from brimful.training.memory_errors import OutOfMemory, attempt
 
@@ -239,7 +240,7 @@ def _as_planned(plan: Plan, reduced: Reduced, *, compiles: bool) -> StepOptions:
 
 def _is_replaced(optimizer: str) -> bool:
     """Return whether an update is not that of AdamW in fp32, to which it would be compared."""
-    return "8bit" in optimizer or optimizer.startswith(ROUNDED)
+    return optimizer not in FP32_VARIANTS
 
 
 def _untested(plan: Plan, device: Device) -> list[str]:

@@ -34,7 +34,7 @@ _WITHIN = "_brimful_within"
 
 
 class _TimedGather(DefaultAllGather):
-    """FSDP2's own, with its time taken."""
+    """FSDP2's all-gather, which also notes how long it takes."""
 
     def __init__(self, talking: Spans) -> None:
         self._talking = talking
@@ -45,7 +45,7 @@ class _TimedGather(DefaultAllGather):
 
 
 class _TimedReduce(DefaultReduceScatter):
-    """FSDP2's own, with its time taken."""
+    """FSDP2's reduce-scatter, which also notes how long it takes."""
 
     def __init__(self, talking: Spans) -> None:
         self._talking = talking

@@ -65,7 +65,7 @@ ATTENTION: dict[Any, Literal["sdpa", "eager", "flash2"]] = {
 }
 """Without a choice transformers takes sdpa."""
 USUAL_TARGETS = "usual"
-"""Stands for the layers that peft chooses by the model's type."""
+"""Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
 
 def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:

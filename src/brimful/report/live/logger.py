@@ -169,8 +169,8 @@ def logging_listener(
 
 
 class _Writer:
-    """Writes to one logger in a thread. It opens it at the first record, because only that one says
-    where a resumed run goes on.
+    """Writes to one logger in a thread of its own. The logger is opened when the first record
+    comes, because that record says at which step a resumed run goes on.
     """
 
     def __init__(self, logger: Logger, run: LoggedRun, note: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from brimful.report.live.logger import LoggedRun, Logger, from_extra
 DEFAULT_EXPERIMENT = "brimful"
 TAG = "brimful.run"
 MOST_METRICS, MOST_PARAMS, LONGEST_PARAM = 1000, 100, 500
-"""Of one request, and characters of a value."""
+"""Limits of MLflow: metrics and parameters in one request, characters in a parameter's value."""
 
 
 class _MlflowLog:
