@@ -130,7 +130,8 @@ def narrowed(scope: Scope, question: Question) -> Scope:
 def compared(scope: Scope, count: int, choice: random.Random, folder: Path) -> dict[str, Any]:
     """Write atlases, and compare a page of each with a plan."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
-    rows, errors = [], []
+    rows: list[dict[str, Any]] = []
+    errors: list[str] = []
     size_bytes, start_s = 0, time.process_time()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

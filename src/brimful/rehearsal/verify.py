@@ -246,11 +246,12 @@ def _is_replaced(optimizer: str) -> bool:
 def _untested(plan: Plan, device: Device) -> list[str]:
     parts = []
     if _is_replaced(plan.optimizer):
-        parts.append(
-            "optimizer states of 8 bits and weights of 16, whose place AdamW in fp32 took"
-            if plan.optimizer.startswith(ROUNDED)
-            else "optimizer states of 8 bits, whose place AdamW in fp32 took"
-        )
+        kept = {
+            "optimizer states of 8 bits": "8bit" in plan.optimizer,
+            "weights of 16 bits": plan.optimizer.startswith(ROUNDED),
+        }
+        replaced = " and ".join(name for name, is_kept in kept.items() if is_kept)
+        parts.append(f"{replaced}, whose place AdamW in fp32 took")
     if not device.is_present:
         parts.append(f"kernels of {device.name}: this CPU's own took their place")
         if plan.compile:
