@@ -15,6 +15,7 @@ from brimful.base.errors import RequestError
 from brimful.base.extras import how_to_install
 from brimful.generation.export import export
 from brimful.generation.load import recipe_of, trained_folder
+from brimful.model.description import is_own_architecture
 from brimful.model.published import is_adapter_folder
 
 Server = Literal["auto", "vllm", "transformers"]
@@ -83,9 +84,9 @@ def model_to_serve(run_folder: Path, say: Say) -> Path:
             f"{run_folder.name} writes no text, so there is nothing to ask it. Classifiers answer"
             f" `brimful predict {run_folder.name} FILE`."
         )
-    if not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa":
+    if is_own_architecture(recipe.model):
         raise RequestError(
-            f"{run_folder.name} is of brimful's own architecture okadfa, which no server knows."
+            f"{run_folder.name} has an architecture of brimful's own, which no server knows."
             f" `brimful generate {run_folder.name}` writes with it."
         )
     exported = export(run_folder, merge=is_adapter_folder(trained_folder(run_folder)))

@@ -2,13 +2,14 @@
 imported.
 """
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from brimful.cli.options import Json
-from brimful.cli.output import open_console, print_json
+from brimful.cli.output import loading, open_console, print_json
 
 Words = Annotated[
     list[str] | None,
@@ -70,3 +71,25 @@ def models_get(
     from brimful.model.obtained import get_model
 
     get_model(name, print)
+
+
+@models_app.command("convert")
+def models_convert(
+    name: Annotated[str, typer.Argument(help="A Llama model, as a recipe's `model` names it.")],
+    to: Annotated[Path, typer.Argument(help="A new folder.")],
+    features: Annotated[
+        int | None,
+        typer.Option(help="Random features per head. Default: four times the head size."),
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Factor on the cosine of queries and keys at the start.")
+    ] = 2.0,
+    seed: Annotated[int, typer.Option(help="Of the random features.")] = 0,
+) -> None:
+    """Exchange the softmax attention of a published model for kernel attention, in time linear in
+    the length; tune it then, with model=FOLDER.
+    """
+    with loading():
+        from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel
+
+    convert_to_kernel(name, to, KernelSettings(features, temperature, seed), print)

@@ -30,6 +30,7 @@ from brimful.generation.load import (
     trained_folder,
 )
 from brimful.hardware.host import disk_free_bytes
+from brimful.model.description import is_own_architecture
 from brimful.model.published import (
     ADAPTER_FILES,
     DTYPES,
@@ -183,7 +184,7 @@ def export_run(run_folder: Path, to: Path) -> Exported:
                 " `brimful predict` are softmax((logits - log_weights) / temperature + bias), and"
                 " texts are prepared by its steps first"
             )
-        if not isinstance(recipe.model, str) and recipe.model.architecture == "okadfa":
+        if is_own_architecture(recipe.model):
             contents += (
                 "; transformers reads it after `from brimful.model.registered import register;"
                 " register()`"

@@ -20,6 +20,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
 from brimful.base.strict_json import load_json
 from brimful.base.text import reason_of
+from brimful.model.description import OWN_TYPES
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -250,12 +251,10 @@ def has_head(model_type: str) -> bool:
     """
     from transformers.models.auto import modeling_auto  # noqa: PLC0415 - as in _config_of_values
 
-    from brimful.model.okadfa.configuration import MODEL_TYPE  # noqa: PLC0415
-
     return model_type in (
         *modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         *modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-        MODEL_TYPE,
+        *OWN_TYPES,
     )
 
 

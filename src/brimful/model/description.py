@@ -2,12 +2,18 @@
 torch.
 """
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
+KERNEL_LLAMA = "kernel_llama"
+"""`model_type` of published models that were converted to kernel attention."""
+OWN_TYPES = ("okadfa", KERNEL_LLAMA)
+"""`model_type`s of brimful's own, which transformers reads after `registered.register()`."""
 PAD_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = ENCODER_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 """Special tokens of encoders trained here, as BERT's (Devlin et al. 2019): padding, begin and end
 of a text, and the mask in place of a token to be predicted.
@@ -31,6 +37,7 @@ PACKABLE = frozenset(
         "gpt_neox",
         "granite",
         "helium",
+        "kernel_llama",
         "llama",
         "ministral",
         "mistral",
@@ -74,6 +81,21 @@ class ParameterCount:
     @property
     def total(self) -> int:
         return self.embedding + self.blocks + self.head
+
+
+def is_own_architecture(model: ModelRecipe | str) -> bool:
+    """Return whether transformers reads a model only after `registered.register()`.
+
+    Args:
+        model: As in a recipe: described, a folder, or another name.
+    """
+    if not isinstance(model, str):
+        return model.architecture in OWN_TYPES
+    try:
+        values = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("model_type") in OWN_TYPES
 
 
 def count_parameters(model: ModelRecipe, vocabulary: int, context: int) -> ParameterCount:

@@ -1,9 +1,9 @@
-"""What brimful adds to transformers: attention functions, and the model of OKADFA."""
+"""What brimful adds to transformers: attention functions, and models with kernel attention."""
 
 from transformers import PreTrainedModel
 
 from brimful.model import attention
-from brimful.model.okadfa import modeling, orthogonality
+from brimful.model.okadfa import kernel_llama, modeling, orthogonality
 from brimful.model.okadfa.configuration import MODEL_TYPE
 from brimful.model.step_hooks import StepHooks
 from brimful.recipe import Recipe
@@ -13,9 +13,10 @@ _STEP_HOOKS = {MODEL_TYPE: orthogonality.step_hooks}
 
 
 def register() -> None:
-    """Register the attention functions and the model by name; safe to call repeatedly."""
+    """Register the attention functions and the models by name; safe to call repeatedly."""
     attention.register()
     modeling.register()
+    kernel_llama.register()
 
 
 def step_hooks_of(model: PreTrainedModel, recipe: Recipe, total_steps: int) -> StepHooks:

@@ -120,9 +120,13 @@ def attention_choice(
     softcapped: bool = False,
     grouped: bool = False,
     packed: bool = False,
+    kernel: bool = False,
     attends_both_sides: bool = False,
 ) -> Choice:
     """Choose the attention implementation, by its name in transformers.
+
+    Args:
+        kernel: The model has kernel attention, which no implementation replaces.
 
     Raises:
         PlanError: the recipe fixes a causal implementation for an encoder.
@@ -142,6 +146,12 @@ def attention_choice(
             "torch's fused scaled-dot-product attention to both sides; no score matrix is stored",
             "eager",
         )
+    if kernel:
+        return Choice(
+            "attention",
+            "sdpa",
+            "not used: the model's kernel attention runs in chunks of its own, in fp32",
+        )
     return _decoder_attention_choice(
         recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed
     )
@@ -150,12 +160,6 @@ def attention_choice(
 def _decoder_attention_choice(
     recipe: Recipe, device: Device, precision: str, *, softcapped: bool, grouped: bool, packed: bool
 ) -> Choice:
-    if not isinstance(recipe.model, str) and recipe.model.is_kernel:
-        return Choice(
-            "attention",
-            "sdpa",
-            "not used: the recipe's kernel attention runs in chunks of its own, in fp32",
-        )
     if packed:
         return Choice(
             "attention",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from brimful.model.description import OWN_TYPES
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
 
 GRANULE = 128
@@ -165,7 +166,7 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     if (
         length < SHORTEST
         or spec.attention not in _LENGTH_INDEPENDENT
-        or config.get("model_type") == "okadfa"
+        or config.get("model_type") in OWN_TYPES
         or spec.feedback
     ):
         return keys

@@ -7,7 +7,7 @@ from typing import Any
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.model import catalog
-from brimful.model.description import config_values, count_parameters
+from brimful.model.description import OWN_TYPES, config_values, count_parameters
 from brimful.planning.choices import PACKED_ATTENTION
 from brimful.planning.plan import Choice
 from brimful.planning.step import Lora, StepSpec, canonical
@@ -38,6 +38,12 @@ class ModelFacts:
     parameters: int | None
     softcapped: bool = False
     grouped: bool = False
+
+    @property
+    def has_kernel_attention(self) -> bool:
+        """Whether attention is estimated from random features, by code of the model itself."""
+        of_its_own = self.config["model_type"] in OWN_TYPES
+        return of_its_own and self.config.get("attention") != "softmax"
 
     @property
     def attends_both_sides(self) -> bool:

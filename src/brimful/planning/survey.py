@@ -346,6 +346,7 @@ def prepare(
         softcapped=facts.softcapped,
         grouped=facts.grouped,
         packed=is_packed,
+        kernel=facts.has_kernel_attention,
         attends_both_sides=recipe.kind.gives_labels and facts.attends_both_sides,
     )
     choices = {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.dotted import format_yaml
+from brimful.model.description import is_own_architecture
 from brimful.report.judgement import judgements_in_words
 from brimful.report.kinds import report_kind
 from brimful.report.page import data_page
@@ -158,6 +159,7 @@ def _use(run: RunFolder, repository: str, library: str, files: Sequence[str]) ->
         lines = [
             "from peft import AutoPeftModelForCausalLM",
             "from transformers import AutoTokenizer",
+            *_own_architecture(run),
             "",
             f'model = AutoPeftModelForCausalLM.from_pretrained("{repository}")',
         ]
@@ -174,7 +176,7 @@ def _use(run: RunFolder, repository: str, library: str, files: Sequence[str]) ->
 
 
 def _own_architecture(run: RunFolder) -> list[str]:
-    if getattr(run.recipe.model, "architecture", "") != "okadfa":
+    if not is_own_architecture(run.recipe.model):
         return []
     return ["from brimful.model.registered import register", "", "register()"]
 

@@ -17,7 +17,6 @@ from transformers import (
     AutoModelForCausalLM,
     Cache,
     DynamicCache,
-    GenerationMixin,
     PreTrainedModel,
 )
 from transformers import initialization as init
@@ -29,8 +28,14 @@ from transformers.utils.generic import maybe_autocast
 
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
-from brimful.model.okadfa.linear_attention import causal_attention, next_position
-from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
+from brimful.model.okadfa.kernel_attention import (
+    at_least_fp32,
+    attend_by_features,
+    count_positions,
+    find_text,
+    number_segments,
+)
+from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenerationMixin
 
 MOST_TEMPERATURE = 64.0
 """Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
@@ -92,13 +97,13 @@ class OkadfaAttention(nn.Module):
     def unit_queries_and_keys(self, hidden_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys of norm 1, in fp32 or more (B, H, T, D)."""
         projected = (self.in_heads(project(hidden_BTD)) for project in (self.q_proj, self.k_proj))
-        queries, keys = (F.normalize(_at_least_fp32(each), dim=-1, eps=1e-6) for each in projected)
+        queries, keys = (F.normalize(at_least_fp32(each), dim=-1, eps=1e-6) for each in projected)
         return queries, keys
 
     def temperature_H11(self) -> Tensor:  # noqa: N802 - shape suffix
         """Return the factor on the cosines of each head, in fp32 or more."""
         return (
-            _at_least_fp32(self.log_temperature_H)
+            at_least_fp32(self.log_temperature_H)
             .clamp(max=math.log(MOST_TEMPERATURE))
             .exp()[:, None, None]
         )
@@ -129,7 +134,7 @@ class OkadfaAttention(nn.Module):
         else:
             with maybe_autocast(hidden_BTD.device.type, enabled=False):
                 attended_BHTD = self._kernel(
-                    queries, keys, _at_least_fp32(values), segments_BT, is_text_BT, past_key_values
+                    queries, keys, at_least_fp32(values), segments_BT, is_text_BT, past_key_values
                 )
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
@@ -185,18 +190,15 @@ class OkadfaAttention(nn.Module):
     ) -> Tensor:
         """(B, H, T, D) in fp32 or more."""
         features_q, features_k = self.features(queries, keys)
-        if is_text_BT is not None:
-            features_k = features_k * is_text_BT[:, None, :, None]
-        state = None if past is None else sum_before(past, self.layer)
-        if state is not None and queries.shape[2] == 1:
-            attended, state = next_position(features_q, features_k, values, state)
-        else:
-            attended, state = causal_attention(
-                features_q, features_k, values, segments_BT=segments_BT, state_BHME=state
-            )
-        if past is not None:
-            past.update_recurrent_state(state, self.layer)
-        return attended
+        return attend_by_features(
+            features_q,
+            features_k,
+            values,
+            layer=self.layer,
+            segments_BT=segments_BT,
+            is_text_BT=is_text_BT,
+            past=past,
+        )
 
 
 def _eager(
@@ -211,13 +213,9 @@ def _eager(
 ) -> tuple[Tensor]:
     """transformers' attention by its formula: (B, H, T, D) in, (B, T, H, D) out."""
     weights = torch.softmax(
-        queries @ keys.mT * scaling + mask, dim=-1, dtype=_at_least_fp32(queries).dtype
+        queries @ keys.mT * scaling + mask, dim=-1, dtype=at_least_fp32(queries).dtype
     )
     return ((weights.to(values.dtype) @ values).transpose(1, 2),)
-
-
-def _at_least_fp32(each: Tensor) -> Tensor:
-    return each.to(torch.promote_types(each.dtype, torch.float32))
 
 
 class AttentionPart(nn.Module):
@@ -354,12 +352,12 @@ class OkadfaModel(OkadfaPreTrainedModel):
             )
         given_positions = position_ids
         if position_ids is None:
-            position_ids = _positions(inputs_embeds, attention_mask, past_key_values)
+            position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
         how: dict[str, Any] = {"past_key_values": past_key_values}
         if is_kernel:
             how |= {
-                "segments_BT": _segments(inputs_embeds, packed_lengths),
-                "is_text_BT": _is_text(inputs_embeds, attention_mask),
+                "segments_BT": number_segments(inputs_embeds, packed_lengths),
+                "is_text_BT": find_text(inputs_embeds, attention_mask),
             }
         else:
             if packed_lengths is not None:
@@ -385,37 +383,6 @@ class OkadfaModel(OkadfaPreTrainedModel):
         )
 
 
-def _positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) -> Tensor:
-    """Return the positions, (B, T) or (1, T), counted from 0 at the first token that is no padding
-    if a mask covers the whole text.
-    """
-    length = embedded_BTD.shape[1]
-    if mask is not None and mask.ndim == 2 and (mask.shape[1] > length or num_read(past) == 0):
-        return ((mask != 0).cumsum(-1) - 1).clamp(min=0)[:, -length:]
-    start = num_read(past)
-    return torch.arange(start, start + length, device=embedded_BTD.device)[None]
-
-
-def _segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | None:
-    """Return the number of each position's document (B, T); None without packed documents."""
-    if packed_lengths is None:
-        return None
-    rows, length = embedded_BTD.shape[:2]
-    numbers_E = torch.arange(len(packed_lengths), device=packed_lengths.device)
-    return (
-        numbers_E.repeat_interleave(packed_lengths, output_size=length)
-        .to(embedded_BTD.device)
-        .expand(rows, length)
-    )
-
-
-def _is_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
-    """Return whether each position is no padding (B, T); None without a mask."""
-    if mask is None:
-        return None
-    return mask[:, -embedded_BTD.shape[1] :] != 0
-
-
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     """Return sin and cos of positions / 10000^(2i / width), fp32 (B, T, D) (Vaswani et al. 2017,
     section 3.5, in halves instead of alternating).
@@ -430,7 +397,7 @@ def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
 
 
-class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore[misc]
+class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
     """The body and a head without bias, tied to the embedding."""
 
     # Transformers' class attribute.
@@ -441,19 +408,6 @@ class OkadfaForCausalLM(OkadfaPreTrainedModel, GenerationMixin):  # type: ignore
         self.model = OkadfaModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
-    ) -> None:
-        """Give `generate` a cache that knows how many positions it has read."""
-        is_given = model_kwargs.get("past_key_values") is not None
-        super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
-        if (
-            self.config.attention == "kernel"
-            and not is_given
-            and model_kwargs.get("past_key_values") is not None
-        ):
-            model_kwargs["past_key_values"] = RecurrentCache(self.config)
 
     def forward(
         self,

@@ -1,7 +1,11 @@
-"""The cache of kernel attention: one sum per layer, and the number of positions in it."""
+"""The cache of kernel attention, one sum per layer and the number of positions in it, and
+generation with it.
+"""
+
+from typing import Any
 
 from torch import Tensor
-from transformers import Cache, DynamicCache, PreTrainedConfig
+from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig
 
 
 class RecurrentCache(DynamicCache):  # type: ignore[misc]
@@ -32,6 +36,21 @@ class RecurrentCache(DynamicCache):  # type: ignore[misc]
         """Forget the text."""
         super().reset()
         self.positions = 0
+
+
+class RecurrentGenerationMixin(GenerationMixin):  # type: ignore[misc]
+    """transformers' `generate` with a cache that knows how many positions it has read."""
+
+    config: PreTrainedConfig
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
+    ) -> None:
+        is_given = model_kwargs.get("past_key_values") is not None
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
+        is_recurrent = "linear_attention" in self.config.layer_types
+        if is_recurrent and not is_given and model_kwargs.get("past_key_values") is not None:
+            model_kwargs["past_key_values"] = RecurrentCache(self.config)
 
 
 def sum_before(cache: Cache, layer: int) -> Tensor | None:

@@ -1,0 +1,97 @@
+"""Kernel attention inside a model of transformers: from features of queries and keys to attended
+values, with packed documents, padding and a cache.
+
+Shapes: B rows, T positions, H heads of queries, G heads of keys and values, M features, D head size
+(hidden size where a tensor has no heads), E packed documents.
+"""
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from brimful.model.okadfa.linear_attention import causal_attention, next_position
+from brimful.model.okadfa.recurrent_cache import num_read, sum_before
+
+
+def attend_by_features(
+    queries_BHTM: Tensor,
+    keys_BGTM: Tensor,
+    values_BGTD: Tensor,
+    *,
+    layer: int,
+    segments_BT: Tensor | None,
+    is_text_BT: Tensor | None,
+    past: Cache | None,
+) -> Tensor:
+    """Return kernel attention (B, H, T, D) from features of queries and keys, in their dtype.
+
+    Args:
+        keys_BGTM: Of G heads, each for H / G heads of the queries that lie beside each other.
+        layer: Its number in the cache.
+        segments_BT: Ascending numbers of packed documents.
+        is_text_BT: False at padding.
+        past: Cache; its sums (B, G, M, D + 1) are read and updated.
+    """
+    if is_text_BT is not None:
+        keys_BGTM = keys_BGTM * is_text_BT[:, None, :, None]
+    state = None if past is None else sum_before(past, layer)
+    groups = keys_BGTM.shape[1]
+    shared_by = queries_BHTM.shape[1] // groups
+    if state is not None and queries_BHTM.shape[2] == 1:
+        together = queries_BHTM.squeeze(2).unflatten(1, (groups, shared_by))
+        attended, state = next_position(together, keys_BGTM, values_BGTD, state)
+        attended = attended.flatten(1, 2).unsqueeze(2)
+    else:
+        attended, state = causal_attention(
+            queries_BHTM,
+            for_every_query(keys_BGTM, shared_by),
+            for_every_query(values_BGTD, shared_by),
+            segments_BT=segments_BT,
+            state_BHME=None if state is None else for_every_query(state, shared_by),
+        )
+        if shared_by > 1:
+            state = state[:, ::shared_by]
+    if past is not None:
+        past.update_recurrent_state(state, layer)
+    return attended
+
+
+def for_every_query(heads_BGXX: Tensor, shared_by: int) -> Tensor:
+    """Repeat each head for the heads of queries that share it."""
+    return heads_BGXX if shared_by == 1 else heads_BGXX.repeat_interleave(shared_by, dim=1)
+
+
+def count_positions(embedded_BTD: Tensor, mask: Tensor | None, past: Cache | None) -> Tensor:
+    """Return the positions, (B, T) or (1, T), counted from 0 at the first token that is no padding
+    if a mask covers the whole text.
+    """
+    length = embedded_BTD.shape[1]
+    if mask is not None and mask.ndim == 2 and (mask.shape[1] > length or num_read(past) == 0):
+        return ((mask != 0).cumsum(-1) - 1).clamp(min=0)[:, -length:]
+    start = num_read(past)
+    return torch.arange(start, start + length, device=embedded_BTD.device)[None]
+
+
+def number_segments(embedded_BTD: Tensor, packed_lengths: Tensor | None) -> Tensor | None:
+    """Return the number of each position's document (B, T); None without packed documents."""
+    if packed_lengths is None:
+        return None
+    rows, length = embedded_BTD.shape[:2]
+    numbers_E = torch.arange(len(packed_lengths), device=packed_lengths.device)
+    return (
+        numbers_E.repeat_interleave(packed_lengths, output_size=length)
+        .to(embedded_BTD.device)
+        .expand(rows, length)
+    )
+
+
+def find_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Return whether each position is no padding (B, T); None without a mask."""
+    if mask is None:
+        return None
+    return mask[:, -embedded_BTD.shape[1] :] != 0
+
+
+def at_least_fp32(each: Tensor) -> Tensor:
+    """Return a tensor in fp32, or in fp64 where it is."""
+    return each.to(torch.promote_types(each.dtype, torch.float32))
