@@ -186,6 +186,7 @@ def _okadfa_values(model: ModelRecipe, vocabulary: int, context: int) -> dict[st
         "attention": "kernel" if model.is_kernel else "softmax",
         "num_features": model.features,
         "initial_temperature": model.temperature,
+        "activation": model.activation,
         "dropout": model.dropout,
         "initializer_range": INITIAL_STD,
         "max_position_embeddings": None if model.is_kernel else context,

@@ -44,6 +44,8 @@ class OrthogonalityRecipe(Section):
         ),
     )
 
+    values: bool = Field(False, description="Penalise each head's value projection as well.")
+
     @pydantic.model_validator(mode="after")
     def _warmup_is_whole(self) -> "OrthogonalityRecipe":
         if self.warmup >= 1 and self.warmup != int(self.warmup):

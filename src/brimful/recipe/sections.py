@@ -84,6 +84,9 @@ class ModelRecipe(Section):
             " never."
         ),
     )
+    activation: Literal["gelu", "relu", "swish"] = Field(
+        "gelu", description="okadfa only: activation of the MLPs."
+    )
     temperature: Annotated[float, Field(gt=0, le=64)] = Field(
         1.0,
         description=(
@@ -115,10 +118,10 @@ class ModelRecipe(Section):
     @pydantic.model_validator(mode="after")
     def _attention_is_okadfas(self) -> Self:
         if self.architecture != "okadfa" and (
-            self.attention is not None or self.temperature != 1.0
+            self.attention is not None or self.temperature != 1.0 or self.activation != "gelu"
         ):
             raise ValueError(
-                "attention and temperature belong to architecture okadfa, not to"
+                "attention, activation and temperature belong to architecture okadfa, not to"
                 f" {self.architecture}"
             )
         if not self.is_kernel and (self.features is not None or self.redraw is not None):

@@ -106,6 +106,20 @@ def test_parameters_are_those_of_the_original_and_a_temperature_per_head(
     assert round(formula / 1e6, 1) == millions
 
 
+@pytest.mark.parametrize(
+    ("activation", "function"), [("gelu", F.gelu), ("relu", F.relu), ("swish", F.silu)]
+)
+def test_mlps_have_the_activation_of_the_config(
+    activation: str, function: Callable[[Tensor], Tensor]
+) -> None:
+    mlp = _model(activation=activation).model.layers[0].mlp_part
+    hidden_BTD = torch.randn(1, 3, 32, generator=torch.Generator().manual_seed(0))
+    inner = function(mlp.up_proj(mlp.norm(hidden_BTD)))
+    expected = hidden_BTD + mlp.down_proj(inner)
+    # GELU is computed by its approximation with tanh, which is off by 0.0005 at most.
+    torch.testing.assert_close(mlp(hidden_BTD), expected, rtol=1e-3, atol=2e-2)
+
+
 def test_both_kinds_of_attention_have_the_same_parameters() -> None:
     kernel, softmax = (_model(attention) for attention in ("kernel", "softmax"))
     assert [(name, each.shape) for name, each in kernel.named_parameters()] == [

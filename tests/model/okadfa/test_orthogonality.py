@@ -108,6 +108,20 @@ def test_it_counts_queries_and_keys_of_all_layers_and_nothing_else(built: MakeMo
     assert penalty.item() == pytest.approx(2 * 32 * (1.1**2 - 1) ** 2, rel=1e-3)
 
 
+def test_with_values_it_counts_their_projections_as_well(built: MakeModel) -> None:
+    model = built(OKADFA)
+    with torch.no_grad():
+        for attention in attentions_of(model):
+            attention.v_proj.weight.mul_(2)
+    expected = sum(
+        violation_per_head(attention.v_proj.weight, attention.heads).sum()
+        for attention in attentions_of(model)
+    )
+    found = orthogonality_penalty(model, values=True) - orthogonality_penalty(model)
+    torch.testing.assert_close(found, expected)
+    assert expected > 1
+
+
 def test_a_fresh_model_is_where_the_penalty_wants_it(built: MakeModel) -> None:
     assert orthogonality_penalty(built()).item() < 1e-8
 
@@ -185,8 +199,8 @@ def test_a_run_adds_it_by_its_schedule_once_per_update_and_tells_the_loss_alone(
     """
     weights: list[float] = []
 
-    def penalty(model: torch.nn.Module) -> Tensor:
-        found = 1 + orthogonality_penalty(model)
+    def penalty(model: torch.nn.Module, *, values: bool) -> Tensor:
+        found = 1 + orthogonality_penalty(model, values=values)
         found.register_hook(lambda gradient: weights.append(gradient.item()))
         return found
 

@@ -18,6 +18,7 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
         feature_seed: Seed of the random directions.
         initial_temperature: Factor on the cosine of a query and a key at the start; learned per
             head. The estimate's error grows with its exponential.
+        activation: Of the MLPs.
         max_position_embeddings: Longest text that softmax attention was trained on; None for kernel
             attention, which reads on.
     """
@@ -35,6 +36,7 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
     num_features: int | None = None
     feature_seed: int = 0
     initial_temperature: float = 1.0
+    activation: Literal["gelu", "relu", "swish"] = "gelu"
     dropout: float = 0.0
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02

@@ -6,6 +6,8 @@ heads), E packed documents.
 """
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,6 +43,13 @@ MOST_TEMPERATURE = 64.0
 """Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
 features of keys stay far from overflow and underflow of fp32.
 """
+
+
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "gelu": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "swish": F.silu,
+}
 
 
 def register() -> None:
@@ -234,7 +243,7 @@ class AttentionPart(nn.Module):
 
 
 class MlpPart(nn.Module):
-    """hidden + dropout(down(dropout(gelu(up(norm(hidden))))))."""
+    """hidden + dropout(down(dropout(activation(up(norm(hidden))))))."""
 
     def __init__(self, config: OkadfaConfig) -> None:
         super().__init__()
@@ -242,10 +251,11 @@ class MlpPart(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.up_proj, self.down_proj = nn.Linear(width, inner), nn.Linear(inner, width)
         self.dropout = nn.Dropout(config.dropout)
+        self.activation = _ACTIVATIONS[config.activation]
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         """(B, T, D) in and out."""
-        inner = self.dropout(F.gelu(self.up_proj(self.norm(hidden_BTD)), approximate="tanh"))
+        inner = self.dropout(self.activation(self.up_proj(self.norm(hidden_BTD))))
         out_BTD: Tensor = hidden_BTD + self.dropout(self.down_proj(inner))
         return out_BTD
 

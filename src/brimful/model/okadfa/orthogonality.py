@@ -34,15 +34,16 @@ def attentions_of(model: nn.Module) -> list[OkadfaAttention]:
     return [module for module in model.modules() if isinstance(module, OkadfaAttention)]
 
 
-def orthogonality_penalty(model: nn.Module) -> Tensor:
-    """Sum of the violations of all query and key projections, a scalar in the weights' dtype; its
-    gradient is 4 (W W^T - I) W.
+def orthogonality_penalty(model: nn.Module, *, values: bool = False) -> Tensor:
+    """Sum of the violations of all query and key projections, with `values` of value projections as
+    well: a scalar in the weights' dtype; its gradient is 4 (W W^T - I) W.
     """
+    names = ("q_proj", "k_proj", "v_proj") if values else ("q_proj", "k_proj")
     return torch.stack(
         [
-            violation_per_head(each.weight, one.heads).sum()
+            violation_per_head(getattr(one, name).weight, one.heads).sum()
             for one in attentions_of(model)
-            for each in (one.q_proj, one.k_proj)
+            for name in names
         ]
     ).sum()
 
@@ -74,6 +75,10 @@ def step_hooks(model: nn.Module, recipe: Recipe, total_steps: int) -> StepHooks:
 
     if rules is None:
         return StepHooks(before_step)
-    return StepHooks(
-        before_step, lambda step: rules.weight_at(step, total_steps) * orthogonality_penalty(model)
-    )
+
+    def penalty(step: int) -> Tensor:
+        return rules.weight_at(step, total_steps) * orthogonality_penalty(
+            model, values=rules.values
+        )
+
+    return StepHooks(before_step, penalty)
