@@ -68,7 +68,7 @@ class DocumentRunData(RunData[TokenSplit]):
             "method": self.recipe.method,
             "sequence_length": self.recipe.sequence_length,
             "layout": self.recipe.data.layout,
-            "model": self.recipe.fresh_model.model_dump(),
+            "model": self.recipe.fresh_model.identity,
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:

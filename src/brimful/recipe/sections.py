@@ -5,7 +5,7 @@ Importing this module imports neither torch nor transformers.
 """
 
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -130,6 +130,13 @@ class ModelRecipe(Section):
                 " attention=kernel); without them: features=null redraw=null"
             )
         return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The values by which a run is recognised; keys that came later are left out at their
+        defaults, so that older runs go on.
+        """
+        return self.model_dump(exclude={"activation"} if self.activation == "gelu" else None)
 
     @property
     def is_kernel(self) -> bool:
