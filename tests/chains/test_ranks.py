@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 from rich.console import Console
 
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline
+from brimful.chains import pipeline, scoring
 from brimful.recipe import Recipe, load
 from brimful.runs import read_run
 from brimful.training import loop
@@ -217,6 +218,47 @@ def test_other_numbers_of_ranks_continue_with_the_same_sequences(
     ranks(3, partial(_killed_before_step, in_parts, 5, 1))
     (folder, _) = map(Path, ranks(2, partial(_train, in_parts)))
     _assert_same_steps(folder, alone, 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
+def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
+    tuning: Callable[..., Recipe], ranks: Ranks, tmp_path: Path
+) -> None:
+    """Rows of packed weights and scales do not divide among three ranks."""
+    options = (*RAGGED, "quantize=nf4", "training.steps=20", "checkpoint.every=3")
+
+    def in_parts(name: str, *more: str) -> Recipe:
+        return tuning(*options, f"run.name={name}", "plan.spread=sharded", *more)
+
+    alone = Path(_train(tuning(*options, "run.name=alone")))
+
+    def undisturbed_then_killed(world: World) -> str:
+        _train(in_parts("undisturbed"), world)
+        return _killed_before_step(in_parts("killed"), 8, 1, world)
+
+    ends = ranks(3, undisturbed_then_killed)
+    assert ends[1] == signal.SIGKILL
+    undisturbed, killed = alone.with_name("undisturbed"), alone.with_name("killed")
+    shutil.copytree(killed, tmp_path / "elsewhere" / "killed")
+
+    ranks(3, partial(_train, in_parts("killed")))
+    (fewer, _) = ranks(2, partial(_train, in_parts("killed", f"run.folder={tmp_path}/elsewhere")))
+
+    assert differences(_final(killed), _final(undisturbed)) == []
+    for folder, tolerance in ((undisturbed, 1e-5), (killed, 1e-5), (Path(fewer), 1e-4)):
+        assert len(_steps(folder)) == 20
+        _assert_same_steps(folder, alone, tolerance)
+        _assert_same_weights(folder, alone)
+        assert _scored(folder) == pytest.approx(_scored(alone), rel=tolerance)
+    scored = scoring.evaluate(undisturbed, Console(file=StringIO()))["validation"]["loss"]
+    assert scored == pytest.approx(min(_scored(undisturbed)), rel=1e-5)
+    assert read_json(Path(fewer) / "plan.json")["devices"] == 2
+
+
+def _scored(folder: Path) -> list[float]:
+    """The validation losses of a run."""
+    records = read_journal(folder / "metrics.jsonl")
+    return [each["loss"] for each in records if each["kind"] == "evaluation"]
 
 
 def test_memory_that_runs_out_on_one_rank_halves_the_micro_batches_of_all(

@@ -5,7 +5,7 @@ Suffixes: E events, S storages.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -510,10 +510,12 @@ def _terms(trace: Trace, event: int) -> dict[str, int]:
     return {kind: int(sizes_S[kinds_S == index].sum()) for index, kind in enumerate(KINDS)}
 
 
-def standing_bytes(trace: Trace) -> int:
-    """Return the bytes of weights, adapters and optimizer states at the peak."""
+def standing_bytes(
+    trace: Trace, kinds: Iterable[str] = ("weights", "adapters", "optimizer states")
+) -> int:
+    """Return the bytes of weights, adapters and optimizer states, or other kinds, at the peak."""
     terms = _terms(trace, int(trace.live_E().argmax()))
-    return sum(terms[name] for name in ("weights", "adapters", "optimizer states"))
+    return sum(terms[name] for name in kinds)
 
 
 def _without_zeros(terms: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.groups import Group, growing
 from brimful.planning.communication import Exchange, Shared, shared_time
 from brimful.planning.derive import Derived, Facts, derive_with_memory, total_steps_of
-from brimful.planning.memory import Footprint
+from brimful.planning.memory import Footprint, standing_bytes
 from brimful.planning.plan import Choice, Plan, Prediction, Spread
 from brimful.planning.survey import Memory, Prepared, Sharing, Tracer
 from brimful.planning.timing import StepTime
@@ -45,7 +45,6 @@ def refuse_unshardable(recipe: Recipe, spread: Spread) -> None:
     if spread == "replicated":
         return
     told = {
-        "quantize=nf4": recipe.quantize == "nf4",
         "optimizer.kind=adamw_8bit": recipe.optimizer.kind != "adamw",
         "optimizer.weights=bf16": recipe.optimizer.weights != "fp32",
         "run.replay_check": recipe.run.replay_check is not None,
@@ -337,11 +336,9 @@ def _waiting_s(
 
 def _exchange_of(prepared: Prepared, memory: Memory) -> Exchange:
     trace = memory.replayed(1).trace
-    is_short = prepared.recipe.adapter is not None and prepared.choices["precision"].value != "fp32"
-    frozen_bytes = (2 if is_short else 4) * (trace.parameters - trace.trainable)
-    trained_bytes = 4 * trace.trainable
+    part_bytes = standing_bytes(trace, ("weights", "adapters"))
     return Exchange(
-        gathered_bytes=frozen_bytes + trained_bytes,
-        gradient_bytes=trained_bytes,
+        gathered_bytes=prepared.ranks * part_bytes,
+        gradient_bytes=4 * trace.trainable,
         units=int(trace.layers_S.max()) + 2,
     )

@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 
 from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
+from brimful.training.four_bit_parts import as_plain_parameters
 from brimful.training.method import LossSum, Network
 from brimful.training.rank_pace import Spans
 from brimful.training.world import World
@@ -73,6 +74,7 @@ def shard(
     if copies > 1:
         shape = (copies, world.size // copies)
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=("copies", "parts"))
+    as_plain_parameters(model, device)
     for block in named_blocks_of(model)[1]:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
