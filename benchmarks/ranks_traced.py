@@ -48,6 +48,8 @@ MICRO_BATCH = 4
 SHAPE = {"vocab_size": 2048, "hidden_size": 256, "num_hidden_layers": 7, "num_attention_heads": 4}
 DECODER = {**SHAPE, "intermediate_size": 704, "num_key_value_heads": 2}
 
+QLORA = {"adapter": Lora(8), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"}
+
 
 def _spec(config: PretrainedConfig, ranks: int, **changes: Any) -> StepSpec:
     values: dict[str, Any] = {"sequence_length": 128, "loss_chunk": 256, "cuda": False} | changes
@@ -76,6 +78,8 @@ def configurations() -> Mapping[str, StepSpec]:
             llama,
             {"adapter": Lora(8), "weights": "bf16", "autocast": "bf16", "recompute": True},
         ),
+        "llama, QLoRA, bf16": (llama, QLORA),
+        "llama, QLoRA, bf16, recomputed": (llama, {**QLORA, "recompute": True}),
         "qwen2, tied head, full, bf16 autocast": (tied, {"autocast": "bf16"}),
         "gpt2, tied head, full, fp32": (gpt2, {}),
         "llama, classification, full, fp32, padded": (llama, {**labels, "padded": True}),

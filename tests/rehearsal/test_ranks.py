@@ -27,8 +27,13 @@ Ranks = Callable[..., list[Any]]
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"autocast": "bf16"}, {"adapter": Lora(4), "weights": "bf16", "accumulates": False}],
-    ids=["fp32", "bf16 autocast", "LoRA on bf16"],
+    [
+        {},
+        {"autocast": "bf16"},
+        {"adapter": Lora(4), "weights": "bf16", "accumulates": False},
+        {"adapter": Lora(4), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"},
+    ],
+    ids=["fp32", "bf16 autocast", "LoRA on bf16", "QLoRA"],
 )
 def test_the_traced_peak_is_that_of_the_first_of_real_ranks(
     step: Callable[..., StepSpec], ranks: Ranks, changes: dict[str, Any]

@@ -12,12 +12,29 @@ import torch.distributed as dist
 from torch import nn
 
 from brimful.base.errors import PlanError
+from brimful.rehearsal.models import Linear4bit
+from brimful.training.four_bit_parts import SCALES
 from brimful.training.sharding import shard
 from brimful.training.world import World
 
 
+def with_divisible_scales(model: nn.Module) -> nn.Module:
+    """Make the scales of 4-bit layers parameters, in place, as training in parts does; return the
+    model.
+    """
+    for layer in model.modules():
+        if isinstance(layer, Linear4bit):
+            scales = layer.get_buffer(SCALES)
+            delattr(layer, SCALES)
+            layer.register_parameter(SCALES, nn.Parameter(scales, requires_grad=False))
+    return model
+
+
 def rows_in_common(model: nn.Module) -> int:
-    """Return the greatest common divisor of the rows of all parameters."""
+    """Return the greatest common divisor of the rows of all parameters that are divided; 4-bit
+    layers of the model are changed as `with_divisible_scales` says.
+    """
+    with_divisible_scales(model)
     return math.gcd(*(len(parameter) for parameter in model.parameters()))
 
 
@@ -41,7 +58,7 @@ def in_parts(model: nn.Module, ranks: int) -> Iterator[None]:
     told_by = sys.excepthook  # which init_process_group replaces by one that names the rank
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        shard(model, World(0, ranks, 0, ranks), torch.device("cpu"))
+        shard(with_divisible_scales(model), World(0, ranks, 0, ranks), torch.device("cpu"))
         yield
     finally:
         dist.destroy_process_group()
