@@ -147,6 +147,16 @@ def test_machines_that_hold_all_parts_are_taken_where_the_network_between_them_i
         spreading(20, "4 x T4", "plan.spread=hybrid")
 
 
+def test_what_is_gathered_counts_by_its_bytes(spreading: Spreading) -> None:
+    """A base in 4 bits has as many weights as one in 16, and is gathered in less time."""
+    few, many = (
+        spreading(gib, "4 x T4", "plan.spread=sharded").plan.time_terms["communication"]
+        for gib in (10, 20)
+    )
+
+    assert few < 0.6 * many
+
+
 def test_ranks_that_run_choose_the_same_from_what_the_whole_model_needs(
     tiny: Callable[..., Recipe], spreading: Spreading
 ) -> None:
