@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from brimful.report.page.html import render_report
 from brimful.report.page.predicted import origin_table, predictions
 from brimful.runs import read_run
 
@@ -60,6 +61,14 @@ def test_a_large_error_inside_a_wide_interval_is_a_guess_that_is_far_off(new_run
     assert (step_time.inside, step_time.is_guess) == ("inside", True)
     assert (step_time.word, step_time.tone) == ("far off", "error-far")
     assert not memory.is_guess, "rough guesses stand behind predictions"
+
+
+def test_a_run_with_nothing_but_guesses_has_a_page(new_run: MakeRun) -> None:
+    plan = {
+        "predicted": {"step_time_s": 0.785},
+        "predicted_interval": {"step_time_s": [0.32, 1.92]},
+    }
+    assert render_report(read_run(new_run(plan=plan))).count("Rough guesses, not counted") == 1
 
 
 def test_odd_intervals_and_zeros_do_not_stop_the_table(new_run: MakeRun) -> None:
