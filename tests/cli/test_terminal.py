@@ -99,6 +99,6 @@ def test_notes_and_errors_are_broken_between_words_and_go_on_indented(recipe_fil
     rows = _rows(_printed(*arguments, exit_code=2))
 
     assert max(map(len, rows)) <= WIDTH
-    (note,) = [number for number, row in enumerate(rows) if row.startswith("note: ")]
+    (note,) = [number for number, row in enumerate(rows) if row.startswith("note B101: ")]
     assert rows[note + 1].startswith("  ")
     assert any(row.startswith("brimful: ") for row in rows)

@@ -120,7 +120,7 @@ def test_prompts_that_stand_in_two_splits_are_counted_and_dropped_if_asked(
         2,
     ]
     assert prepared.notes == snapshot
-    assert ("2 of these were dropped from validation and test" in prepared.notes) == (
+    assert ("B204: 2 of these were dropped from validation and test" in prepared.notes) == (
         duplicates == "drop"
     )
 
@@ -181,7 +181,7 @@ def test_long_examples_are_dropped_and_that_is_said(
     assert (
         prepared.notes
         == tuple(prepared.report["notes"])
-        == ("train: 1 of 3 examples were longer than sequence_length 15 and dropped",)
+        == ("B205: train: 1 of 3 examples were longer than sequence_length 15 and dropped",)
     )
 
 

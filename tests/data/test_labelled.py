@@ -338,7 +338,7 @@ def test_labels_are_mapped_and_that_is_said(tmp_path: Path) -> None:
     found = read(
         tmp_path / "a.jsonl", {"mapping": {"2": "1"}, "names": ["0", "1"], "positive": "1"}
     )
-    assert found.notes[0] == "labels: 0 = 0, 1 = 1; 2 -> 1"
+    assert found.notes[0] == "B207: labels: 0 = 0, 1 = 1; 2 -> 1"
     assert found.report["labels"] == {
         "names": ["0", "1"],
         "multiple": False,
@@ -486,7 +486,9 @@ def test_a_test_split_that_only_repeats_training_is_an_error(tmp_path: Path) -> 
         r"the test split would hold no text when texts that repeat others are left out", tmp_path
     )
     jsonl(tmp_path / "test.jsonl", *(row for row in some(9, start=70) if row["label"] == 1))
-    assert any(note.startswith("test: no text has the label 0") for note in read(tmp_path).notes)
+    assert any(
+        note.startswith("B209: test: no text has the label 0") for note in read(tmp_path).notes
+    )
 
 
 def test_many_labels_may_be_missing_where_few_are_held_out(

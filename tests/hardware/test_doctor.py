@@ -269,7 +269,7 @@ def test_the_rendering_marks_the_selected_device_and_ends_with_the_warnings() ->
     assert "→  Tesla T4 (cuda:0)" in text
     assert "fp16 65.00T" in text
     assert "peft          not installed" in text
-    assert text.rstrip().splitlines()[-1].startswith("! Tesla T4 (cuda:0) has no bf16")
+    assert text.rstrip().splitlines()[-1].startswith("! B406: Tesla T4 (cuda:0) has no bf16")
 
 
 def test_the_rendering_says_when_there_is_nothing_to_warn_about() -> None:

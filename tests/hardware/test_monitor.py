@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_written_ends_the_monitor_and_not_the_run(tmp_path
         pass
 
     assert len(said) == 1
-    assert said[0].startswith("note: the monitor stopped early: ")
+    assert said[0].startswith("note B311: the monitor stopped early: ")
 
 
 def test_a_sensor_that_hangs_holds_the_run_up_no_longer_than_agreed(

@@ -327,7 +327,7 @@ def test_the_batch_of_a_preset_is_not_told_as_the_users_change(
             cli.main()
         return capsys.readouterr().err
 
-    assert "note:" not in noted("preset=fast")
-    assert "note: an optimizer step sees 256 tokens instead of 128" in noted(
+    assert "note B" not in noted("preset=fast")
+    assert "note B101: an optimizer step sees 256 tokens instead of 128" in noted(
         "preset=fast", "batch.sequences=16"
     )

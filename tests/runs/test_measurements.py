@@ -126,7 +126,7 @@ def test_a_step_time_is_remembered_only_where_the_plan_speaks_about_it(new_run: 
     failed = {
         "kind": "event",
         "step": 0,
-        "message": "torch.compile failed, training goes on without it: x",
+        "message": "B307: torch.compile failed, training goes on without it: x",
     }
     assert comparable(read_run(new_run("eager", metrics=[start(0), failed, *SLOW_START]))) == {
         "peak_memory_bytes": 2000

@@ -438,7 +438,7 @@ def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
     assert [snapshot.step for snapshot in made.saved] == [4, 4, 8, 12]
     assert [record["loss"] for record in made.records("evaluation")] == [4.0, None, 3.0, 2.0]
     assert (
-        "the validation loss after step 8 is not finite: rolled back to step 4"
+        "B305: the validation loss after step 8 is not finite: rolled back to step 4"
         in (made.records("event")[0]["message"])
     )
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from brimful.base.console import Say, silent
+from brimful.base.warning_codes import as_note
 from brimful.data.tokens import Progress
 from brimful.kinds.run_data import run_data_class
 from brimful.model.catalog import needs_folder
@@ -26,7 +27,7 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
     start = recipe.adapter.start if recipe.adapter is not None else None
     for folder in [Path(recipe.model), *([Path(start)] if start else [])]:
         if left_out := what_is_left_out(folder):
-            say(left_out)
+            say(as_note(left_out, "B213"))
     return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from brimful.base.errors import BrimfulError
 from brimful.base.text import shortened_at_a_word
 from brimful.base.units import GIB, format_between, format_bytes, format_duration
+from brimful.base.warning_codes import as_note
 from brimful.chains.devices import process_bytes
 from brimful.hardware import kept_rates
 from brimful.hardware.calibration import note_run
@@ -101,7 +102,7 @@ def remember_run(folder: Path, plan: Plan) -> list[str]:
             basis=plan.rates_basis,
         )
     except (BrimfulError, OSError) as error:
-        return [f"note: this run's figures are not remembered for later plans: {error}"]
+        return [as_note(f"this run's figures are not remembered for later plans: {error}", "B315")]
     return contradictions(plan, taken.get("step_time_s"))
 
 
@@ -116,8 +117,11 @@ def contradictions(plan: Plan, step_time_s: float | None) -> list[str]:
     if not predicted.low <= step_time_s <= predicted.high:
         kept_rates.doubt(name)
         notes.append(
-            "note: a step took another time than this machine's kept rates say; they are measured"
-            " again at the next start"
+            as_note(
+                "a step took another time than this machine's kept rates say; they are measured"
+                " again at the next start",
+                "B316",
+            )
         )
     mfu = plan.predicted.get("mfu")
     share = mfu.value * predicted.value / step_time_s if mfu is not None else 0.0
@@ -125,8 +129,11 @@ def contradictions(plan: Plan, step_time_s: float | None) -> list[str]:
         reached = share * float(plan.device["dense_flop_per_s"][plan.precision])
         kept_rates.raise_matrix_rate(name, plan.precision, reached / plan.threads)
         notes.append(
-            f"note: this run multiplied at {reached / 1e9:,.0f} GFLOP/s, faster than the single"
-            " products that were timed at its start, so those were slowed down by other programs;"
-            " it has no MFU, and later plans count from the faster rate"
+            as_note(
+                f"this run multiplied at {reached / 1e9:,.0f} GFLOP/s, faster than the single"
+                " products that were timed at its start, so those were slowed down by other"
+                " programs; it has no MFU, and later plans count from the faster rate",
+                "B317",
+            )
         )
     return notes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RunFolderError
+from brimful.base.warning_codes import coded
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
 from brimful.runs.deciding import read_deciding
@@ -91,7 +92,8 @@ def describe_changes(changes: Changes) -> str:
     dropout = ""
     if "device" in changes:
         dropout = ", and dropout draws other numbers"
-    return (
+    return coded(
+        "B308",
         f"this run goes on with other versions than before ({listed}): steps may be rounded"
-        f" differently{dropout}"
+        f" differently{dropout}",
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import PlanError, RequestError
+from brimful.base.warning_codes import as_note
 from brimful.chains.devices import conditions, facts_of
 from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, plan_of
@@ -301,5 +302,5 @@ def session_notes(recipe: Recipe, plan: Plan, device: Device, *, every: bool) ->
     try:
         lines += session_lines(sessions(session_s, plan.predicted, checkpoint_s))
     except RequestError as error:
-        lines.append(f"note: {error}")
+        lines.append(as_note(str(error), "B103"))
     return lines if every else lines[:_SESSION_LINES]

@@ -13,6 +13,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
 from brimful.base.rundir import require_writable
+from brimful.base.warning_codes import as_note
 from brimful.chains.finished import finished_run
 from brimful.chains.jobs import Jobs, lead
 from brimful.chains.score_files import (
@@ -86,7 +87,7 @@ def evaluate_into(
     if world.is_first:
         require_writable(run_folder)
         if problem := move_damaged_aside(folder):
-            console_printer(console)(problem)
+            console_printer(console)(as_note(problem, "B314"))
         return _evaluate(folder, run_folder, untuned, console, split, stride, request, world)
     with TemporaryDirectory() as scrap:  # what other ranks write is what the first one does
         return _evaluate(Path(scrap), run_folder, untuned, console, split, stride, request, world)

@@ -13,6 +13,7 @@ from typing import Literal
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
 from brimful.base.extras import how_to_install
+from brimful.base.warning_codes import as_note
 from brimful.generation.export import export
 from brimful.generation.load import recipe_of, trained_folder
 from brimful.model.description import is_own_architecture
@@ -108,7 +109,7 @@ def serve(run_folder: Path, choice: Server, host: str, port: int, device: str, s
         " any api_key will do"
     )
     if host not in LOCAL:
-        say(f"whoever reaches {host} can use it: there is no password.")
+        say(as_note(f"whoever reaches {host} can use it: there is no password.", "B601"))
     SERVERS[server](endpoint)
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from brimful.base.console import Say, console_printer
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_json_atomically, write_text_atomically
+from brimful.base.warning_codes import as_note
 from brimful.mirror.folder import make_mirror
 from brimful.recipe import Recipe
 from brimful.report.comparison.compare import RunComparison
@@ -58,7 +59,11 @@ def _read_or_move_aside(path: Path, say: Say) -> dict[str, Any]:
         return read_object(path) if path.exists() else {}
     except RunFolderError as error:
         aside = path.replace(path.with_name(f"damaged-{path.name}"))
-        say(f"{error}\nIt is damaged, is now called {aside.name}, and is written again")
+        say(
+            as_note(
+                f"{error}\nIt is damaged, is now called {aside.name}, and is written again", "B314"
+            )
+        )
         return {}
 
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import torch
 
 from brimful.base.errors import DataError, Interrupted, RequestError
+from brimful.base.warning_codes import all_coded
 from brimful.classification.answers import (
     AnswerColumns,
     Form,
@@ -153,9 +154,9 @@ def predict(
     if request.threshold is not None:
         classifier.record = classifier.record.with_threshold(request.threshold)
     for note in (
-        *source.notes,
+        *all_coded("B201", source.notes),
         *classifier.notes,
-        *classifier.record.calibration.notes(classifier.record.labels),
+        *all_coded("B211", classifier.record.calibration.notes(classifier.record.labels)),
     ):
         tell(note)
     size = WINDOW_TEXTS

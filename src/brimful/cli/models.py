@@ -10,6 +10,7 @@ import typer
 
 from brimful.base.console import width_of
 from brimful.base.errors import RequestError
+from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName, SharedBy
 from brimful.cli.output import loading, open_console, print_json, say
@@ -161,8 +162,8 @@ def predict(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     say("\n".join(lines), stderr=True)
 
 
-def _print_note(note: str) -> None:
-    say(f"note: {note}", stderr=True)
+def _print_note(text: str) -> None:
+    say(as_note(text, "B212"), stderr=True)
 
 
 def _tell_nobody(note: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.base.console import waiting
+from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import listed, listed_numbers, load_recipe
 from brimful.cli.job_planning import JobRequest
 from brimful.cli.kept_answers import Said, keep
@@ -169,10 +170,10 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
         chain = _chain_of(resolved, surveyed)
-        note = note_on_recordings(surveyed)
+        obstacle = note_on_recordings(surveyed)
     with said.listening():
-        if note is not None:
-            say(f"note: {note}", stderr=True)
+        if obstacle is not None:
+            say(as_note(obstacle, "B102"), stderr=True)
         if json_output:
             print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
         else:

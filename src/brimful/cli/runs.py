@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from brimful.base.console import waiting
+from brimful.base.warning_codes import as_note
 from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import Json, RunName
@@ -40,7 +41,7 @@ def report(
     print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
     found = read_run(path.parent)
     for problem in filter(None, [*found.problems.values(), found.model_problem]):
-        print(f"note: {problem}", file=sys.stderr)
+        print(as_note(problem, "B318"), file=sys.stderr)
     if files:
         from brimful.report.page.files import write_files
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.base.warning_codes import all_coded, coded
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
@@ -140,16 +141,20 @@ def prepare_examples(
     kept = list(without(labelled, dropped))
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
-    notes = [*source.notes, *few_notes, *leakage_notes(scanned, len(dropped), "prompt")]
+    notes = [
+        *all_coded("B201", source.notes),
+        *all_coded("B202", few_notes),
+        *all_coded("B204", leakage_notes(scanned, len(dropped), "prompt")),
+    ]
     splits, counts = {}, {}
     for name in (name for name in SPLITS if name in encoded):
         fitting = _Fitting.of(name, encoded[name], recipe, tokenizer)
         splits[name] = _split_of(fitting.kept, vocabulary)
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
         counts[name] = _counts(splits[name]) | cut
-        notes += fitting.notes(name, recipe)
+        notes += all_coded("B205", fitting.notes(name, recipe))
     if is_wrapped:
-        notes.append(_WRAPPED)
+        notes.append(coded("B206", _WRAPPED))
     report = {
         "sources": [part.description for part in source.parts],
         "template": template.style,

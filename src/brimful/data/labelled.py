@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
+from brimful.base.warning_codes import all_coded, coded
 from brimful.data.labels import (
     LabelCell,
     Labels,
@@ -142,14 +143,19 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
     log_kept_C, rebalancing = None, []
     if rules.rebalance is not None:
         rows, log_kept_C, note = rebalanced(rows, labels, rules.rebalance)
-        rebalancing = [note]
+        rebalancing = [coded("B208", note)]
     repeats = find_repeats(rows, rules.near_duplicates, progress)
     splits, dropped = _splits(rows, labels, repeats, data)
     missing = _check_splits(splits, labels, data, rules)
     duplicates = {**repeat_report(rows, repeats, rules.near_duplicates), "dropped": dropped}
     naming = naming_notes([item.cell for item in read.items], labels, rules, counts)
-    found = (*source.notes, *read.notes, *naming, *rebalancing, *missing)
-    notes = (*found, *repeat_notes(duplicates, dropped))
+    found = (
+        *all_coded("B201", (*source.notes, *read.notes)),
+        *all_coded("B207", naming),
+        *rebalancing,
+        *all_coded("B209", missing),
+    )
+    notes = (*found, *all_coded("B210", repeat_notes(duplicates, dropped)))
     report = {
         "sources": [part.description for part in source.parts],
         "splits": {name: _split_report(split, labels) for name, split in splits.items()},

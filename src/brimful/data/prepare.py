@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.warning_codes import all_coded
 from brimful.data.leakage import Scan, leakage_notes, scan, without
 from brimful.data.sources import Source, open_source
 from brimful.data.splits import (
@@ -188,10 +189,10 @@ def _make_tokens(
         "tokenizer": measured.to_json(),
         "leakage": {**scanned.report, "dropped": len(dropped)},
         "notes": [
-            *source.notes,
-            *documents.notes,
-            *_share_notes(splits, source, recipe.data),
-            *leakage_notes(scanned, len(dropped)),
+            *all_coded("B201", source.notes),
+            *all_coded("B202", documents.notes),
+            *all_coded("B203", _share_notes(splits, source, recipe.data)),
+            *all_coded("B204", leakage_notes(scanned, len(dropped))),
         ],
     }
     write_json_atomically(folder / "report.json", report)

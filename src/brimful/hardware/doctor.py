@@ -5,7 +5,7 @@ all other functions depend on its result only.
 import dataclasses
 import importlib.metadata
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from brimful.base import env
 from brimful.base.errors import DeviceError
 from brimful.base.text import reason_of
 from brimful.base.units import GIB, format_bytes, format_count
+from brimful.base.warning_codes import coded
 from brimful.hardware import host, probe
 from brimful.hardware.device import Device
 
@@ -261,21 +262,12 @@ def _compile_meaning(device: Device) -> str:
 
 def warnings_of(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return warnings about present and coming problems, each with what to do."""
-    warnings = []
+    return tuple(coded(code, text) for code, check in _CHECKS.items() for text in check(diagnosis))
+
+
+def _selection(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.selection_problem is not None:
-        warnings.append(diagnosis.selection_problem)
-    for check in (
-        _torch_build,
-        _hidden_gpus,
-        _wrong_gpu,
-        _generations,
-        _precision,
-        _busy_gpu,
-        _room,
-        _software,
-    ):
-        warnings += check(diagnosis)
-    return tuple(warnings)
+        yield diagnosis.selection_problem
 
 
 def _gpus(diagnosis: Diagnosis) -> list[Device]:
@@ -436,6 +428,20 @@ def _software(diagnosis: Diagnosis) -> Iterator[str]:
             "No C++ compiler was found, so torch.compile cannot be used on the CPU. Install g++"
             " (Debian, Ubuntu: apt install g++)."
         )
+
+
+_CHECKS: Mapping[str, Callable[[Diagnosis], Iterator[str]]] = {
+    "B401": _selection,
+    "B402": _torch_build,
+    "B403": _hidden_gpus,
+    "B404": _wrong_gpu,
+    "B405": _generations,
+    "B406": _precision,
+    "B407": _busy_gpu,
+    "B408": _room,
+    "B409": _software,
+}
+"""By the code of what they warn about."""
 
 
 def render(diagnosis: Diagnosis) -> RenderableType:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.rundir import Journal, read_journal, write_journal_atomically
+from brimful.base.warning_codes import as_note
 from brimful.hardware.device import Device
 from brimful.hardware.monitored import FILE_NAME, thinned
 from brimful.hardware.sensors import Sensors, sensors_of
@@ -65,7 +66,7 @@ class Monitor:
         if self._thread.is_alive():
             self._problem = self._problem or f"a sensor did not answer for {PATIENCE_S:.0f} s"
         if self._problem:
-            self._say(f"note: the monitor stopped early: {self._problem}")
+            self._say(as_note(f"the monitor stopped early: {self._problem}", "B311"))
 
     def _run(self) -> None:
         try:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.console import console_printer
 from brimful.base.errors import BrimfulError
+from brimful.base.warning_codes import as_note
 from brimful.data.chat import Template
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
@@ -190,7 +191,7 @@ class ExampleRunData(RunData[ExampleSplit]):
                 )
             except BrimfulError as error:
                 # The run is trained and saved; its comparison must not take that away.
-                console_printer(console)(f"note: no samples beside the base's: {error}")
+                console_printer(console)(as_note(f"no samples beside the base's: {error}", "B313"))
 
     def describe(self) -> list[str]:
         lines = [

@@ -19,6 +19,7 @@ from brimful.base.console import console_printer
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
+from brimful.base.warning_codes import as_note
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.classifier import load_classifier, load_forward
 from brimful.classification.forward import ClassifierForward
@@ -298,7 +299,11 @@ class LabelledRunData(RunData[EncodedLabels]):
             f"calibrated on {len(record.validation_targets):,} validation texts: temperature"
             f" {calibration.temperature:.2f}"
         )
-        lines = [fitted, *calibration.lines(self.labels), *calibration.notes(self.labels)]
+        lines = [
+            fitted,
+            *calibration.lines(self.labels),
+            *(as_note(each, "B211") for each in calibration.notes(self.labels)),
+        ]
         console_printer(console)("\n".join(lines))
 
     def calibrate(self, run_folder: Path, device: torch.device) -> ClassifierRecord:

@@ -22,6 +22,7 @@ from brimful.base.console import console_printer
 from brimful.base.discover import module_in
 from brimful.base.errors import PlanError
 from brimful.base.text import shortened_at_a_word
+from brimful.base.warning_codes import as_note
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
@@ -425,7 +426,7 @@ class RunData(ABC, Generic[Split]):
     def lines(self) -> list[str]:
         """Return the description and the notes of the report."""
         notes = self.report.get("notes", ())
-        return [*self.describe(), *(f"note: {note}" for note in notes)]
+        return [*self.describe(), *map(as_note, notes)]
 
     @property
     def sample_prompt(self) -> ShownPrompt:

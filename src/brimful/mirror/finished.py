@@ -10,6 +10,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST
 from brimful.base.rundir import SCHEMA_VERSION, Lease, read_json, write_json_atomically
 from brimful.base.units import format_bytes
+from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, IntegrityError, as_clause
 from brimful.mirror.place import FINISHED
 from brimful.mirror.points import MirroredRun
@@ -124,7 +125,8 @@ class FinishedRun:
                         source / name, self._run_folder / name, self.listed[name]
                     )
         except IntegrityError as error:
-            say(f"mirror: the run here is damaged ({what}), and so is the copy: {as_clause(error)}")
+            told = f"the run here is damaged ({what}), and so is the copy: {as_clause(error)}"
+            say(as_note(f"mirror: {told}", "B323"))
             return
         num_bytes = sum(self.listed[name].num_bytes for name in damage)
         say(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from brimful.base.console import Say
 from brimful.base.errors import RunFolderError
+from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Files
 from brimful.mirror.finished import FinishedRun
 from brimful.mirror.listener import Mirror
@@ -71,8 +72,11 @@ def open_mirror(
     place.require_writable(Files())
     if place.same_disk:
         say(
-            f"note: the mirror {place.root} is on the disk of the run itself: it helps when the run"
-            " folder is lost, not when the disk is"
+            as_note(
+                f"the mirror {place.root} is on the disk of the run itself: it helps when the run"
+                " folder is lost, not when the disk is",
+                "B321",
+            )
         )
     return Mirroring(Mirror(place, run_folder, say), run_folder, say)
 
@@ -90,7 +94,7 @@ def catch_up(recipe: Recipe, run_folder: Path, say: Say) -> None:
             return
         mirror = Mirror(place, run_folder, say)
     except RunFolderError as error:
-        say(f"mirror: the finished run is NOT in it: {error}")
+        say(as_note(f"mirror: the finished run is NOT in it: {error}", "B322"))
         return
     if run_id_of(run_folder) is None:
         write_status(run_folder, "finished", recipe)

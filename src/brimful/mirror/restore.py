@@ -15,6 +15,7 @@ from brimful.base.console import Say
 from brimful.base.errors import CheckpointError, RunFolderError
 from brimful.base.rundir import Lease, fsync_folder
 from brimful.base.units import MIB, format_bytes
+from brimful.base.warning_codes import as_note
 from brimful.mirror.files import Entry, Files, IntegrityError, as_clause
 from brimful.mirror.finished import MODEL, FinishedRun
 from brimful.mirror.place import FINISHED, Place
@@ -355,7 +356,7 @@ class _Restorer:
 
     def _tell_problems(self) -> None:
         for problem in self._problems:
-            self._say(f"mirror: {problem}; not used")
+            self._say(as_note(f"mirror: {problem}; not used", "B324"))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ Minibatch SGD").
 import math
 from collections.abc import Container, Iterable
 
+from brimful.base.warning_codes import as_note
 from brimful.recipe import OptimizerRecipe, Recipe, differences
 from brimful.recipe.loading import counts_examples, learning_rate_factor, step_growth
 
@@ -41,7 +42,8 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
     changes = differences(original, changed)
     length = _settings(_length(original, ratio, changes), changes)
     if changed.optimizer.scale_learning_rate != "none":
-        lines = [f"note: {_seen(original, changed)}, k = {ratio:.4g}; {_scaled(original, changed)}"]
+        told = f"{_seen(original, changed)}, k = {ratio:.4g}; {_scaled(original, changed)}"
+        lines = [as_note(told, "B101")]
         return [
             *lines,
             *(
@@ -54,8 +56,11 @@ def notes(original: Recipe, changed: Recipe) -> list[str]:
         return []
     rule = _settings(_square_root_rule(original.optimizer, ratio), changes)
     lines = [
-        f"note: {_seen(original, changed)}, k = {ratio:.4g}; nothing else of the recipe was changed"
-        " for it. Consider:"
+        as_note(
+            f"{_seen(original, changed)}, k = {ratio:.4g}; nothing else of the recipe was changed"
+            " for it. Consider:",
+            "B101",
+        )
     ]
     if rule:
         lines += [

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.units import format_duration
+from brimful.base.warning_codes import as_note
 from brimful.evaluation.metric import split_kind
 from brimful.report.judgement import GUESS_WIDTH, judgements_in_words
 from brimful.report.page.label_text import label_lines
@@ -111,7 +112,7 @@ def task_lines(name: str, summary: TaskSummary) -> list[str]:
     if summary.errors:
         errors = (f"{count} x {error}" for error, count in summary.errors.items())
         lines.append(f"  {', '.join(errors)}")
-    return [*lines, *(f"  note: {note}" for note in summary.notes)]
+    return [*lines, *(f"  {as_note(each, 'B501')}" for each in summary.notes)]
 
 
 def _metric_lines(metrics: Mapping[str, MetricValue]) -> list[str]:

@@ -149,7 +149,7 @@ def _runs_as_planned(run: RunFolder) -> bool:
     has_own_lengths = any(
         choice.name == "packing" and choice.value == "document" for choice in choices
     )
-    has_failed = any(event.message.startswith("torch.compile failed") for event in run.events)
+    has_failed = any("torch.compile failed" in event.message for event in run.events)
     return not (has_own_lengths or has_failed or run.out_of_memory)
 
 

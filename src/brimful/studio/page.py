@@ -10,6 +10,7 @@ from pathlib import Path
 from brimful.base.env import silence_gradio
 from brimful.base.errors import RequestError
 from brimful.base.extras import how_to_install
+from brimful.base.warning_codes import as_note
 
 MISSING = "the page needs Gradio, which is not installed."
 
@@ -39,7 +40,7 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
     address = launch(host, port, runs_folder, planners)
     print(f"studio: {address} (Ctrl-C ends it)", flush=True)
     if warning := warning_of(host, runs_folder):
-        print(f"warning: {warning}", flush=True)
+        print(as_note(warning, "B601"), flush=True)
     try:
         while True:
             time.sleep(3600)

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from brimful.base.errors import RunFolderError
+from brimful.base.warning_codes import coded
 from brimful.trainers.fitting import TrainerPlan, name_of
 from brimful.trainers.measuring import MeasuredTraining, StepMeter
 from brimful.trainers.page import Trained, predicted_by, write_page
@@ -82,4 +83,6 @@ class BrimfulCallback(TrainerCallback):  # type: ignore[misc]
         try:
             write_page(path, trained, predicted_by(self._plan))
         except (RunFolderError, OSError) as error:
-            logging.getLogger(__name__).warning("brimful: the report was not written: %s", error)
+            logging.getLogger(__name__).warning(
+                "brimful: %s", coded("B319", f"the report was not written: {error}")
+            )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
+from brimful.base.warning_codes import as_note, coded
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe
@@ -79,7 +80,7 @@ class TrainerPlan:
             f"Predicted peak memory: {format_bytes(peak.value)} ({between}) of {usable} usable;"
             f" {self.footprint.verdict}.",
         ]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        return "\n".join([*lines, *map(as_note, self.notes)])
 
 
 def plan_trainer(trainer: Any, device: Device, margin: Margin, *, keeps: bool) -> TrainerPlan:
@@ -137,18 +138,26 @@ def _notes(trainer: Any, *, changes: bool) -> Iterator[str]:
     """Yield what a user may not expect."""
     args = trainer.args
     if args.torch_compile:
-        yield "it is planned as if it were not compiled; a compiled step needs another amount."
+        yield coded(
+            "B111",
+            "it is planned as if it were not compiled; a compiled step needs another amount.",
+        )
     if changes and not (trainer.model_accepts_loss_kwargs or trainer.compute_loss_func):
-        yield (
+        yield coded(
+            "B112",
             "its loss is a mean over each micro-batch, not over the step: where micro-batches"
-            " count different numbers of rows or tokens, the mean of the step differs a little."
+            " count different numbers of rows or tokens, the mean of the step differs a little.",
         )
     if trainer.eval_dataset is not None and args.eval_strategy.value != "no":
-        yield (
-            "its evaluations are not in the prediction; per_device_eval_batch_size decides theirs."
+        yield coded(
+            "B113",
+            "its evaluations are not in the prediction; per_device_eval_batch_size decides theirs.",
         )
     if changes and args.dataloader_drop_last:
-        yield "dataloader_drop_last drops what does not fill a micro-batch, which has another size."
+        yield coded(
+            "B114",
+            "dataloader_drop_last drops what does not fill a micro-batch, which has another size.",
+        )
 
 
 def name_of(device: torch.device) -> str:

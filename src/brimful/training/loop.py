@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import RequestError, StartAgain, TrainingStopped
 from brimful.base.rundir import finite
+from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
 from brimful.training.divergence import ROLLBACKS_BEFORE_STOP, gave_up, problem_of_steps
@@ -456,7 +457,10 @@ def _roll_back(parts: Parts, progress: Progress, batches: "_Prefetch", problem: 
     if restored is None and not is_hopeless and progress.spikes.undo.item():
         progress.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks)
         parts.meter.note_event(
-            progress, f"{problem}: no checkpoint is there yet, so only its update was left out"
+            progress,
+            coded(
+                "B305", f"{problem}: no checkpoint is there yet, so only its update was left out"
+            ),
         )
         return progress
     if restored is None:
@@ -470,9 +474,12 @@ def _roll_back(parts: Parts, progress: Progress, batches: "_Prefetch", problem: 
     restored.skip_to(progress.samples_consumed, rollbacks=progress.rollbacks + 1)
     parts.meter.note_event(
         restored,
-        f"{problem}: rolled back to step {restored.step}, leaving out"
-        f" {progress.step - restored.step}"
-        " steps' sequences",
+        coded(
+            "B305",
+            f"{problem}: rolled back to step {restored.step}, leaving out"
+            f" {progress.step - restored.step}"
+            " steps' sequences",
+        ),
     )
     batches.restart(restored)
     return restored

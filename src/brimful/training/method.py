@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.base.discover import module_in
+from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
 from brimful.recipe import Recipe
@@ -164,8 +165,11 @@ def compiled(
                 failed = True
                 reason = " ".join(str(error).split("\n")[:2])[:300]
                 say(
-                    f"torch.compile failed, training goes on without it: {type(error).__name__}:"
-                    f" {reason}"
+                    coded(
+                        "B307",
+                        "torch.compile failed, training goes on without it:"
+                        f" {type(error).__name__}: {reason}",
+                    )
                 )
         with torch.compiler.set_stance("force_eager"):
             return plain(micro)

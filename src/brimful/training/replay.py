@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.errors import TrainingStopped
+from brimful.base.warning_codes import coded
 from brimful.training.recovery import random_states, rewind
 
 SHOWN = 3
@@ -62,8 +63,11 @@ class ReplayCheck:
             raise self._fault(step + 1, differing)
         self._every = None
         self._say(
-            f"step {step + 1}, computed three times, gave other bits each time: kernels of this"
-            " device add in no fixed order, so run.replay_check finds nothing here and is off"
+            coded(
+                "B306",
+                f"step {step + 1}, computed three times, gave other bits each time: kernels of this"
+                " device add in no fixed order, so run.replay_check finds nothing here and is off",
+            )
         )
         return loss
 

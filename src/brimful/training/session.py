@@ -19,6 +19,7 @@ from brimful.base.errors import (
     RequestError,
 )
 from brimful.base.rundir import Journal, read_journal
+from brimful.base.warning_codes import coded
 from brimful.base.watchdog import Watchdog
 from brimful.data.batches import MicroBatch
 from brimful.hardware.monitored import monitored_until
@@ -263,7 +264,9 @@ class TrainingSession:
         try:
             values = self._without_compiling(base.score)
         except RequestError as error:
-            self.meter.note_event(progress, f"the {which} model was not scored: {error}")
+            self.meter.note_event(
+                progress, coded("B309", f"the {which} model was not scored: {error}")
+            )
         else:
             self.meter.note(base.record(which, progress.step, values))
 
@@ -473,17 +476,22 @@ class TrainingSession:
         lost = max(0, last_step - step)
         if loaded is not None:
             for problem in loaded.quarantined:
-                self._note_event(f"a damaged checkpoint was put in quarantine ({problem})")
+                self._note_event(
+                    coded("B301", f"a damaged checkpoint was put in quarantine ({problem})")
+                )
             self._note_event(
                 f"continuing from the checkpoint of step {step}; {lost} steps are done again"
             )
         elif lost:
             self._note_event(
-                f"no checkpoint was written before the stop; {lost} steps are done again from the"
-                " start"
+                coded(
+                    "B302",
+                    f"no checkpoint was written before the stop; {lost} steps are done again from"
+                    " the start",
+                )
             )
         if lost_records:
-            self._note_event(lost_records)
+            self._note_event(coded("B303", lost_records))
         self._repeat_lost_records()
 
     def _repeat_lost_records(self) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from brimful.base.warning_codes import coded
+
 WINDOW = 64
 """Good steps that a step is compared with; none is judged before there are so many."""
 DEVIATIONS = 10.0
@@ -105,8 +107,7 @@ def describe(step: int, loss: float, norm: float, count: int, policy: str) -> st
         f" {WINDOW} steps before"
     )
     if policy == "note":
-        return (
-            f"{told}; to leave such steps out: optimizer.spikes=skip --accept-change"
-            " optimizer.spikes"
-        )
-    return f"{told}; left out"
+        told += "; to leave such steps out: optimizer.spikes=skip --accept-change optimizer.spikes"
+    else:
+        told += "; left out"
+    return coded("B304", told)

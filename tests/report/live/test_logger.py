@@ -239,7 +239,7 @@ def test_a_logger_that_fails_is_told_once_closed_and_left_out(
 
     first_line = str(error).splitlines()[0]
     assert notes == [
-        f"Ledger is not written any more: {first_line}. The run goes on; metrics.jsonl has the same"
+        f"B310: Ledger is not written any more: {first_line}. The run goes on; metrics.jsonl has the same"
         " numbers."
     ]
     assert (log.added, log.closed) == (2, 1)
@@ -254,7 +254,7 @@ def test_a_logger_that_cannot_be_opened_is_told_once(
     use_logger(Logger("Ledger", refuse, lambda: "", lambda _: ""))
     notes = write(["x"], logged_run(tmp_path), [start(0, False), step(1), END])
     assert notes == [
-        "Ledger is not written: the server said no. The run goes on; metrics.jsonl has the same"
+        "B310: Ledger is not written: the server said no. The run goes on; metrics.jsonl has the same"
         " numbers."
     ]
 

@@ -159,7 +159,7 @@ def test_running_out_of_memory_is_told_and_that_nothing_was_lost() -> None:
         "to": [4, 4, 4, 4, 2, 1],
     }
     told = (
-        "step 7/100  out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done"
+        "step 7/100  B312: out of memory in training: micro-batches 2 x 8 + 3 -> 4 x 4 + 2 + 1, done"
         " again with the same sequences"
     )
     assert piped([START, event], FakeClock(), 0.0)[1] == told

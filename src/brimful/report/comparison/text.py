@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 
+from brimful.base.warning_codes import as_note
 from brimful.report.comparison.compare import (
     SIGNIFICANT,
     PairComparison,
@@ -91,7 +92,7 @@ def _difference(
 def comparison_text(comparison: RunComparison, width: int) -> str:
     """Return the table, the sentences and the notes for a terminal of `width` columns."""
     lines = block_lines(comparison_table(comparison), width)
-    notes = [f"note: {note}" for note in remarks(comparison)]
+    notes = [as_note(each, "B502") for each in remarks(comparison)]
     for paragraphs in (sentences(comparison), notes):
         if paragraphs:
             lines.append("")
@@ -106,7 +107,7 @@ def comparison_markdown(comparison: RunComparison) -> str:
         *markdown_lines(comparison_table(comparison)),
         "",
         *(f"- {sentence}" for sentence in sentences(comparison)),
-        *(f"- Note: {note}" for note in remarks(comparison)),
+        *(f"- {as_note(each, 'B502')}" for each in remarks(comparison)),
     ]
     return "\n".join(lines) + "\n"
 

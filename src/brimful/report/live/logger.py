@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from brimful.base.discover import module_in, names_in
 from brimful.base.extras import how_to_install
 from brimful.base.rundir import read_journal
+from brimful.base.warning_codes import coded
 from brimful.recipe.choices import LOGGERS_PACKAGE
 from brimful.report.live.progress import Listener
 from brimful.runs.files import JOURNAL_FILE
@@ -239,7 +240,7 @@ class _Writer:
     def _tell(self) -> None:
         with suppress(queue.Empty):
             while True:
-                self._note(self._notes.get_nowait())
+                self._note(coded("B310", self._notes.get_nowait()))
 
     def close(self) -> None:
         """Write what is pending and close the log, within CLOSING_S."""
@@ -250,8 +251,11 @@ class _Writer:
         self._tell()
         if self._thread.is_alive():
             self._note(
-                f"{self._logger.label} has not taken all values after {CLOSING_S:.0f} s and is not"
-                " waited for any longer; metrics.jsonl has the same numbers."
+                coded(
+                    "B310",
+                    f"{self._logger.label} has not taken all values after {CLOSING_S:.0f} s and is"
+                    " not waited for any longer; metrics.jsonl has the same numbers.",
+                )
             )
 
 

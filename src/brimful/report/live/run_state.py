@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from brimful.base.units import format_bytes, format_count, format_duration
+from brimful.base.warning_codes import coded
 from brimful.report.labels import WATCHED, watched
 from brimful.report.quantities import format_micro_batches, format_step_time
 from brimful.report.ranks import ranks_text
@@ -236,9 +237,10 @@ def _incident(record: Record, state: RunState) -> str:
         case OutOfMemoryRecord():
             before = format_micro_batches(list(record.larger))
             after = format_micro_batches(list(record.smaller))
-            return (
+            return coded(
+                "B312",
                 f"out of memory in {record.phase or 'training'}: micro-batches {before} ->"
-                f" {after}, done again with the same sequences"
+                f" {after}, done again with the same sequences",
             )
         case LoaderRecord():
             return _loader_times(record)

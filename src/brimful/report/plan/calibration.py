@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brimful.base.units import format_bytes
+from brimful.base.warning_codes import coded
 from brimful.hardware import calibration
 from brimful.hardware.calibrate import Progress as Tell
 from brimful.hardware.calibration import APPLIED, Calibration, Correction
@@ -82,7 +83,7 @@ def render(device: Device, threads: int | None) -> RenderableType:
     if kept.calibration is not None:
         parts += [*_calibration_lines(kept.calibration), Text("")]
     if unused := calibration.reason(device, threads):
-        parts += [Text(f"! {unused}", style="yellow"), Text("")]
+        parts += [Text(f"! {coded('B106', unused)}", style="yellow"), Text("")]
     parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
     parts.append(
         Text(

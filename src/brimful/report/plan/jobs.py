@@ -6,6 +6,7 @@ from typing import Any
 
 from brimful.base.text import wrapped
 from brimful.base.units import format_between, format_bytes, format_count, format_duration
+from brimful.base.warning_codes import as_note
 from brimful.other_trainers.job import ReadJob
 from brimful.other_trainers.planned import MOST_TRIED, PlannedJob, UnplannedJob
 from brimful.other_trainers.step import LossChain, TrainerQuirks
@@ -211,4 +212,4 @@ def _notes(read: ReadJob) -> list[str]:
         f"By the tables of {tool.title} {tool.version} ({tool.source}, read"
         f" {tool.read}); another version may have other defaults."
     ]
-    return [*notes, *tool.approximations]
+    return [*notes, *(as_note(each, "B105") for each in tool.approximations)]

@@ -25,7 +25,7 @@ def verification_lines(verification: Verification) -> list[str]:
     lines += (
         _listed("  reduced: ", verification.reduced)
         + _listed("  not tested: ", verification.untested)
-        + _listed("  note: ", verification.told)
+        + _listed("  note B104: ", verification.told)
     )
     lines += [
         f"  loss {verification.losses[0]:.6f} in the plainest manner, {verification.losses[1]:.6f}"
