@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,14 @@ class DataSetParts:
 
     Attributes:
         fingerprint: What identifies its content; empty where that is not known without reading.
+        pieces: A reader of each file of the training split, where it is in files here.
     """
 
     description: str
     splits: Mapping[str, Callable[[], Iterator[Row]]]
     notes: tuple[str, ...]
     fingerprint: str = ""
+    pieces: Mapping[Path, Callable[[], Iterator[Row]]] = field(default_factory=dict)
 
 
 def open_data_set(

@@ -2,6 +2,7 @@
 cached by content.
 """
 
+import dataclasses
 import shutil
 import uuid
 from collections import Counter
@@ -16,6 +17,13 @@ from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.warning_codes import all_coded
 from brimful.data.leakage import Scan, leakage_notes, scan, without
+from brimful.data.sharding import (
+    identity_of_files,
+    open_shards,
+    report_of_shards,
+    with_little_training,
+)
+from brimful.data.shards import Shards
 from brimful.data.sources import Source, open_source
 from brimful.data.splits import (
     SPLIT_SEED,
@@ -56,6 +64,7 @@ class PreparedData:
         data_fingerprint: Changes when the documents, their split or their order do.
         tokenizer_fingerprint: Changes when the ids do.
         report: For data.json.
+        shards: With data.cache_gib, all training tokens; `splits["train"]` is their beginning then.
     """
 
     tokenizer: PreTrainedTokenizerFast
@@ -64,6 +73,7 @@ class PreparedData:
     data_fingerprint: str
     tokenizer_fingerprint: str
     report: dict[str, Any]
+    shards: Shards | None = None
 
 
 def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedData:
@@ -78,8 +88,13 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         DataError: the data cannot be read, or do not support what the recipe asks.
     """
     source = open_source(recipe.data)
+    identity = (
+        source.fingerprint
+        if recipe.data.cache_gib is None
+        else identity_of_files(source, recipe.data)
+    )
     data_fingerprint = cache_key(
-        source=source.fingerprint, split_seed=SPLIT_SEED, **_split_options(recipe.data)
+        source=identity, split_seed=SPLIT_SEED, **_split_options(recipe.data)
     )
     documents = LabelledDocuments(source, recipe.data)
     special_tokens = {"encoder": True} if recipe.kind.fills_masks else {}
@@ -109,11 +124,20 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
     splits, report = tokens
     tokenizer_report = TokenizerReport(**report["tokenizer"])
     check_compression(tokenizer_report)
-    return PreparedData(tokenizer, tokenizer_report, splits, data_fingerprint, fingerprint, report)
+    prepared = PreparedData(
+        tokenizer, tokenizer_report, splits, data_fingerprint, fingerprint, report
+    )
+    if recipe.data.cache_gib is None:
+        return prepared
+    shards = open_shards(source, recipe.data, token_folder / "files", tokenizer, progress)
+    return dataclasses.replace(prepared, shards=shards, report=report_of_shards(report, shards))
 
 
 def _split_options(data: DataRecipe) -> dict[str, Any]:
-    return data.model_dump(mode="json", include={"validation", "test", "split_by", "duplicates"})
+    names = {"validation", "test", "split_by", "duplicates"}
+    if data.cache_gib is not None:
+        names.add("shuffled_files")  # decides the order
+    return data.model_dump(mode="json", include=names)
 
 
 def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | None) -> Scan:
@@ -164,13 +188,15 @@ def _make_tokens(
 ) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
     dropped = scanned.dropped(recipe.data)
     samples: dict[str, list[str]] = {}
+    whole = recipe.data.cache_gib is None
+    kept = without(documents, dropped)
     write_tokens(
         folder,
-        _keeping_samples(without(documents, dropped), samples),
+        _keeping_samples(kept if whole else with_little_training(kept), samples),
         batch_encoder(tokenizer),
         vocabulary=len(tokenizer),
         end_of_text=tokenizer.eos_token_id,
-        num_documents=sum(scanned.num_documents.values()) - len(dropped),
+        num_documents=sum(scanned.num_documents.values()) - len(dropped) if whole else None,
         progress=progress,
     )
     splits = read_tokens(folder)
@@ -191,7 +217,7 @@ def _make_tokens(
         "notes": [
             *all_coded("B201", source.notes),
             *all_coded("B202", documents.notes),
-            *all_coded("B203", _share_notes(splits, source, recipe.data)),
+            *all_coded("B203", _share_notes(splits, source, recipe.data) if whole else ()),
             *all_coded("B204", leakage_notes(scanned, len(dropped))),
         ],
     }

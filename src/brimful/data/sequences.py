@@ -128,7 +128,7 @@ class TokenSequences:
         starts_B = np.concatenate(
             [order * self._sequence_length + drawn % num_starts for order, drawn in pieces]
         )
-        return _shifted(self._windows_NT[starts_B])
+        return shifted(self._windows_NT[starts_B])
 
     def _document_batch(self, order_B: Int64Array) -> Batch:
         longest = int(self._lengths_W[order_B].max())
@@ -154,7 +154,8 @@ def _windows(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
     return sliding_window_view(tokens_N, sequence_length + 1)
 
 
-def _shifted(windows_BT: NDArray[Any]) -> Batch:
+def shifted(windows_BT: NDArray[Any]) -> Batch:
+    """Return windows of T + 1 tokens as inputs and the targets that follow them."""
     inputs_BT, targets_BT = windows_BT[:, :-1].astype(np.int64), windows_BT[:, 1:].astype(np.int64)
     return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 

@@ -111,10 +111,18 @@ Items = TypeVar("Items", Documents, Rows)
 
 
 @dataclass(frozen=True)
+class Piece(Generic[Items]):
+    """One file of a part's training split."""
+
+    path: Path
+    items: Items
+
+
+@dataclass(frozen=True)
 class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source
     brings them. `identify` reads the raw content and returns its fingerprint. `files` are the
-    local files it lies in.
+    local files it lies in, `pieces` those of `train` one by one.
     """
 
     description: str
@@ -122,6 +130,7 @@ class AnyPart(Generic[Items]):
     identify: Callable[[], str] = field(repr=False)
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    pieces: tuple[Piece[Items], ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -284,7 +293,13 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
 def _open_saved(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     data_set, files = open_saved(folder, access.column)
     identify = partial(_checksum, folder, files)
-    return AnyPart(data_set.description, _items_of(data_set, access), identify, data_set.notes)
+    pieces = tuple(
+        Piece(path, access.items(str(path), _then(read, access.hub)))
+        for path, read in data_set.pieces.items()
+    )
+    return AnyPart(
+        data_set.description, _items_of(data_set, access), identify, data_set.notes, pieces=pieces
+    )
 
 
 def _items_of(data_set: DataSetParts, access: _SourceReaders[Items]) -> dict[str, Items]:
@@ -380,6 +395,7 @@ def _open_files(
     notes: Sequence[str] = (),
 ) -> AnyPart[Items]:
     splits, encodings, all_notes, files = {}, set(), [*notes], 0
+    pieces: list[Piece[Items]] = []
     for name in _SPLITS:
         readings = {}
         for path in by_split.get(name, ()):
@@ -390,13 +406,18 @@ def _open_files(
         if readings:
             splits[name] = access.items(_named(what, list(readings)), _reader(readings, access))
             files += len(readings)
+        if name == "train":
+            pieces = [
+                Piece(path, access.items(str(path), _reader({path: reading}, access)))
+                for path, reading in readings.items()
+            ]
     description = (
         f"{what} ({files} file{'s' * (files != 1)}; {', '.join(sorted(encodings))}, line ends"
         " normalised to LF)"
     )
     paths = tuple(path for name in _SPLITS for path in by_split.get(name, ()))
     identify = partial(_checksum, root, by_split)
-    return AnyPart(description, splits, identify, tuple(all_notes), paths)
+    return AnyPart(description, splits, identify, tuple(all_notes), paths, tuple(pieces))
 
 
 def _open_file(path: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:

@@ -9,7 +9,7 @@ import xxhash
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause
-from brimful.data.sources import Part, Source
+from brimful.data.sources import Documents, Part, Piece, Source
 from brimful.recipe import DataRecipe
 
 SPLITS = ("train", "validation", "test")
@@ -109,6 +109,14 @@ class LabelledDocuments:
     @cached_property
     def _part_characters(self) -> list[int]:
         return [sum(map(len, part.splits["train"])) for part in self._source.parts]
+
+
+def training_texts(part: Part, piece: Piece[Documents], data: DataRecipe) -> Iterator[str]:
+    """The documents of one file that train; the others are held out, by the hash of their text."""
+    validation, test = held_out_shares(part.splits, data)
+    for text in piece.items.read():
+        if text and not text.isspace() and split_of(text, validation, test) == "train":
+            yield text
 
 
 def held_out_shares(splits: Container[str], data: DataRecipe) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from brimful.base.units import format_bytes
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
 from brimful.data.sequences import TokenSequences
+from brimful.data.shard_sequences import ShardSequences
 from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
@@ -39,16 +40,19 @@ class DocumentRunData(RunData[TokenSplit]):
             report=data.report,
         )
         self._tokenizer_report = data.tokenizer_report
+        self._shards = data.shards
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         return cls(recipe, prepare(recipe, cache_folder(), progress))
 
     @cached_property
-    def train_sequences(self) -> TokenSequences | MaskedSequences:
+    def train_sequences(self) -> TokenSequences | MaskedSequences | ShardSequences:
         """The training split as the loop takes it; the same for every plan."""
         data = self.recipe.data
         train, length = self.splits["train"], self.recipe.sequence_length
+        if self._shards is not None:
+            return ShardSequences(self._shards, length, data.shuffled_files, self.recipe.seed)
         return TokenSequences(train, length, data.layout, data.long_documents, self.recipe.seed)
 
     def sequences(self, plan: Plan) -> TrainingSequences:
@@ -115,9 +119,9 @@ class DocumentRunData(RunData[TokenSplit]):
 
     def describe(self) -> list[str]:
         lines = [
-            f"{name}: {plural(split.num_documents, 'document')}, {format_bytes(split.num_bytes)},"
-            f" {split.num_tokens:,} tokens"
-            for name, split in self.splits.items()
+            f"{name}: {plural(counts['documents'], 'document')}, {format_bytes(counts['bytes'])},"
+            f" {counts['tokens']:,} tokens"
+            for name, counts in self.report["splits"].items()
         ]
         tokenizer = self._tokenizer_report
         lines.append(

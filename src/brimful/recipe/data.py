@@ -168,6 +168,16 @@ class DataRecipe(Section):
         0.15, description="method mlm: share of the tokens that are to be predicted."
     )
     max_documents: PositiveInt | None = Field(None, description="Read at most this many documents.")
+    cache_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description=(
+            "method pretrain, for text whose tokens do not fit the disk: so many GiB of training"
+            " tokens are kept, those of other files are made again; null: all are kept."
+        ),
+    )
+    shuffled_files: PositiveInt = Field(
+        4, description="With data.cache_gib: files whose sequences are shuffled with each other."
+    )
 
     @pydantic.field_validator("document_start")
     @classmethod
@@ -184,6 +194,22 @@ class DataRecipe(Section):
             raise ValueError(
                 f"validation {self.validation} + test {self.test} leave no text to train on"
             )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _cache_is_for_streams(self) -> Self:
+        if self.cache_gib is None:
+            return self
+        for key, value in {
+            "layout": "stream",
+            "split_by": "document",
+            "max_documents": None,
+        }.items():
+            if getattr(self, key) != value:
+                raise ValueError(
+                    f"with data.cache_gib files are read one at a time, so {key} has to be"
+                    f" {'left out' if value is None else value}"
+                )
         return self
 
     @cached_property

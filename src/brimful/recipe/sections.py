@@ -527,6 +527,15 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _cache_is_for_documents(self) -> Self:
+        if self.data.cache_gib is not None and not self.kind.continues_text:
+            raise ValueError(
+                f"data.cache_gib is for methods pretrain and feedback, not for {self.method}; leave"
+                " it out"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _labels_belong_to_a_classifier(self) -> Self:
         if self.labels is not None and not self.kind.gives_labels:
             raise ValueError(f"labels belongs to method classify, not to {self.method}")

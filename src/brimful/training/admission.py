@@ -35,7 +35,16 @@ from brimful.runs.files import (
 
 Status = Literal["running", "stopped", "finished"]
 
-FREE = ("name", "description", "evaluation.", "checkpoint.", "sample.", "plan.", "run.")
+FREE = (
+    "name",
+    "description",
+    "evaluation.",
+    "checkpoint.",
+    "sample.",
+    "plan.",
+    "run.",
+    "data.cache_gib",
+)
 """Fields that do not change the training trajectory beyond rounding; they may change between
 sessions.
 """

@@ -1,0 +1,125 @@
+"""Data whose training tokens do not fit the disk: the same documents and splits as in one piece."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from brimful.base.errors import DataError
+from brimful.data.prepare import PreparedData, prepare
+from brimful.recipe import Recipe
+
+Make = Callable[..., Recipe]
+LITTLE = {"cache_gib": 20_000 / 2**30, "shuffled_files": 2, "validation": 0.2}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Six files of thirty documents each, two of them compressed."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number in range(6):
+        texts = [
+            f"Story {number} {row}.\n" + "the cat sat on the mat, the dog sat on the log\n" * 3
+            for row in range(30)
+        ]
+        raw = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+        path = folder / f"part-{number}.jsonl"
+        path.write_bytes(raw)
+        if number > 3:
+            path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(raw))
+            path.unlink()
+    return folder
+
+
+def documents(tokens_N: Any, prepared: PreparedData) -> list[str]:
+    ends = np.flatnonzero(tokens_N == prepared.tokenizer.eos_token_id)
+    pieces = np.split(np.asarray(tokens_N), ends + 1)[:-1]
+    return [prepared.tokenizer.decode(piece[:-1].tolist()) for piece in pieces]
+
+
+def test_shards_hold_the_documents_of_the_training_split(
+    files: Path, tmp_path: Path, recipe: Make
+) -> None:
+    whole = prepare(recipe({"path": files, "validation": 0.2}), tmp_path / "cache")
+    parts = prepare(recipe({"path": files, **LITTLE}), tmp_path / "cache")
+    assert parts.shards is not None
+    found = [text for number in range(6) for text in documents(parts.shards.tokens(number), parts)]
+    assert found == documents(whole.splits["train"].tokens_N, whole)
+    np.testing.assert_array_equal(
+        parts.splits["validation"].tokens_N, whole.splits["validation"].tokens_N
+    )
+    assert parts.report["splits"] == whole.report["splits"]
+    assert any(
+        note.startswith("B214: training tokens of 6 files") for note in parts.report["notes"]
+    )
+
+
+def test_a_saved_data_set_is_read_file_by_file(tmp_path: Path, files: Path, recipe: Make) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [
+        json.loads(line)
+        for path in sorted(files.glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    datasets.Dataset.from_list(rows).save_to_disk(tmp_path / "saved", num_shards=4)
+    parts = prepare(recipe({"path": tmp_path / "saved", **LITTLE}), tmp_path / "cache")
+    assert parts.shards is not None
+    assert len(parts.shards.lengths()) == 4
+
+
+def test_a_larger_file_gives_another_fingerprint_and_a_larger_limit_does_not(
+    files: Path, tmp_path: Path, recipe: Make
+) -> None:
+    def fingerprint(**data: Any) -> str:
+        made = prepare(recipe({"path": files, **LITTLE, **data}), tmp_path / "cache")
+        return made.data_fingerprint
+
+    before = fingerprint()
+    assert fingerprint(cache_gib=1) == before
+    assert fingerprint(shuffled_files=1) != before
+    with (files / "part-0.jsonl").open("a") as file:
+        file.write('{"text": "one more"}\n')
+    assert fingerprint() != before
+
+
+def test_a_limit_that_is_too_small_is_refused_and_its_advice_works(
+    files: Path, tmp_path: Path, recipe: Make
+) -> None:
+    data = {"path": files, **LITTLE, "cache_gib": 3000 / 2**30}
+    with pytest.raises(DataError, match=r"Set data\.cache_gib=") as refused:
+        prepare(recipe(data), tmp_path / "cache")
+    advised = float(str(refused.value).partition("Set data.cache_gib=")[2].split()[0])
+    assert prepare(recipe({**data, "cache_gib": advised}), tmp_path / "cache").shards is not None
+
+
+def test_what_is_not_in_files_is_refused(refuses, tmp_path: Path, recipe: Make) -> None:
+    with refuses(DataError, names=["builtin:python-docs", "leave data.cache_gib out"]):
+        prepare(recipe({"path": "builtin:python-docs", **LITTLE}), tmp_path / "cache")
+
+
+def test_too_few_documents_are_refused(refuses, tmp_path: Path, recipe: Make) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("the cat sat on the mat\n" * 400)
+    with refuses(DataError, names=["data.document_start"]):
+        prepare(recipe({"path": path, **LITTLE}), tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    "other", [{"layout": "document"}, {"split_by": "position"}, {"max_documents": 10}]
+)
+def test_settings_that_need_all_documents_at_once_are_refused(
+    files: Path, recipe: Make, other: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError, match=r"with data\.cache_gib"):
+        recipe({"path": files, **LITTLE, **other})
+
+
+def test_other_methods_do_without(tiny: Callable[..., Recipe]) -> None:
+    with pytest.raises(Exception, match=r"data\.cache_gib is for methods pretrain and feedback"):
+        tiny("data.cache_gib=1", "method=mlm", "model.architecture=modernbert")
