@@ -50,7 +50,10 @@ def identity_of_files(source: Source, data: DataRecipe) -> str:
         )
     files = [*dict.fromkeys([*trained, *(path for part in source.parts for path in part.files)])]
     root = Path(os.path.commonpath([path.parent for path in files]))
-    listed = [[path.relative_to(root).as_posix(), path.stat().st_size] for path in files]
+    try:
+        listed = [[path.relative_to(root).as_posix(), path.stat().st_size] for path in files]
+    except OSError as error:
+        raise DataError(f"data.path cannot be read: {error}. Check the permissions.") from error
     return cache_key(files=listed, options=dict(source.options))
 
 

@@ -131,19 +131,29 @@ class Shards:
 
     def _read(self, number: int) -> TokenSplit:
         for _ in range(_ATTEMPTS):
-            splits = read_tokens(self._place(number))
-            if splits is None:
+            splits, record = read_tokens(self._place(number)), self._index(number)
+            if splits is None or record is None:
                 self._write(number, self._records[number]["tokens"] * self._token_bytes)
                 continue
-            self._require_same(number)
+            self._require_same(number, record)
             return splits[_TRAIN]
-        raise DataError(
+        raise self._does_not_read_back(number)
+
+    def _index(self, number: int) -> dict[str, Any] | None:
+        """Counts and checksums of a shard on disk; None where it is not there."""
+        try:
+            record: dict[str, Any] = read_json(self._place(number) / "index.json")["splits"][_TRAIN]
+        except (RunFolderError, KeyError, TypeError):
+            return None
+        return record
+
+    def _does_not_read_back(self, number: int) -> DataError:
+        return DataError(
             f"the token cache {self._place(number)} does not read back as written. Check the disk,"
             " or set BRIMFUL_CACHE to another folder."
         )
 
-    def _require_same(self, number: int) -> None:
-        record = read_json(self._place(number) / "index.json")["splits"][_TRAIN]
+    def _require_same(self, number: int, record: dict[str, Any]) -> None:
         if record != self._records[number]:
             shutil.rmtree(self._place(number), ignore_errors=True)
             raise DataError(
@@ -161,13 +171,20 @@ class Shards:
             return None
 
     def _count(self, number: int) -> dict[str, Any]:
-        record: dict[str, Any] = _NOTHING
-        if self._write(number, max(self.lengths(), default=0) * self._token_bytes):
-            record = read_json(self._place(number) / "index.json")["splits"][_TRAIN]
-            self._make_room(0)
+        record = self._made(number)
+        self._make_room(0)
         self._place(number).parent.mkdir(parents=True, exist_ok=True)
         write_json_atomically(self._place(number).with_suffix(".json"), record)
         return record
+
+    def _made(self, number: int) -> dict[str, Any]:
+        """Make a shard and return its counts."""
+        for _ in range(_ATTEMPTS):
+            if not self._write(number, int(self.lengths().max(initial=0)) * self._token_bytes):
+                return _NOTHING
+            if (record := self._index(number)) is not None:
+                return record
+        raise self._does_not_read_back(number)
 
     def _write(self, number: int, num_bytes: int) -> bool:
         """Make a shard of about so many bytes; return whether it holds any document."""
