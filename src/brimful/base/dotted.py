@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from brimful.base.errors import RecipeError
 from brimful.base.text import shortened
 
 MOST_CHARACTERS, MOST_VALUES, DEEPEST = 1_000_000, 100_000, 50
@@ -89,6 +90,28 @@ def parse_yaml(text: str) -> Any:
             " in files of their own"
         )
     return copy.deepcopy(_parsed(text))
+
+
+def parse_mapping(text: str, origin: str, *, hint: str = "") -> dict[str, Any]:
+    """Parse YAML that has keys at the top.
+
+    Args:
+        text: The YAML.
+        origin: Named in errors.
+        hint: Ends the error about text that is no YAML.
+
+    Raises:
+        RecipeError: not YAML, or something else at the top.
+    """
+    try:
+        values = parse_yaml(text)
+    except ValueError as error:
+        raise RecipeError(f"{origin} is not valid YAML: {error}{hint}") from error
+    if not isinstance(values, dict):
+        raise RecipeError(
+            f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}."
+        )
+    return values
 
 
 @functools.lru_cache(maxsize=32)

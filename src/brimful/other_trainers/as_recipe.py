@@ -31,7 +31,7 @@ def recipe_text(path: Path, read: ReadJob) -> str:
         RequestError: something that decides is not understood.
         RecipeError: the values make no recipe.
     """
-    job = read.job
+    job = read.on_one_device
     if job is None:
         listed = "; ".join(each.describe() for each in read.unknown)
         raise RequestError(f"{path} cannot be written as a recipe: {listed}.")
@@ -70,6 +70,8 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
     }
     if isinstance(said.get("seed"), int):
         values["seed"] = said["seed"]
+    if read.spread is not None:
+        values["plan"] = {"spread": read.spread}
     return values
 
 
@@ -126,7 +128,8 @@ def _comments(key: str, read: ReadJob, job: TrainingJob) -> list[str]:
         "sequence_length": [_on_rows(title, job)],
         "batch": [
             f"{title}: {job.micro_batch} x {job.accumulation} on each device; here the plan"
-            " chooses how a step is divided."
+            " chooses how a step is divided.",
+            "With several devices, multiply by their number." if read.spread is not None else "",
         ],
         "data": [_on_data(read)],
         "optimizer": [

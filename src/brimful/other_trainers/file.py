@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.discover import what_stands_at
-from brimful.base.dotted import override, parse_yaml
+from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.job import ReadJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
@@ -39,14 +39,7 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
-    try:
-        values = parse_yaml(text)
-    except ValueError as error:
-        raise RecipeError(f"{path} is not valid YAML: {error}.{_hint(text)}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(
-            f"{path} must hold `key: value` lines at the top, found {type(values).__name__}."
-        )
+    values = parse_mapping(text, str(path), hint=_hint(text))
     keys = {str(key): value for key, value in values.items()}
     for change in changes:
         try:
@@ -58,8 +51,8 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 
 def _hint(text: str) -> str:
     if "{{" in text or "{%" in text:
-        return f" {TEMPLATE}: render it first, and plan what comes out."
-    return ""
+        return f". {TEMPLATE}: render it first, and plan what comes out."
+    return "."
 
 
 def tool_of(name: str, changes: Sequence[str] = (), tool: str | None = None) -> str | None:
@@ -103,4 +96,18 @@ def read_file(
     Raises:
         RecipeError: as `read_values`.
     """
-    return read_job(tool_named(tool), read_values(path, changes), native_bf16=native_bf16)
+    values = _with_deepspeed(read_values(path, changes), path.parent)
+    return read_job(tool_named(tool), values, native_bf16=native_bf16)
+
+
+def _with_deepspeed(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the keys with DeepSpeed's settings in place of the path of their file, if it is there:
+    from here, or from the folder of the tool's file.
+    """
+    named = values.get("deepspeed")
+    if not isinstance(named, str):
+        return values
+    for path in (Path(named), folder / named):
+        if path.suffix == ".json" and path.is_file():
+            return {**values, "deepspeed": read_values(path)}
+    return values

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from brimful.other_trainers import division
 from brimful.other_trainers.settings import (
     Default,
     NotUnderstood,
@@ -119,6 +120,8 @@ class ReadJob:
         unknown: Keys that decide memory or time and are not understood.
         idle: Keys of the file that decide neither.
         recipe: Further values for a recipe, with `recipe_said_by` as above.
+        spread: Over several devices, as a recipe names it; None where nothing is said or brimful
+            has no such spread.
     """
 
     tool: Tool
@@ -128,6 +131,17 @@ class ReadJob:
     idle: tuple[str, ...]
     recipe: Mapping[str, Any] = field(default_factory=dict)
     recipe_said_by: Mapping[str, str] = field(default_factory=dict)
+    spread: division.Spread | None = None
+
+    @property
+    def on_one_device(self) -> TrainingJob | None:
+        """Return what each of several devices does, as if it held all; None where something else
+        that decides is not understood, or how they divide it.
+        """
+        others = [each for each in self.unknown if each.key not in division.KEYS]
+        if others or (self.unknown and self.spread is None):
+            return None
+        return TrainingJob(**self.values)
 
     @property
     def job(self) -> TrainingJob | None:
@@ -146,15 +160,18 @@ def read_job(tool: Tool, values: Mapping[str, Any], *, native_bf16: bool = True)
     given = tool.flat(values)
     settings = Settings(given, tool.defaults, native_bf16=native_bf16)
     facts, said_by = _worked_out(tool.facts, settings)
+    divided = division.division_of(given)
     for key, value in given.items():
         if key in tool.defaults or is_off(value) or matches(key, tool.idle, tool.idle_prefixes):
             continue
         reason = tool.decides.get(key, f"no key of {tool.title} {tool.version} that brimful knows")
+        if key in tool.decides and key in division.KEYS:
+            reason = divided.reason
         settings.note_unknown(key, reason)
     unknown = tuple(settings.unknown.values())
     recipe, recipe_said_by = _worked_out(tool.recipe, settings)
     idle = tuple(key for key in given if matches(key, tool.idle, tool.idle_prefixes))
-    return ReadJob(tool, facts, said_by, unknown, idle, recipe, recipe_said_by)
+    return ReadJob(tool, facts, said_by, unknown, idle, recipe, recipe_said_by, divided.spread)
 
 
 def _worked_out(facts: Facts, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:

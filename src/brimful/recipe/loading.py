@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 
 from brimful.base.discover import did_you_mean, names_in, what_stands_at
-from brimful.base.dotted import flatten, override, parse_yaml
+from brimful.base.dotted import flatten, override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
 from brimful.recipe.adapter_folder import go_on_with_adapters
@@ -71,7 +71,7 @@ def load_text(text: str, origin: str, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: it is not YAML, or breaks rules; all of them are listed.
     """
-    return _changed(_values_in(text, origin), overrides, origin)
+    return _changed(parse_mapping(text, origin), overrides, origin)
 
 
 def presets_of(name_or_path: str) -> dict[str, PresetRecipe]:
@@ -102,19 +102,7 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
 def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
     """Return the values of a recipe file, and its name in errors."""
     text, origin = _read(name_or_path)
-    return _values_in(text, origin), origin
-
-
-def _values_in(text: str, origin: str) -> dict[str, Any]:
-    try:
-        values = parse_yaml(text)
-    except ValueError as error:
-        raise RecipeError(f"{origin} is not valid YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise RecipeError(
-            f"{origin} must hold `key: value` lines at the top, found {type(values).__name__}."
-        )
-    return values
+    return parse_mapping(text, origin), origin
 
 
 @dataclass(frozen=True)

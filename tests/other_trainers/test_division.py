@@ -1,0 +1,124 @@
+"""What DeepSpeed's and FSDP's settings mean for several devices, and that a recipe says the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import RequestError
+from brimful.other_trainers.as_recipe import recipe_text
+from brimful.other_trainers.division import division_of
+from brimful.other_trainers.file import read_file
+from brimful.recipe import load_text
+
+JOB = """
+base_model: meta-llama/Llama-3.2-1B
+sequence_len: 1024
+attn_implementation: flash_attention_2
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+learning_rate: 1e-4
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "spread"),
+    [
+        ({"fsdp": "full_shard auto_wrap"}, "sharded"),
+        ({"fsdp": ["full_shard", "auto_wrap"]}, "sharded"),
+        ({"fsdp": "hybrid_shard"}, "hybrid"),
+        ({"fsdp": "shard_grad_op"}, None),
+        ({"fsdp": "hybrid_shard_zero2"}, None),
+        ({"fsdp": "no_shard"}, "replicated"),
+        ({"fsdp": "full_shard offload"}, None),
+        (
+            {"fsdp": ["auto_wrap"], "fsdp_config": {"fsdp_sharding_strategy": "HYBRID_SHARD"}},
+            "hybrid",
+        ),
+        ({"fsdp_config": {"sharding_strategy": 1}}, "sharded"),
+        ({"fsdp_config": {"sharding_strategy": 2}}, None),
+        ({"fsdp_version": 2, "fsdp_config": {"reshard_after_forward": True}}, "sharded"),
+        ({"fsdp_version": 2, "fsdp_config": {"reshard_after_forward": False}}, None),
+        ({"fsdp_version": 2, "fsdp_config": {"offload_params": True}}, None),
+        ({"fsdp": True}, "sharded"),
+        ({"fsdp_config": {"fsdp_sharding_strategy": "MINE"}}, None),
+        ({"deepspeed": {"zero_optimization": {"stage": 3}}}, "sharded"),
+        ({"deepspeed": {"zero_optimization": {"stage": 2}}}, None),
+        ({"deepspeed": {"zero_optimization": {"stage": 1}}}, None),
+        ({"deepspeed": {"zero_optimization": {"stage": 0}}}, "replicated"),
+        ({"deepspeed": {"zero_optimization": {"stage": "auto"}}}, None),
+        ({"deepspeed": {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}}, None),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}},
+            None,
+        ),
+        (
+            {
+                "deepspeed": {
+                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "none"}}
+                }
+            },
+            "sharded",
+        ),
+        ({"deepspeed": "zero3.json"}, None),
+    ],
+)
+def test_settings_mean_a_spread_or_are_refused_with_a_reason(
+    given: dict[str, Any], spread: str | None
+) -> None:
+    division = division_of(given)
+    assert division.spread == spread
+    assert division.reason
+    assert (spread is not None) == ("--as-recipe" in division.reason)
+
+
+@pytest.mark.parametrize("given", [{}, {"deepspeed": None}, {"fsdp": ""}, {"fsdp": False}])
+def test_nothing_said_is_no_division(given: dict[str, Any]) -> None:
+    assert division_of(given) == division_of({})
+    assert not division_of(given).reason
+
+
+def _file(folder: Path, more: str) -> Path:
+    path = folder / "job.yml"
+    path.write_text(JOB + more)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "spread"),
+    [("fsdp: [full_shard, auto_wrap]\n", "sharded"), ("deepspeed: ds/zero3.json\n", "sharded")],
+)
+def test_the_advice_works_the_recipe_has_the_spread(
+    tmp_path: Path, more: str, spread: str, snapshot
+) -> None:
+    """DeepSpeed's own file is found beside the tool's."""
+    (tmp_path / "ds").mkdir()
+    (tmp_path / "ds" / "zero3.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}))
+    path = _file(tmp_path, more)
+    read = read_file(path, "axolotl")
+
+    assert read.job is None
+    assert [each.describe() for each in read.unknown] == snapshot
+    recipe = load_text(recipe_text(path, read), "a test")
+    assert recipe.plan.spread == spread
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "deepspeed: zero2.json\n",
+        "fsdp: full_shard offload\n",
+        "fsdp: full_shard\nload_in_8bit: true\n",
+    ],
+)
+def test_what_no_recipe_does_is_refused(tmp_path: Path, more: str) -> None:
+    (tmp_path / "zero2.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}))
+    path = _file(tmp_path, more)
+    with pytest.raises(RequestError, match=r"deepspeed|fsdp"):
+        recipe_text(path, read_file(path, "axolotl"))
+
+
+def test_without_the_key_the_plan_is_of_one_device(tmp_path: Path) -> None:
+    path = _file(tmp_path, "fsdp: full_shard\n")
+    assert read_file(path, "axolotl", ["fsdp=null"]).job is not None
