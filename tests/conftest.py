@@ -342,6 +342,21 @@ def tiny(recipe_file: Path) -> Callable[..., Recipe]:
 
 
 @pytest.fixture
+def llama_values() -> dict[str, Any]:
+    """The config.json of a tiny Llama of eight blocks, enough for its trace to repeat one."""
+    return {
+        "model_type": "llama",
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 160,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+    }
+
+
+@pytest.fixture
 def shared_data() -> Path:
     folder = shared_data_folder()
     if folder is None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -15,16 +16,6 @@ from brimful.other_trainers.planned import PlannedJob, UnplannedJob
 from brimful.report.plan.jobs import exit_code, job_lines
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-CONFIG = {
-    "model_type": "llama",
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 160,
-    "num_hidden_layers": 8,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-}
 JOB = """\
 base_model: ./tiny
 adapter: lora
@@ -41,12 +32,17 @@ wandb_project: x
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_cache: Callable[[], str]) -> Path:
+def job(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_cache: Callable[[], str],
+    llama_values: dict[str, Any],
+) -> Path:
     """An Axolotl file beside the config of a tiny model."""
     monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
     monkeypatch.chdir(tmp_path)
     Path("tiny").mkdir()
-    Path("tiny", "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    Path("tiny", "config.json").write_text(json.dumps(llama_values), encoding="utf-8")
     path = Path("job.yaml")
     path.write_text(JOB, encoding="utf-8")
     return path
