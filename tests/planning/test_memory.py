@@ -427,3 +427,13 @@ def test_traces_that_were_let_go_are_made_again(by_hand: Callable[..., Any]) -> 
     replays.release()
 
     assert replays.at(2, 0).trace.sizes_S.tolist() == before.sizes_S.tolist()
+
+
+def test_communication_buffers_are_reserved_in_a_pool_of_their_own() -> None:
+    events, kinds = (1, -1, 2, -2), ("temporaries", "communication buffers")
+    together = _trace(*events, sizes_mib=[100, 100])
+    apart = _trace(*events, sizes_mib=[100, 100], kinds=kinds)
+
+    assert Replayed(lambda: together, 0).usage.peak_reserved_bytes == 100 * MIB
+    usage = Replayed(lambda: apart, 0).usage
+    assert (usage.peak_allocated_bytes, usage.peak_reserved_bytes) == (100 * MIB, 200 * MIB)

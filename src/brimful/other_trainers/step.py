@@ -109,6 +109,9 @@ class ForeignStep(StepSpec):
         fp32_norms: Only the weights of norms are fp32, on a 16-bit base.
         chain: How the logits become a loss; None for the loss inside the transformers model.
         quirks: What else the trainer does otherwise.
+        sharding: How a model lies in parts on several ranks: by torch's fully_shard, or by its
+            older FullyShardedDataParallel, as transformers' Trainer wraps it.
+        replicates_adapters: Adapters lie whole on every rank (fsdp1 only).
     """
 
     adapter: Lora | PeftAdapter | None = None  # type: ignore[assignment]
@@ -119,6 +122,18 @@ class ForeignStep(StepSpec):
     fp32_norms: bool = False
     chain: LossChain | None = None
     quirks: TrainerQuirks = TrainerQuirks()
+    sharding: Literal["fsdp2", "fsdp1"] = "fsdp2"
+    replicates_adapters: bool = False
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether the older wrapper divides the model."""
+        return self.ranks > 1 and self.sharding == "fsdp1"
+
+    @property
+    def serves_all_ranks(self) -> bool:
+        """The older wrapper pads, and rounds what it divides."""
+        return not self.is_wrapped
 
     def key(self) -> str:
         """Canonical text; another one when the code of the stand-ins changes."""

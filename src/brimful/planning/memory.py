@@ -218,8 +218,28 @@ class Replayed:
             usage = replay(
                 self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes)
             )
+            if limit_bytes is None:
+                usage = _in_two_pools(self.trace, usage)
             self._known[key] = list(dataclasses.astuple(usage))
         return Usage(*self._known[key])  # type: ignore[arg-type]
+
+
+def _in_two_pools(trace: Trace, together: Usage) -> Usage:
+    """Return a replay without limit with what is reserved where communication buffers lie in a pool
+    of their own, as CUDA's allocator keeps one for each stream. Nothing moves between pools until
+    memory is short, so each grows to its own peak.
+    """
+    apart_S = trace.kinds_S == KINDS.index("communication buffers")
+    if not apart_S.any():
+        return together
+    apart_E = apart_S[np.abs(trace.events_E) - 1]
+    pools = [
+        replay(trace.events_E[chosen_E], trace.sizes_S, AllocatorSettings())
+        for chosen_E in (apart_E, ~apart_E)
+    ]
+    return dataclasses.replace(
+        together, peak_reserved_bytes=sum(pool.peak_reserved_bytes for pool in pools)
+    )
 
 
 class Replays:

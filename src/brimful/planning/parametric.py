@@ -259,6 +259,16 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
             ]
             index += example.size
             continue
+        if labels[:-1] == rising[:-1]:
+            # What every block but the last one leaves: inputs of the next one that are kept.
+            group = {
+                label: (start, end) for start, end, label in runs[index : index + example.size - 1]
+            }
+            _refuse_what_does_not_repeat(short, group[2], example)
+            sources = [example.source(layer, falling=False) for layer in range(example.blocks - 1)]
+            result += [(*group[source], layer - source) for layer, source in enumerate(sources)]
+            index += example.size - 1
+            continue
         start, end, label = runs[index]
         if label in example.alike:
             raise Irregular(f"events {start} to {end} belong to block {label} alone")

@@ -30,8 +30,11 @@ KINDS = (
     "temporaries",
     "library workspaces",
     "gathered weights",
+    "communication buffers",
 )
-"""Purposes of a storage."""
+"""Purposes of a storage. Communication buffers were made on a stream of their own, for which CUDA's
+allocator keeps memory apart.
+"""
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 

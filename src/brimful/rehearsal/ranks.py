@@ -45,6 +45,19 @@ def in_parts(model: nn.Module, ranks: int) -> Iterator[None]:
     Raises:
         PlanError: this process already is one of several ranks.
     """
+    with fake_group(ranks):
+        if ranks > 1:
+            shard(with_divisible_scales(model), World(0, ranks, 0, ranks), torch.device("cpu"))
+        yield
+
+
+@contextmanager
+def fake_group(ranks: int) -> Iterator[None]:
+    """Be the first of so many ranks in a group that sends nothing; with one rank there is none.
+
+    Raises:
+        PlanError: this process already is one of several ranks.
+    """
     if ranks == 1:
         yield
         return
@@ -58,7 +71,6 @@ def in_parts(model: nn.Module, ranks: int) -> Iterator[None]:
     told_by = sys.excepthook  # which init_process_group replaces by one that names the rank
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
     try:
-        shard(with_divisible_scales(model), World(0, ranks, 0, ranks), torch.device("cpu"))
         yield
     finally:
         dist.destroy_process_group()

@@ -25,10 +25,13 @@ from brimful.rehearsal.scratch import scratch_bytes
 from brimful.rehearsal.working import WorkLog
 
 FORWARD_PHASES = ("forward", "recomputation")
-_WEIGHT_KINDS = {KINDS.index(kind) for kind in ("weights", "adapters", "gathered weights")}
+_WEIGHT_KINDS = {
+    KINDS.index(kind)
+    for kind in ("weights", "adapters", "gathered weights", "communication buffers")
+}
 _CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
 _ASKS_DEVICE = torch.ops.prim.device.default
-_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES, _GATHERED = (
+_ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES, _GATHERED, _EXCHANGED = (
     KINDS.index(kind)
     for kind in (
         "activations",
@@ -36,8 +39,11 @@ _ACTIVATIONS, _TEMPORARIES, _LOSS, _COPIES, _GATHERED = (
         "loss and logits",
         "16-bit weight copies",
         "gathered weights",
+        "communication buffers",
     )
 )
+_MAIN_STREAM = torch.cpu.current_stream()
+"""A CPU has no streams; torch still says on which one its FSDP would make a tensor."""
 
 
 class Recorder(TorchDispatchMode):
@@ -228,7 +234,8 @@ class Recorder(TorchDispatchMode):
             self._died(key, None)
         if num_bytes:
             self._number_by_storage[key] = self._new(num_bytes, None, ())
-            self._kinds[-1], self._places[-1] = _GATHERED, f"{self.place} gathered weights".strip()
+            kind = _EXCHANGED if _is_on_side_stream() else _GATHERED
+            self._kinds[-1], self._places[-1] = kind, f"{self.place} gathered weights".strip()
             self._watches[key] = weakref.ref(storage, partial(self._died, key))
 
     def _born(self, tensor: Tensor, func: Any, args: Any) -> None:
@@ -255,6 +262,8 @@ class Recorder(TorchDispatchMode):
             and self._kinds[source] in _WEIGHT_KINDS
         ):
             return _COPIES
+        if _is_on_side_stream():
+            return _EXCHANGED
         return _LOSS if self.in_loss else _TEMPORARIES
 
     def _died(self, key: int, _: object) -> None:
@@ -277,6 +286,10 @@ class Recorder(TorchDispatchMode):
     def _event(self, signed_number: int) -> None:
         self._events.append(signed_number)
         self._event_layers.append(self.layer)
+
+
+def _is_on_side_stream() -> bool:
+    return torch.cpu.current_stream() is not _MAIN_STREAM
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage:

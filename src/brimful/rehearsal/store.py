@@ -233,7 +233,7 @@ class StoredTraces:
         rows; None for others.
         """
         ranks = self._spec.ranks
-        if ranks == 1 or self._spec.compiled != "none":
+        if ranks == 1 or self._spec.compiled != "none" or not self._spec.serves_all_ranks:
             return None
         parts = self._parts(dataclasses.replace(self._spec, loss_chunk=0, ranks=ANY_NUMBER))
         if parts is None or not parts.serves(ranks):

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -74,7 +74,7 @@ def record_training(
     """
     model = meta_model(spec, config)
     counts, parameters = count_parameters(model), parameters_of(model)
-    with in_parts(transformers_model(model), spec.ranks), fake_world(spec):
+    with divided(spec, model), fake_world(spec):
         trace = record_steps(
             materialised(model), spec, micro_batch, evaluation_factor, chunk_factor
         )
@@ -83,6 +83,20 @@ def record_training(
         sizes_P, trains_P = np.array(parameters, np.int64).T
         details = dataclasses.replace(details, parameters_P=sizes_P, trains_P=trains_P)
     return dataclasses.replace(trace, parameters=counts[0], trainable=counts[1], details=details)
+
+
+@functools.singledispatch
+def divided(spec: StepSpec, model: nn.Module) -> AbstractContextManager[None]:
+    """Give a meta model only the part of the first rank, in a context that has all of them.
+    Subclasses of StepSpec may register their own, and divide the model in `prepare`.
+    """
+    return in_parts(transformers_model(model), spec.ranks)
+
+
+@functools.singledispatch
+def loss_of_part(spec: StepSpec, loss_sum: LossSum) -> LossSum:
+    """Return the loss of a model that may lie in parts. Subclasses may register their own."""
+    return loss_sum if spec.ranks == 1 else gathering(loss_sum)
 
 
 @contextmanager
@@ -177,7 +191,7 @@ def record_steps(
     if spec.compiled != "none":
         warm_up(model, spec, micro_batch)
     evaluation = dataclasses.replace(spec, loss_chunk=chunk_factor * spec.loss_chunk)
-    if spec.ranks > 1:
+    if any(isinstance(module, FSDPModule) for module in model.modules()):
         _update_unseen(model, spec)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
@@ -266,7 +280,7 @@ def run_steps(
 
 
 def _loss_of(spec: StepSpec) -> LossSum:
-    return loss_of(spec) if spec.ranks == 1 else gathering(loss_of(spec))
+    return loss_of_part(spec, loss_of(spec))
 
 
 def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:

@@ -1,11 +1,13 @@
 """Rehearsal of other trainers' steps: what brimful's own rehearsal calls for a ForeignStep."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from brimful.other_trainers.stand_ins.fsdp1 import in_root, wrap
 from brimful.other_trainers.stand_ins.kernels import with_fused_kernels
 from brimful.other_trainers.stand_ins.layers import LinearGptq, SinglyQuantized, with_peft
 from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss, plain_cross_entropy
@@ -24,7 +26,8 @@ from brimful.rehearsal.models import (
     with_adapters,
 )
 from brimful.rehearsal.optimizers import optimizer_of
-from brimful.rehearsal.training import prepare
+from brimful.rehearsal.ranks import fake_group
+from brimful.rehearsal.training import divided, loss_of_part, prepare
 from brimful.training.method import LossSum
 from brimful.training.session import recompute_activations
 
@@ -69,9 +72,26 @@ def _foreign_optimizer(spec: ForeignStep, parameters: list[nn.Parameter]) -> Any
     return optimizer_of.dispatch(StepSpec)(spec, parameters)
 
 
+@divided.register
+def _divided_foreign(spec: ForeignStep, model: nn.Module) -> AbstractContextManager[None]:
+    if spec.is_wrapped:
+        return fake_group(spec.ranks)
+    return divided.dispatch(StepSpec)(spec, model)
+
+
+@loss_of_part.register
+def _foreign_loss_of_part(spec: ForeignStep, loss_sum: LossSum) -> LossSum:
+    return in_root(loss_sum) if spec.is_wrapped else loss_of_part.dispatch(StepSpec)(spec, loss_sum)
+
+
 @prepare.register
 def _prepare_foreign(spec: ForeignStep, model: nn.Module) -> None:
-    if spec.recompute and spec.quirks.reentrant:
+    if spec.is_wrapped:
+        if spec.recompute and spec.adapter is not None:
+            transformers_model(model).enable_input_require_grads()
+        wrap(spec, model)
+        model.train()
+    elif spec.recompute and spec.quirks.reentrant:
         recompute_activations(transformers_model(model), reentrant=True)
         model.train()
     else:
