@@ -2,8 +2,9 @@
 
 import pytest
 
+from brimful.hardware import fitted, links
 from brimful.hardware.groups import parse
-from brimful.planning.communication import Exchange, shared_time
+from brimful.planning.communication import Exchange, Reached, shared_time
 from brimful.planning.plan import Spread
 from brimful.planning.timing import StepTime
 
@@ -43,3 +44,27 @@ def test_what_joins_the_devices_is_told() -> None:
     assert several.high_s > one.high_s
     assert "NVLink 4" in one.basis
     assert "between machines that is assumed" in several.basis
+
+
+def test_a_rate_that_was_measured_here_counts_in_place_of_the_catalogs() -> None:
+    before = _waiting("2 x T4")
+    links.save(links.MeasuredLink("Tesla T4", 2, 1e9, 1e-4, "nccl", "2.13.0", 1.7e9))
+
+    slow = shared_time(StepTime(1.0, {}, 0.0, 0.0), 2, parse("2 x T4"), "sharded", EXCHANGE)
+
+    assert slow.time.terms["communication"] > before
+    assert "measured here" in slow.basis
+
+
+def test_what_is_expected_follows_the_fitted_figures() -> None:
+    values = fitted.efficiencies().values
+    slower = Reached.of({**values, "nvlink": values["nvlink"] / 4})
+    time = StepTime(1.0, {}, 0.0, 0.0)
+
+    as_fitted, with_slower = (
+        shared_time(time, 1, parse("8 x H200"), "sharded", EXCHANGE, reached)
+        for reached in (None, slower)
+    )
+
+    assert with_slower.time.seconds > as_fitted.time.seconds
+    assert with_slower.low_s == as_fitted.low_s

@@ -77,6 +77,7 @@ class AskedCommand:
             lasting_variables(),
             [_width_of(stream) for stream in (0, 1, 2)],
             _traces_in(folder / "traces"),
+            _measured_links(folder / "links"),
         ]
         digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:32]
         return cls(folder / "answers" / f"{digest}.json")
@@ -139,6 +140,11 @@ def _installed() -> list[str]:
         with contextlib.suppress(OSError):
             found += [name for name in os.listdir(folder) if name.endswith("-info")]
     return sorted(found)
+
+
+def _measured_links(folder: Path) -> list[tuple[str, int, int]]:
+    """Return what `_files_of` says of measurements that later plans use; there may be none."""
+    return _files_of(folder) if folder.is_dir() else []
 
 
 def _traces_in(folder: Path) -> list[str]:

@@ -307,6 +307,12 @@ def calibrate(
         typer.Option("--reset", help="Forget its rates and how runs compared with predictions."),
     ] = False,
     device: DeviceName = "auto",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure only the links between so many devices of this machine: a number, or all."
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -321,20 +327,24 @@ def calibrate(
     """
     with loading():
         from brimful.base.env import runs_folder
-        from brimful.hardware import calibration, kept_rates
+        from brimful.chains.launching import number_of
+        from brimful.chains.link_calibration import measure_links
+        from brimful.hardware import calibration, kept_rates, links
         from brimful.hardware.calibrate import calibrate as measure
         from brimful.hardware.probe import probe
         from brimful.report.plan.calibration import measuring, render, to_json
 
     here = probe(device)
     if reset:
-        had_kept = kept_rates.forget(here.name)
+        had_kept = kept_rates.forget(here.name) | links.forget(here.name)
         if calibration.reset(here.name) or had_kept:
             print(f"forgot all about {here.name}")
         else:
             print(f"nothing was remembered of {here.name}")
         return
-    if not show:
+    if devices is not None and not show:
+        links.save(measure_links(here, number_of(devices, here.kind)))
+    elif not show:
         with measuring(open_console(stderr=True)) as progress:
             calibration.save(measure(here, runs_folder(), threads=threads, progress=progress))
     if json_output:

@@ -1,46 +1,79 @@
 """Time that several devices take to exchange weights and gradients, and how much of it their
 computing hides. No torch.
 
-The model and its figures are those that benchmarks/time_truth.py fits to published runs on several
-GPUs (benchmarks/records/time_truth.json): computing, gathering and the program combine by the norm
-of RUN_AHEAD_NORM, and a share of what is gathered is never hidden.
+Computing, gathering and the program combine by the norm of RUN_AHEAD_NORM, and a share of what is
+gathered is never hidden. The expected figures are those that benchmarks/time_truth.py fits to
+published runs on several GPUs (hardware/efficiencies.toml); benchmarks/time_plans.py tells how near
+this model comes to such runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from brimful.hardware import fitted
 from brimful.hardware.catalog import link_of
 from brimful.hardware.groups import Group
+from brimful.hardware.links import measured as measured_link
 from brimful.planning.plan import Spread
 from brimful.planning.timing import RUN_AHEAD_NORM, StepTime
 
 LINK_SHARES = {
-    "NVLink": (0.45, 0.61, 0.80),
-    "Infinity Fabric": (0.40, 0.61, 0.80),
-    "PCIe": (0.20, 0.32, 0.75),
+    "NVLink": (0.45, 0.80),
+    "Infinity Fabric": (0.40, 0.80),
+    "PCIe": (0.20, 0.75),
 }
-"""Low, expected and high rate of a collective over the link's in one direction. NVLink: fitted
-0.61, NCCL's tests 0.78 on A100. PCIe: fitted 10.2 of 32 GB/s between consumer GPUs, through the
-host. Infinity Fabric: as NVLink (assumption). Low and high are assumptions.
+"""Low and high rate of a collective over the link's in one direction (assumptions; NCCL's tests
+reach 0.78 on A100). Expected is what was fitted; Infinity Fabric as NVLink (assumption).
 """
+PCIE_BYTES_PER_S = 32e9
+"""One direction of the links of the GPUs whose runs were fitted: PCIe 4.0 with 16 lanes."""
 UNKNOWN_LINK = (2e9, 10e9, 300e9)
 """Bytes per second where the catalog has no link (assumption)."""
+MEASURED_SHARES = (0.8, 1.1)
+"""Low and high rate over one that `brimful calibrate --devices all` measured (assumption)."""
 MACHINE_BYTES_PER_S = {8: 200e9, 9: 400e9, 10: 400e9}
 """Network of a machine of eight NVLink GPUs in one direction, by generation: a card of 200 or 400
 Gbit/s for each GPU (NVIDIA DGX data sheets).
 """
 OTHER_MACHINE_BYTES_PER_S = 12.5e9
 """Of any other machine: 100 Gbit/s (assumption)."""
-MACHINE_SHARES = (0.25, 1.03, 1.10)
-"""Of that; fitted 1.03. Low: what providers rent with fewer cards (assumption)."""
-UNIT_S = 0.00126
-"""Time of the program for each unit that FSDP gathers in a pass (fitted)."""
-NEVER_HIDDEN = (0.10, 0.24, 0.60)
-"""Share of a gather that no computing hides, or that slows computing down: fitted 0.24; low and
-high are assumptions.
+MACHINE_SHARES = (0.25, 1.10)
+"""Of that, low and high. Low: what providers rent with fewer cards (assumption)."""
+NEVER_HIDDEN = (0.10, 0.60)
+"""Share of a gather that no computing hides, or that slows computing down: low and high
+(assumptions).
 """
 LAST_BACKWARD = 2 / 3
 """Of a pass, the backward pass, during which replicated gradients are sent."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What exchanges between devices reach, as expected.
+
+    Attributes:
+        nvlink: Rate of a collective over NVLink's in one direction.
+        pcie_bytes_per_s: The same between GPUs that PCIe joins, through the host.
+        node: Rate between machines over that of their network cards.
+        unit_s: Time of the program for each unit that FSDP gathers in a pass.
+        never_hidden: Share of a gather that no computing hides, or that slows computing down.
+    """
+
+    nvlink: float
+    pcie_bytes_per_s: float
+    node: float
+    unit_s: float
+    never_hidden: float
+
+    @classmethod
+    def of(cls, values: Mapping[str, float]) -> "Reached":
+        """Return what fitted values say, by their names in efficiencies.toml."""
+        names = ("nvlink", "pcie", "node", "host unit", "exposed")
+        return cls(*(values[name] for name in names))
+
+    def share_of(self, link: str) -> float:
+        """Return the rate of a collective over that of a link, by the link's kind."""
+        return self.pcie_bytes_per_s / PCIE_BYTES_PER_S if link == "PCIe" else self.nvlink
 
 
 @dataclass(frozen=True)
@@ -94,7 +127,12 @@ class Links:
 
 
 def shared_time(
-    time: StepTime, passes: int, group: Group, spread: Spread, exchange: Exchange
+    time: StepTime,
+    passes: int,
+    group: Group,
+    spread: Spread,
+    exchange: Exchange,
+    reached: Reached | None = None,
 ) -> Shared:
     """Return the time of a step whose devices exchange what they must.
 
@@ -104,16 +142,26 @@ def shared_time(
         group: The devices.
         spread: How the model is spread over them.
         exchange: Of one device.
+        reached: Expected rates; None: as fitted.
     """
+    reached = reached or Reached.of(fitted.efficiencies().values)
+    least, most = NEVER_HIDDEN
+    hidden = (
+        min(least, reached.never_hidden),
+        reached.never_hidden,
+        max(most, reached.never_hidden),
+    )
     low, expected, high = (
-        _waiting_s(time, passes, spread, exchange, links, never_hidden)
-        for links, never_hidden in zip(_links_of(group), NEVER_HIDDEN, strict=True)
+        _waiting_s(time, passes, spread, exchange, links, replace(reached, never_hidden=share))
+        for links, share in zip(_links_of(group, reached), hidden, strict=True)
     )
     together = replace(
         time, seconds=time.seconds + expected, terms={**time.terms, "communication": expected}
     )
     link = link_of(group.device.name)
     joined = "a link that is not known" if link is None else link.name
+    if measured_link(group.device.name):
+        joined = "links whose rate was measured here"
     basis = f"{group.count} devices, joined by {joined}"
     if group.machines > 1:
         basis += ", and by a network between machines that is assumed"
@@ -126,18 +174,19 @@ def _waiting_s(
     spread: Spread,
     exchange: Exchange,
     links: Links,
-    never_hidden: float,
+    reached: Reached,
 ) -> float:
     """Return the seconds of a step in which a device only waits."""
     pass_s = (time.seconds - time.terms.get("optimizer update", 0.0)) / passes
     parts_bytes = 2 * exchange.gathered_bytes + exchange.gradient_bytes
     if spread == "replicated":
         sent_s = 2 * exchange.gradient_bytes * links.all_s
-        return _exposed(LAST_BACKWARD * pass_s, (sent_s, 0.0), never_hidden)
+        return _exposed(LAST_BACKWARD * pass_s, (sent_s, 0.0), reached.never_hidden)
     sent_s = parts_bytes * links.all_s
     if spread == "hybrid":
         sent_s = parts_bytes * links.within_s + 2 * exchange.gradient_bytes * links.between_s
-    return passes * _exposed(pass_s, (sent_s, 2 * exchange.units * UNIT_S), never_hidden)
+    program_s = 2 * exchange.units * reached.unit_s
+    return passes * _exposed(pass_s, (sent_s, program_s), reached.never_hidden)
 
 
 def _exposed(computing_s: float, beside_s: Sequence[float], never_hidden: float) -> float:
@@ -146,14 +195,19 @@ def _exposed(computing_s: float, beside_s: Sequence[float], never_hidden: float)
     return together - computing_s + never_hidden * beside_s[0]
 
 
-def _links_of(group: Group) -> list[Links]:
+def _links_of(group: Group, reached: Reached) -> list[Links]:
     """Return how long a byte takes: fast, expected and slow."""
     link = link_of(group.device.name)
     rates = UNKNOWN_LINK
     if link is not None:
         kind = next(kind for kind in LINK_SHARES if link.name.startswith(kind))
-        low, expected, high = (share * link.bytes_per_s for share in LINK_SHARES[kind])
-        rates = (low, expected, high)
+        low, high = LINK_SHARES[kind]
+        shares = _around(low, reached.share_of(kind), high)
+        slow, expected, fast = (share * link.bytes_per_s for share in shares)
+        rates = (slow, expected, fast)
+    if here := measured_link(group.device.name):
+        slow, fast = MEASURED_SHARES
+        rates = (slow * here.bytes_per_s, here.bytes_per_s, fast * here.bytes_per_s)
     within = [(1 - 1 / group.per_machine) / rate for rate in rates]
     between = [0.0, 0.0, 0.0]
     if group.machines > 1:
@@ -161,5 +215,12 @@ def _links_of(group: Group) -> list[Links]:
         whole = OTHER_MACHINE_BYTES_PER_S
         if link is not None and link.name.startswith("NVLink"):
             whole = MACHINE_BYTES_PER_S.get(generation, whole)
-        between = [(1 - 1 / group.machines) / (share * whole) for share in MACHINE_SHARES]
+        low, high = MACHINE_SHARES
+        shares = _around(low, reached.node, high)
+        between = [(1 - 1 / group.machines) / (share * whole) for share in shares]
     return [Links(*pair) for pair in reversed(list(zip(within, between, strict=True)))]
+
+
+def _around(low: float, expected: float, high: float) -> tuple[float, float, float]:
+    """Return the three in order, where a fit may lie outside of what was assumed."""
+    return min(low, expected), expected, max(high, expected)

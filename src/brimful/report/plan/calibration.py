@@ -15,7 +15,7 @@ from rich.text import Text
 
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import coded
-from brimful.hardware import calibration
+from brimful.hardware import calibration, links
 from brimful.hardware.calibrate import Progress as Tell
 from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
@@ -62,6 +62,7 @@ def to_json(device: Device, threads: int | None) -> dict[str, Any]:
         "file": str(calibration.path_of(device.name)),
         "calibration": kept.calibration.to_json() if kept.calibration else None,
         "unused": calibration.reason(device, threads) or None,
+        "link": asdict(link) if (link := links.measured(device.name)) else None,
         "runs": [asdict(run) for run in kept.runs],
         "corrections": [
             {
@@ -84,6 +85,8 @@ def render(device: Device, threads: int | None) -> RenderableType:
         parts += [*_calibration_lines(kept.calibration), Text("")]
     if unused := calibration.reason(device, threads):
         parts += [Text(f"! {coded('B106', unused)}", style="yellow"), Text("")]
+    if link := links.measured(device.name):
+        parts += [Text(link.told), Text("")]
     parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
     parts.append(
         Text(
