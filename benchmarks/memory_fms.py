@@ -27,6 +27,12 @@ What is known, and from where:
   model, groups would make it 34.87).
 - requirements*.txt beside the tables: the library versions; peft 0.12 or 0.13, bitsandbytes 0.43.3
   (dequantises one weight at a time).
+- Several GPUs: accelerate.yaml asks for FSDP (torch's older wrapper) with FULL_SHARD, a unit for each
+  block and BACKWARD_PRE. In 16-bit precision trained weights are fp32 (accelerate), what is gathered
+  and reduced is 16-bit. 4-bit weights are stored in elements of the other weights' type, so norms are
+  not in fp32. The plugins for quantised bases leave adapters out of FSDP: allocation after training
+  on two and on four GPUs differs by exactly the parts of the other weights, and what is left is 8
+  bytes for each adapter weight, so they are 16-bit there; 16 bytes in parts without the plugins.
 - max_seq_length 4096 is cut to what the tokenizer allows: 2048 for santacoder, as tokens per second
   times step time confirm.
 - refs_orca trains a whole epoch of 2,000 math problems without packing, two micro-batches per step
@@ -104,6 +110,10 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
     switches = KERNELS[name]
     foak, bigcode, mixture = switches.get("foak", False), "bigcode" in model, "Mixtral" in model
     weights, autocast = _precision(row["precision"])
+    gpus, quantize = int(row["num_gpus"]), switches.get("quantize", "none")
+    if gpus > 1 and row["method"] == "full" and autocast != "none":
+        weights = "fp32"
+    whole = gpus > 1 and name.startswith("accelerated-peft")
     measured, others = _measured(row)
     return Stack(
         configuration=f"{table.rsplit('/')[-1].removesuffix('.csv')} {name} {row['method']}",
@@ -118,10 +128,10 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
         loss=_loss(version_of(library_version), bigcode, switches),
         weights=weights,
         autocast=autocast,
-        adapter=None if row["method"] == "full" else _adapter(row, bigcode),
-        quantize=switches.get("quantize", "none"),
+        adapter=None if row["method"] == "full" else _adapter(row, bigcode, whole=whole),
+        quantize=quantize,
         gptq_group=0 if row["model"] in UNGROUPED_GPTQ else 128,
-        fp32_norms=switches.get("fp32_norms", False),
+        fp32_norms=switches.get("fp32_norms", False) and gpus == 1,
         recompute="reentrant",
         attention="flash2",
         repeats_keys="stral" in model and version_of(library_version) < (4, 48),
@@ -132,6 +142,9 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
         fused_lora=foak and switches.get("quantize") is not None and not bigcode,
         keeps_fused_qkv=bigcode,
         fp32_outputs=autocast != "none",
+        ranks=gpus,
+        gpus=gpus,
+        replicates_adapters=whole,
         mixture=mixture,
         torch_version=torch_version,
         library_version=library_version,
@@ -214,7 +227,7 @@ def _loss(version: tuple[int, ...], bigcode: bool, switches: Mapping[str, Any]) 
     )
 
 
-def _adapter(row: Mapping[str, str], bigcode: bool) -> Adapter:
+def _adapter(row: Mapping[str, str], bigcode: bool, *, whole: bool) -> Adapter:
     targets = (
         ("c_attn",)
         if bigcode
@@ -222,7 +235,8 @@ def _adapter(row: Mapping[str, str], bigcode: bool) -> Adapter:
     )
     rank = int(row["lora_rank"])
     settings = {"r": rank, "lora_alpha": 16, "lora_dropout": 0.1, "target_modules": list(targets)}
-    return Adapter("LORA", settings, rank=rank, targets=targets, dropout=0.1)
+    dtype: Any = "weights" if whole else "fp32"
+    return Adapter("LORA", settings, rank=rank, targets=targets, dropout=0.1, dtype=dtype)
 
 
 def _lengths(

@@ -101,6 +101,10 @@ class Stack:
         fp32_outputs: The model's outputs are converted to fp32 after an autocast forward pass
             (accelerate).
         empties_cache_every: Steps between calls of torch.cuda.empty_cache; 0 for never.
+        ranks: GPUs among which the model is divided; 1 where each holds all of it.
+        sharding: By what; see ForeignStep.
+        replicates_adapters: Adapters lie whole on every rank.
+        gpus: GPUs of the job.
         mixture: The model has routed experts.
         torch_version: None where unknown.
         library_version: transformers.
@@ -146,6 +150,10 @@ class Stack:
     keeps_fused_qkv: bool = False
     fp32_outputs: bool = False
     empties_cache_every: int = 0
+    ranks: int = 1
+    sharding: Literal["fsdp2", "fsdp1"] = "fsdp1"
+    replicates_adapters: bool = False
+    gpus: int = 1
     mixture: bool = False
     torch_version: str | None = None
     library_version: str | None = None

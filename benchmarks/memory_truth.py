@@ -90,6 +90,9 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
         clips=stack.clip,
         padded=stack.padded,
         compiled="model" if stack.compile else "none",
+        ranks=stack.ranks,
+        sharding=stack.sharding,
+        replicates_adapters=stack.replicates_adapters,
     )
 
 

@@ -55,17 +55,14 @@ t over the normal distribution at 95 %, to 2 %.
 LOOP_KINDS = ("one GPU",)
 NOT_OF_PLANS = (
     "stack ",
-    "nvlink",
-    "node",
-    "pcie",
-    "exposed",
+    "node ring",
+    "exposed eager",
     "fp8",
     "host megatron",
-    "host unit",
     "attention flash1",
 )
-"""Parameters of what brimful's loop does not do: other programs, several GPUs, FP8. They stay in
-the record.
+"""Parameters of what brimful's loop does not do: other programs, tensor parallelism, FP8. They stay
+in the record.
 """
 UNSEEN = 1.8
 """The interval's logarithm on generations without a single run, over the one with runs; assumption.
