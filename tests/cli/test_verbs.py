@@ -1396,6 +1396,14 @@ def test_a_machine_is_measured_shown_and_forgotten(
     assert "nothing was remembered" in brimful("calibrate", "--reset", "--device", "cpu").out
 
 
+def test_one_device_alone_has_no_link_to_measure(brimful: Brimful) -> None:
+    said = brimful("calibrate", "--devices", "1", "--device", "cpu")
+
+    assert said.code == 2
+    assert "at least two devices" in said.err
+    assert "--devices 2" in said.err
+
+
 def test_a_device_that_is_not_there_cannot_be_calibrated(brimful: Brimful) -> None:
     _refused(brimful("calibrate", "--device", "gpu"), "unknown device 'gpu'")
 

@@ -238,43 +238,57 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
         np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])
     ).astype(np.int64)
     runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts.tolist())]
-    rising = list(range(example.size))
     result: list[tuple[int, int, int]] = []
     index = 0
     while index < len(runs):
-        labels = [label for _, _, label in runs[index : index + example.size]]
-        if labels in (rising, rising[::-1]):
-            group = {
-                label: (start, end) for start, end, label in runs[index : index + example.size]
-            }
-            falling = labels != rising
-            _refuse_what_does_not_repeat(
-                short, group[1 if falling and example.size == 4 else 2], example
-            )
-            order = range(example.blocks - 1, -1, -1) if falling else range(example.blocks)
-            sources = [example.source(layer, falling=falling) for layer in order]
-            result += [
-                (*group[source], layer - source)
-                for layer, source in zip(order, sources, strict=True)
-            ]
-            index += example.size
+        found = _pass_over_blocks(runs[index : index + example.size], example)
+        if found is None:
+            start, end, label = runs[index]
+            if label in example.alike:
+                raise Irregular(f"events {start} to {end} belong to block {label} alone")
+            result.append((start, end, example.added if label == example.size - 1 else 0))
+            index += 1
             continue
-        if labels[:-1] == rising[:-1]:
-            # What every block but the last one leaves: inputs of the next one that are kept.
-            group = {
-                label: (start, end) for start, end, label in runs[index : index + example.size - 1]
-            }
-            _refuse_what_does_not_repeat(short, group[2], example)
-            sources = [example.source(layer, falling=False) for layer in range(example.blocks - 1)]
-            result += [(*group[source], layer - source) for layer, source in enumerate(sources)]
-            index += example.size - 1
-            continue
-        start, end, label = runs[index]
-        if label in example.alike:
-            raise Irregular(f"events {start} to {end} belong to block {label} alone")
-        result.append((start, end, example.added if label == example.size - 1 else 0))
-        index += 1
+        falling = found.order.step < 0
+        _refuse_what_does_not_repeat(
+            short, found.runs[1 if falling and example.size == 4 else 2], example
+        )
+        sources = [example.source(layer, falling=falling) for layer in found.order]
+        result += [
+            (*found.runs[source], layer - source)
+            for layer, source in zip(found.order, sources, strict=True)
+        ]
+        index += len(found.runs)
     return result
+
+
+@dataclass(frozen=True)
+class _BlockPass:
+    """Runs of events of one block after another.
+
+    Attributes:
+        runs: Start and end by traced block.
+        order: The blocks of the long model, as they come.
+    """
+
+    runs: dict[int, tuple[int, int]]
+    order: range
+
+
+def _pass_over_blocks(runs: list[tuple[int, int, int]], example: _Example) -> _BlockPass | None:
+    """Return the pass that runs are, if they are of all blocks in their order or in the reverse
+    one, or of all but the last one: what each leaves for the next, where that is kept.
+    """
+    labels, rising = [label for _, _, label in runs], list(range(example.size))
+    spans = {label: (start, end) for start, end, label in runs}
+    if labels == rising:
+        return _BlockPass(spans, range(example.blocks))
+    if labels == rising[::-1]:
+        return _BlockPass(spans, range(example.blocks - 1, -1, -1))
+    if labels[: example.size - 1] == rising[:-1]:
+        kept = {label: spans[label] for label in rising[:-1]}
+        return _BlockPass(kept, range(example.blocks - 1))
+    return None
 
 
 def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _Example) -> None:
