@@ -26,7 +26,7 @@ from brimful.planning.target import target_of, with_communication
 from brimful.rehearsal.store import StoredTraces
 from left_out import LeftOut
 from memory_parallel_rows import reasons, stack_of
-from memory_stack import Stack
+from memory_stack import Stack, version_of
 from memory_truth import Outcome, outcomes_of, spec_of, summary
 from record import write_record
 
@@ -50,7 +50,8 @@ class Traces:
 
 def predict(stack: Stack, traces: Traces) -> Footprint:
     """The footprint of one rank of a declared stack, as a plan for several devices makes it."""
-    target = with_communication(target_of(devices.get(stack.device)))
+    version = None if stack.torch_version is None else version_of(stack.torch_version)
+    target = with_communication(target_of(devices.get(stack.device)), version)
     rows = 1 if stack.lengths == "padding_free" else stack.micro_batch
     trace = traces.of(stack).at(rows)
     replayed = Replayed(lambda: trace, target.workspace_bytes)
@@ -67,7 +68,7 @@ def in_order(usable: Sequence[tuple[Row, Stack]]) -> list[tuple[Row, Stack]]:
 def predict_all(
     usable: Sequence[tuple[Row, Stack]], until_s: float
 ) -> tuple[list[Outcome], Counter[str], Counter[str]]:
-    """Outcomes of rows that ran, verdicts on those that ran out of memory, reasons of the rest."""
+    """Outcomes of rows that ran, verdicts on all by how they ended, reasons of the rest."""
     traces, failed = Traces(), dict[str, str]()
     outcomes: list[Outcome] = []
     verdicts: Counter[str] = Counter()
@@ -84,8 +85,8 @@ def predict_all(
         if key in failed:
             left_out[f"{row['source_repo']}: {failed[key]}"] += 1
             continue
+        verdicts[f"{'failed' if stack.status == 'oom' else 'ran'}: {foot.verdict}"] += 1
         if stack.status == "oom":
-            verdicts[foot.verdict] += 1
             continue
         for outcome in outcomes_of(row, stack, foot):
             outcomes.append(outcome)
@@ -127,23 +128,23 @@ def main() -> None:
     asked = parser.parse_args()
     with open(asked.csv, encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["num_gpus"] not in {"", "1"}]
-    verdicts = [(row, stack_of(row)) for row in rows]
-    usable = [(row, stack) for row, stack in verdicts if not isinstance(stack, LeftOut)]
+    declared = [(row, stack_of(row)) for row in rows]
+    usable = [(row, stack) for row, stack in declared if not isinstance(stack, LeftOut)]
     until_s = time.monotonic() + 60 * asked.minutes
-    outcomes, out_of_memory, late = predict_all(usable, until_s)
+    outcomes, verdicts, late = predict_all(usable, until_s)
     made = tables(outcomes)
     for name, figures in made["results"].items():
         print(name, figures)
     left_out = dict((reasons(rows) + late).most_common())
     for reason, count in left_out.items():
         print(f"{count:5d} left out: {reason}")
-    print(f"ran out of memory, and the verdict was: {dict(out_of_memory)}")
+    print(f"how rows ended, and the verdict on them: {dict(verdicts)}")
     if not asked.no_record:
         values = {
             "rows": len(rows),
             **made,
             "fitted_on_these_rows": [],
-            "out_of_memory_verdicts": dict(out_of_memory),
+            "verdicts": dict(sorted(verdicts.items())),
             "left_out": left_out,
         }
         print(write_record("memory_parallel", values))

@@ -34,9 +34,11 @@ def table() -> str:
         *_memory_cpu(),
         *_memory_pretrained(),
         *_memory_truth(),
+        *_memory_parallel(),
         *_trainers(),
         *_foreign_configs(),
         *_time_truth(),
+        *_time_plans(),
         *_time_cpu(),
         *_verified(),
         *_plan_speed(),
@@ -307,6 +309,48 @@ def _memory_truth() -> list[tuple[str, str, str]]:
             (what, f"{told}; medians of others on the rows they take: {', '.join(others)}", source)
         )
     return rows
+
+
+def _memory_parallel() -> list[tuple[str, str, str]]:
+    record, source = _record("memory_parallel")
+    kinds = {"allocated": "allocated memory", "driver": "memory as the driver shows it"}
+    told = "; ".join(
+        f"{what}: {found['rows']} rows, {found['settings']} settings, median error"
+        f" {found['median_percent']} %, nine tenths within {found['ninetieth_percent']} %,"
+        f" {found['inside_percent']} % inside our 90 % interval"
+        for kind, what in kinds.items()
+        for found in [record["results"][f"{kind} | all"]]
+    )
+    late = sum(
+        count for reason, count in record["left_out"].items() if "not traced within" in reason
+    )
+    left_out = sum(record["left_out"].values())
+    what = "Published peaks on several GPUs that hold a model in parts, nothing fitted to them"
+    ended = ", ".join(f"{ending} {count}" for ending, count in record["verdicts"].items())
+    rest = (
+        f"{left_out} of {record['rows']} rows left out, {late} of them for want of time; verdicts on"
+        f" rows that ran and that failed for want of memory: {ended}"
+    )
+    return [(what, f"{told}; {rest}", source)]
+
+
+def _time_plans() -> list[tuple[str, str, str]]:
+    record, source = _record("time_plans")
+    names = {
+        "source left out": "figures fitted without the row's source",
+        "gpu left out": "without its GPU",
+        "as shipped": "as shipped, which has seen them",
+    }
+    told = "; ".join(
+        f"{what}: median error {found['median_percent']} %, nine tenths within"
+        f" {found['ninetieth_percent']} %, {found['inside_interval_percent']} % inside our 90 %"
+        " interval"
+        for name, what in names.items()
+        for found in [record["results"][name]["all"]]
+    )
+    rows = record["results"]["as shipped"]["all"]["rows"]
+    what = "Published step times on several GPUs, as plans for several devices compute them"
+    return [(what, f"{rows} of {record['several_gpus_rows']} rows; {told}", source)]
 
 
 def _time_truth() -> list[tuple[str, str, str]]:

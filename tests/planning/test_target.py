@@ -13,6 +13,7 @@ from brimful.planning.target import (
     CUBLAS_WORKSPACE_HOPPER_BYTES,
     HOST_GROWTH_BYTES,
     target_of,
+    with_communication,
 )
 
 SMALL, HOPPER = CUBLAS_WORKSPACE_BYTES, CUBLAS_WORKSPACE_HOPPER_BYTES
@@ -126,3 +127,15 @@ def test_an_apple_gpu_gives_all_that_metal_recommends(cpu: Callable[..., Device]
         0,
         0,
     )
+
+
+def test_older_versions_of_torch_take_more_for_communication() -> None:
+    target = target_of(catalog.get("NVIDIA H100 80GB HBM3"))
+
+    today, same, older = (
+        with_communication(target, version) for version in (None, (2, 10), (2, 7))
+    )
+
+    assert today == same
+    assert older.context_bytes - today.context_bytes == pytest.approx(1.8 * GIB, rel=0.05)
+    assert with_communication(target_of(catalog.get("Apple M1")), (2, 7)).kind == "mps"
