@@ -12,7 +12,7 @@ fms-acceleration is read in `memory_fms`. The others:
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import memory_fms
 from left_out import LeftOut, declared
@@ -77,7 +77,7 @@ def stack_of(row: Mapping[str, str]) -> Stack | LeftOut:
     return verdict
 
 
-def reasons(rows: list[Mapping[str, str]]) -> Counter[str]:
+def reasons(rows: Sequence[Mapping[str, str]]) -> Counter[str]:
     """How many rows of each source are left out, and why."""
     counts: Counter[str] = Counter()
     for row in rows:

@@ -38,13 +38,13 @@ from time_model import (
     _units,
     board,
     fit,
-    gpu_weights,
     values_of,
     work_of_one_gpu,
 )
 from time_shipped import COMPILED
 from time_stack import TimedStack
 from time_truth import REFIT_ROUNDS, intervals, kind_of, read
+from time_work import gpu_weights
 
 WHOLE_LAYERS = "several GPUs, whole layers"
 GROUPS: Mapping[str, Callable[[TimedStack], str]] = {
@@ -150,7 +150,11 @@ def by_source(
     made = {"all": summary(stacks, seconds, inside)}
     for source in sorted({stack.source for stack in stacks}):
         members = [index for index, stack in enumerate(stacks) if stack.source == source]
-        made[source] = summary(*([each[i] for i in members] for each in (stacks, seconds, inside)))
+        made[source] = summary(
+            [stacks[index] for index in members],
+            [seconds[index] for index in members],
+            [inside[index] for index in members],
+        )
     return made
 
 

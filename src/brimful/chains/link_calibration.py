@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
+from torch.multiprocessing import spawn
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 from brimful.base.errors import DeviceError
 from brimful.base.rundir import read_json, write_json_atomically
@@ -42,8 +43,8 @@ def measure_links(device: Device, devices: int, large_bytes: int = LARGE_BYTES) 
     with tempfile.TemporaryDirectory() as folder:
         arguments = (devices, device.kind, folder, large_bytes)
         try:
-            processes.start_processes(_in_rank, arguments, nprocs=devices, start_method="spawn")
-        except (processes.ProcessRaisedException, processes.ProcessExitedException) as error:
+            spawn(_in_rank, arguments, nprocs=devices)  # type: ignore[no-untyped-call]
+        except (ProcessRaisedException, ProcessExitedException) as error:
             last = str(error).strip().splitlines()[-1]
             raise DeviceError(
                 f"links between {devices} x {device.name} could not be measured: {last}. Check that"
@@ -82,7 +83,8 @@ def _in_rank(rank: int, devices: int, kind: str, folder: str, large_bytes: int) 
 
 def _slowest(world: World, seconds: float) -> float:
     """Return the most that a sum took on any rank."""
-    return max(world.gather(seconds))
+    slowest: float = max(world.gather(seconds))
+    return slowest
 
 
 def _timed(world: World, kind: str, num_bytes: int) -> float:
