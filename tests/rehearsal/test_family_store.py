@@ -220,6 +220,30 @@ def test_once_a_trace_shows_that_four_blocks_do_not_repeat_five_are_taken(
     assert traced == [4, 5]
 
 
+@pytest.mark.parametrize(
+    ("family", "changes", "recordings"),
+    [("llama", FROZEN, 3), ("gpt2", CUDA, 4), ("gpt2", FROZEN, 4)],
+    ids=["adapters", "one sequence is a special case", "adapters beside learned positions"],
+)
+def test_no_more_is_recorded_than_it_takes(
+    step: Step,
+    family: str,
+    changes: dict[str, Any],
+    recordings: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded = []
+
+    def record(*arguments: Any) -> Trace:
+        recorded.append(arguments)
+        return record_training(*arguments)
+
+    monkeypatch.setattr(tracer, "record_training", record)
+    spec = step(family, blocks=1, **changes)
+    trace_family(_widest(_following(spec) if family == "gpt2" else spec))
+    assert len(recorded) == recordings
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[TraceFamilyKey]:
     """What families were made."""

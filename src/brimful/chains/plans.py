@@ -25,7 +25,7 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
 from brimful.rehearsal.shipped_skeletons import obstacle
-from brimful.report.plan.answer import verdict_of
+from brimful.report.plan.answer import time_and_cost, verdict_of
 
 
 def plan(
@@ -93,7 +93,9 @@ def survey(
             entry.device.name: cost_surveyed(entry, prices or {})
             if isinstance(entry, Surveyed)
             else entry
-            for entry in _survey_all(recipe, single, traces, model, doing, is_only=len(groups) == 1)
+            for entry in _survey_all(
+                recipe, single, traces, model, doing, prices or {}, is_only=len(groups) == 1
+            )
         }
         for group in groups:
             if group.count > 1:
@@ -178,8 +180,16 @@ class _Progress:
         self._say(self._answer + text)
 
     def answered(self, surveyed: Surveyed) -> None:
-        self._answer = f"{verdict_of(surveyed)}; "
-        self("looking for what would make it fit")
+        """Say the answer, and from now on before all else that is done."""
+        amounts = time_and_cost(surveyed.derived.plan.predicted, intervals=False)
+        self._answer = f"{verdict_of(surveyed)}{amounts}; "
+        fits = surveyed.verdict == "fits"
+        self("comparing recomputation" if fits else "looking for what would make it fit")
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody is told."""
+        return self._say is not silent
 
 
 def _survey_all(
@@ -188,10 +198,16 @@ def _survey_all(
     traces: Tracer,
     model: ModelFacts,
     progress: _Progress,
+    prices: Mapping[str, float],
     *,
     is_only: bool,
 ) -> list[Surveyed | Unplanned]:
     if is_only and devices:
         facts = facts_of(devices[0], measures=True, model=model)
-        return [survey_closely(recipe, devices[0], traces, facts, progress.answered)]
+
+        def answered(entry: Surveyed) -> None:
+            progress.answered(cost_surveyed(entry, prices))
+
+        tell = answered if progress.is_heard else None
+        return [survey_closely(recipe, devices[0], traces, facts, tell)]
     return survey_each(recipe, devices, traces, model, progress, remedied=True)

@@ -107,16 +107,22 @@ def survey_closely(
     device: Device,
     traces: Tracer,
     facts: Facts,
-    answered: Callable[[Surveyed], None] = lambda surveyed: None,
+    answered: Callable[[Surveyed], None] | None = None,
 ) -> Surveyed:
     """Derive a plan for one device, with the memory at several micro-batches, and with remedies and
-    the smallest sufficient device if it does not fit. `answered` is told the plan as soon as it is
-    known that it does not, before remedies are looked for.
+    the smallest sufficient device if it does not fit. `answered` is told what is known before
+    recomputation is compared, and before remedies are looked for.
 
     Raises:
         PlanError: it cannot be traced.
     """
-    derived = derive_with_memory(recipe, device, traces, facts)
+
+    def tell(derived: Derived) -> None:
+        if answered is not None:
+            answered(Surveyed(derived, ()))
+
+    first = None if answered is None else tell
+    derived = derive_with_memory(recipe, device, traces, facts, first=first)
     sizes = table_sizes(
         derived.footprint.micro_batch,
         derived.memory.largest(recipe.effective_batch),
@@ -125,7 +131,7 @@ def survey_closely(
     table = tuple(derived.memory.at(size) for size in sizes)
     if derived.footprint.verdict == "fits":
         return Surveyed(derived, table)
-    answered(Surveyed(derived, table))
+    tell(derived)
     proposed = remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
     return Surveyed(derived, table, proposed, _smallest_device(derived, traces))
 

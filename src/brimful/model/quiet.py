@@ -1,9 +1,12 @@
-"""Silencing the progress bars and notices of libraries."""
+"""Silencing the progress bars and notices of libraries, and what they compile when imported."""
 
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from transformers.utils import logging as transformers_logging
 
 
@@ -24,6 +27,31 @@ def quiet_bitsandbytes() -> Iterator[None]:
     """Silence the notice of bitsandbytes' import about an optional CPU kernel that is not used."""
     with quiet_logger("bitsandbytes.backends.cpu.ops", logging.ERROR):
         yield
+
+
+@contextmanager
+def compiled_when_called() -> Iterator[None]:
+    """Compile functions at their first call. bitsandbytes compiles some when it is imported, which
+    brings torch's compiler, a second of CPU time, and peft imports it whether it is needed or not.
+    """
+    compiling = torch.compile
+
+    def later(function: Callable[..., Any] | None = None, **settings: Any) -> Callable[..., Any]:
+        if function is None:
+            return functools.partial(later, **settings)
+        compiled = functools.cache(functools.partial(compiling, function, **settings))
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return compiled()(*args, **kwargs)
+
+        return call
+
+    torch.compile = later  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.compile = compiling
 
 
 @contextmanager

@@ -126,9 +126,16 @@ def derive_with_memory(
     tracer: Tracer,
     facts: Facts = Facts(),
     sharing: Sharing = NOT_SHARED,
+    first: Callable[[Derived], None] | None = None,
 ) -> Derived:
-    """Return the plan and the memory that it rests on, even if it does not fit. `sharing`: whether
-    the device works with others; the recipe is that of its share.
+    """Return the plan and the memory that it rests on, even if it does not fit.
+
+    Args:
+        recipe, device: What is planned; of a device that works with others, its share.
+        tracer: Returns traces.
+        facts: Of the run.
+        sharing: Whether the device works with others.
+        first: Is told what is known before recomputation is looked at, where that fits.
     """
     prepared = prepare(
         recipe,
@@ -140,6 +147,11 @@ def derive_with_memory(
         sharing=sharing,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
+
+    def tell(found: SearchResult) -> None:
+        if first is not None:
+            first(_derived(prepared, facts, found, total_steps, None))
+
     result = search(
         prepared,
         tracer,
@@ -147,6 +159,7 @@ def derive_with_memory(
         total_steps,
         factor=(facts.correction or Correction()).factor,
         fill=facts.fill,
+        first=None if first is None else tell,
     )
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
@@ -155,6 +168,16 @@ def derive_with_memory(
         result = search(
             prepared, tracer, facts.rates, total_steps, factor=level.factor, fill=facts.fill
         )
+    return _derived(prepared, facts, result, total_steps, level)
+
+
+def _derived(
+    prepared: Prepared,
+    facts: Facts,
+    result: SearchResult,
+    total_steps: int | None,
+    level: Level | None,
+) -> Derived:
     footprint = result.memory.at(result.taken.micro_batch)
     prepared = _with_reached_rate(prepared, result.taken)
     plan = _plan(prepared, facts, result, footprint, total_steps, level)

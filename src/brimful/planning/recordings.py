@@ -28,6 +28,10 @@ from brimful.planning.work import (
 )
 
 
+class TooFew(Irregular):
+    """Further recordings may tell apart what agrees in these."""
+
+
 @dataclass(frozen=True, eq=False)
 class Recordings:
     """Recordings of small members, from which a family is made.
@@ -132,7 +136,7 @@ class Recordings:
             quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
             matches = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
             if (matches & (product >= 0)).any():
-                raise Irregular("two products cannot be told apart")
+                raise TooFew("two products cannot be told apart")
             number[matches], product[matches] = quotient[0][matches], index
         if (product < 0).any():
             raise Irregular(
@@ -148,11 +152,11 @@ class Recordings:
         columns = [0]
         if self.key.has_rank:
             columns.append(1)
-        if self.key.follows:
+        if self._learns_positions:
             columns.append(2)
         matrix = np.array([[1, size.rank, size.sequence_length] for size in few], float)[:, columns]
         if np.linalg.matrix_rank(matrix) < len(columns):
-            raise Irregular("too few recordings for sums")
+            raise TooFew("too few recordings for sums")
         solved = np.zeros((3, values.shape[1]), np.int64)
         solved[columns] = np.rint(
             np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
@@ -163,6 +167,14 @@ class Recordings:
         ):
             raise Irregular("a sum does not grow evenly")
         return solved
+
+    @property
+    def _learns_positions(self) -> bool:
+        """Return whether anything that is learned grows with the length. With adapters, whose rank
+        differs, what is frozen shows it.
+        """
+        frozen = {trace.parameters - trace.trainable for trace in self.traces[:-1]}
+        return bool(self.key.follows) and (not self.key.has_rank or len(frozen) > 1)
 
     def _grown(self, values: Int64Array) -> Int64Array:
         """Return the same for all blocks, from recordings of which the last has one block more:

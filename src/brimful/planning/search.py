@@ -9,7 +9,7 @@ memory to spare. Of those a GPU gets the largest micro-batch, because effects th
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -100,6 +100,7 @@ def search(
     *,
     factor: float = 1.0,
     fill: float = 1.0,
+    first: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
     """Return the fastest way that surely fits, or one sequence at a time where none does.
 
@@ -110,6 +111,8 @@ def search(
         total_steps: Updates of the run, over which compiling has to pay.
         factor: Of all times, as earlier runs on the device measured.
         fill: Share of the rows' positions that is computed on average.
+        first: Is told the way without recomputation where it fits, before recomputation is looked
+            at, which may have to be recorded.
     """
     recipe, wanted = prepared.recipe, prepared.recipe.plan.recompute
     plain = _Way(prepared, tracer, rates, factor, fill, recompute=wanted is True)
@@ -123,6 +126,8 @@ def search(
     if not plain.largest and plain.memory.standing_bytes > prepared.target.usable_bytes:
         reason = "weights and optimizer states alone do not fit, whatever becomes of activations"
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
+    if first is not None and plain.largest >= least:
+        first(_settle(prepared, plain, total_steps, Choice("recompute", False, "it fits", True)))
     again = _Way(prepared, tracer, rates, factor, fill, recompute=True)
     if plain.largest < least:
         size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"

@@ -25,7 +25,7 @@ from brimful.planning.parametric import (
     stretch_values,
 )
 from brimful.planning.parts import CHECKED, FEW, MORE, TraceInParts, through
-from brimful.planning.recordings import Recordings
+from brimful.planning.recordings import Recordings, TooFew
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace, same_events
 from brimful.planning.work import (
@@ -140,18 +140,44 @@ def trace_family(key: TraceFamilyKey, like: Family | None = None) -> ShortFamily
             except Irregular as irregular:
                 problem = irregular
                 continue
-            few = _with_members(few, range(1, _enough(key)))
-            for check in (3,) if key.is_single else (3, 4):
-                try:
-                    return _with_further(few, check).short_family()
-                except Irregular as irregular:
-                    problem = irregular
+            try:
+                return _from_members(few)
+            except Irregular as irregular:
+                problem = irregular
     raise problem
+
+
+def _from_members(first: Recordings) -> ShortFamily:
+    """Return the family from its first small member and as many more as it takes: two determine the
+    products of all sizes, the third tells those apart that agree in two, and what grows with rank
+    and length.
+
+    Raises:
+        Irregular: also with all members sizes are no products.
+    """
+    few, problem = _with_members(first, [1]), Irregular()
+    for number in (3,) if few.key.is_single else (3, 4):
+        further = _with_further(few, number)
+        try:
+            try:
+                return _family_of(few, further)
+            except TooFew:
+                few = _with_members(few, range(len(few.traces), 3))
+                return _family_of(few, further)
+        except Irregular as irregular:
+            problem = irregular
+    raise problem
+
+
+def _family_of(few: Recordings, further: Recordings) -> ShortFamily:
+    """Return the family of a few members, checked with the last one of others."""
+    sizes, traces = (*few.sizes, further.sizes[-1]), (*few.traces, further.traces[-1])
+    return dataclasses.replace(few, sizes=sizes, traces=traces).short_family()
 
 
 _MEMBERS = (
     (4, 0.0, 4, 3.0),
-    (5, 1.0, 6, 3.0),
+    (5, 1.0, 6, 3.25),
     (4, 0.4, 10, 2.0),
     (1, 1.0, 16, 0.75),
     (7, 1.0, 16, 5.0),
@@ -161,14 +187,6 @@ the last two is the recording that checks the others.
 """
 _SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0.7, 16, 0.7))
 """The same for one sequence; the last one is the further recording."""
-
-
-def _enough(key: TraceFamilyKey) -> int:
-    """Return the number of recordings that determine the products and sums of all sizes."""
-    needs_third = key.spec.loss == "chunked"
-    if key.is_single:
-        needs_third = key.has_rank and bool(key.follows)
-    return 2 + needs_third
 
 
 def _size_of(key: TraceFamilyKey, number: int) -> StepSize:

@@ -31,7 +31,7 @@ from brimful.rehearsal.models import count_parameters, meta_model, parameters_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
-from brimful.rehearsal.recorder import Recorder
+from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import HiddenStates, LossSum, Method, Network, hidden_states_of
@@ -181,7 +181,8 @@ def record_steps(
     model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int
 ) -> Trace:
     """Trace two optimizer steps and an evaluation batch of a model on fake tensors."""
-    recorder = Recorder(cuda=spec.cuda)
+    plain = spec.compiled == "none" and spec.ranks == 1
+    recorder = (QuickRecorder if plain else Recorder)(cuda=spec.cuda)
     prepare(spec, model)
     blocks, modules = named_blocks_of(model)
     if spec.compiled == "model":
