@@ -44,7 +44,7 @@ OTHER_DEVICES = (
     "NVIDIA RTX A6000",
     "NVIDIA GeForce RTX 5090",
 )
-TARGET_CPU_S = 1.0
+TARGET_CPU_S = 0.3
 """Of every answer after the first."""
 
 
