@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import before_torch  # noqa: F401 - before torch, which the next ones import
 import psutil
 import pytest
 import torch

@@ -1,5 +1,5 @@
 """Notebooks run in real kernels: at the size of a test, in a folder of their own, and without a
-network.
+network. The commands that their cells start are forked from a warm process.
 """
 
 import shutil
@@ -23,6 +23,7 @@ def shared_cache(new_cache: Callable[[], str]) -> str:
 def notebooks(
     tmp_path: Path,
     contacts: Path,
+    warm_processes: None,
     shared_cache: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
