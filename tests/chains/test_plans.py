@@ -191,7 +191,7 @@ def test_several_devices_share_the_batch_and_are_paid_together(
 
 
 def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: Callable[..., Recipe]) -> None:
-    (entry,) = plans.survey(tiny("plan={}", "plan.spread=sharded"), "2 x T4")
+    (entry,) = plans.survey(tiny("plan={}", "plan.spread=sharded", "model.layers=1"), "2 x T4")
 
     assert isinstance(entry, Surveyed)
     plan = entry.derived.plan

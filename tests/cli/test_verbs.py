@@ -1301,6 +1301,8 @@ def test_a_published_model_is_planned_for_by_any_method_and_trained_by_sft_alone
         "model=HuggingFaceTB/SmolLM2-135M",
         "tokenizer=null",
         "adapter.rank=4",
+        "sequence_length=2048",  # its recordings come with brimful
+        "plan={}",
     )
 
     planned, trained = brimful("plan", *arguments, "--on", "Tesla T4"), brimful("train", *arguments)
