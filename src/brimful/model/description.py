@@ -83,14 +83,14 @@ class ParameterCount:
         return self.embedding + self.blocks + self.head
 
 
-def is_own_architecture(model: ModelRecipe | str) -> bool:
+def is_own_architecture(model: object) -> bool:
     """Return whether transformers reads a model only after `registered.register()`.
 
     Args:
-        model: As in a recipe: described, a folder, or another name.
+        model: As in a recipe: a section with its `architecture`, a folder, or another name.
     """
     if not isinstance(model, str):
-        return model.architecture in OWN_TYPES
+        return getattr(model, "architecture", None) in OWN_TYPES
     try:
         values = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

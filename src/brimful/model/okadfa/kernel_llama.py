@@ -219,8 +219,10 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
 
 
 class KernelLlamaForCausalLM(
-    RecurrentGenerationMixin, KernelLlamaPreTrainedModel, LlamaForCausalLM
-):  # type: ignore[misc]
+    RecurrentGenerationMixin,
+    KernelLlamaPreTrainedModel,
+    LlamaForCausalLM,  # type: ignore[misc]
+):
     """The body and Llama's head."""
 
     def __init__(self, config: KernelLlamaConfig) -> None:
