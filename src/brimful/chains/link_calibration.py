@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.multiprocessing import spawn
-from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
 from brimful.base.errors import DeviceError
 from brimful.base.rundir import read_json, write_json_atomically
@@ -43,7 +42,7 @@ def measure_links(device: Device, devices: int, large_bytes: int = LARGE_BYTES) 
     with tempfile.TemporaryDirectory() as folder:
         arguments = (devices, device.kind, folder, large_bytes)
         try:
-            spawn(_in_rank, arguments, nprocs=devices)  # type: ignore[no-untyped-call]
+            spawn(_in_rank, arguments, nprocs=devices)
         except (ProcessRaisedException, ProcessExitedException) as error:
             last = str(error).strip().splitlines()[-1]
             raise DeviceError(
