@@ -6,8 +6,8 @@ through.
 A row of fms-acceleration without its plugins is written as the arguments that its command line had,
 read by the table of TRL, and made a step. That step is compared with the one that `memory_fms`
 declares for the row and `memory_truth` predicts. What the tables cannot know is the version of the
-libraries: they are of today's, the rows of 2024 and 2025. So the loss chain is that of the declared
-step, without the entropy that today's TRL measures on the logits; all else must be equal.
+libraries: they are of today's, the rows of 2024 and 2025. So the loss, and whether accelerate
+casts the logits, are those of the declared step: today's TRL makes no logits. All else must be equal.
 Rows of other sources are not of tools that brimful has tables of.
 """
 
@@ -71,7 +71,7 @@ def by_the_tables(stack: Stack) -> ForeignStep:
     declared = spec_of(stack)
     older: dict[str, Any] = {
         "chain": declared.chain,
-        "quirks": dataclasses.replace(step.quirks, scores_logits=False),
+        "quirks": dataclasses.replace(step.quirks, fp32_outputs=declared.quirks.fp32_outputs),
     }
     if declared.attention == FLASH2_REPEATED and step.attention == FLASH2:
         older["attention"] = declared.attention  # Mistral's class in transformers before 4.48

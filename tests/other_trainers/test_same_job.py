@@ -146,7 +146,7 @@ CHANGES: Mapping[str, Changes] = {
         "max_length": 512,
         "packing": True,
         "padding_free": True,
-        "loss_type": "nll",
+        "loss_type": "dft",
         "fp16": True,
         "gradient_checkpointing": False,
         "gradient_checkpointing_kwargs": {"use_reentrant": True},

@@ -42,15 +42,13 @@ class LossChain:
             its input with the gradient (Unsloth's kernel, as copied by fms-acceleration; Liger's);
             "fused_linear" never holds all logits (Liger); "cut" never holds any (Apple's cut
             cross-entropy); "chunked" makes them in eight pieces and keeps the log-softmax of each
-            (torchtune's LinearCrossEntropyLoss); "recomputed" makes 256 rows at a time, and again
-            in the backward pass (TRL's chunked_nll).
+            (torchtune's LinearCrossEntropyLoss); "tiled" makes 4,096 rows and 32,768 words at a
+            time, and again in the backward pass (TRL's fused head).
     """
 
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
-    cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "recomputed"] = (
-        "torch"
-    )
+    cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "tiled"] = "torch"
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,6 @@ class TrainerQuirks:
         fused_lora_mlp: Adapters of a gated MLP share one function that keeps its input and both
             products (Unsloth, Axolotl).
         fused_norms_train: The weights of fused norms get gradients (Liger; Unsloth's get none).
-        scores_logits: The entropy of the logits is measured on a copy of them before the backward
-            pass (TRL with its loss over whole logits).
     """
 
     fused_rms_norm: bool = False
@@ -92,7 +88,6 @@ class TrainerQuirks:
     fused_glu: bool = False
     fused_lora_mlp: bool = False
     fused_norms_train: bool = False
-    scores_logits: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
-from torch.utils.checkpoint import checkpoint
 
 from brimful.data.batches import MicroBatch
 from brimful.other_trainers.step import ForeignStep, LossChain
@@ -42,26 +41,12 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
         del hidden_BTD
         if spec.quirks.fp32_outputs:
             logits_BTV = logits_BTV.float()
-        if spec.quirks.scores_logits:
-            _measure_entropy(logits_BTV)
         kept.clear()
         if spec.quirks.keeps_outputs:
             held[:] = [logits_BTV, outputs.past_key_values if spec.quirks.use_cache else None]
         return loss
 
     return loss_sum
-
-
-@torch.no_grad()
-def _measure_entropy(logits_BTV: Tensor) -> None:
-    """TRL's entropy_from_logits on logits that are shifted first, so that flattening copies them;
-    its pieces of 128 rows are small beside that.
-    """
-    shifted = logits_BTV[..., :-1, :]
-    flat_NV = shifted.reshape(-1, shifted.shape[-1])
-    note_kernel("entropy", "reduction", (flat_NV,), ())
-    del flat_NV
-    shifted.argmax(dim=-1)
 
 
 def plain_cross_entropy(logits: Tensor, labels: Tensor, vocab_size: int, **_: Any) -> Tensor:
@@ -259,82 +244,79 @@ def _chunked(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
     return total
 
 
-RECOMPUTED_ROWS = 256
-"""Rows of a piece of TRL's chunked_nll."""
-TRACED_PIECES = 3
-"""From the third on, gradients of earlier ones stand beside."""
+TILE_ROWS, TILE_WORDS = 4096, 32768
+"""Rows and words of a tile of TRL's fused head."""
 
 
-def _recomputed(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
-    """TRL's chunked_nll: a piece's logits are made again in the backward pass. Rows with a target
-    are copied to the front, all of them here. Three pieces hold as much as any number of them; the
-    products of the others are only noted.
-    """
-    hidden_ND = hidden_BTD[..., :-1, :].reshape(-1, hidden_BTD.shape[-1])
-    hidden_ND = hidden_ND[torch.zeros(hidden_ND.shape[0], dtype=torch.int64)]
+def _tiled(hidden_BTD: Tensor, network: Network, chain: LossChain) -> Tensor:
+    """TRL's fused head on a GPU: rows with a target are copied, all of them here."""
+    shifted_BTD = hidden_BTD[:, :-1]
+    shape = shifted_BTD.shape[:-1]
+    places = torch.zeros(shape.numel(), dtype=torch.int64)
     weight_VD = network.head_weight_VD
-    total: Tensor = _FurtherPieces.apply(hidden_ND, weight_VD)  # type: ignore[no-untyped-call]
-    for number in range(TRACED_PIECES):
-        piece_ND = hidden_ND[number * RECOMPUTED_ROWS : (number + 1) * RECOMPUTED_ROWS]
-        loss, *_ = checkpoint(
-            _piece_loss, piece_ND, weight_VD, network.logit_softcap, use_reentrant=False
-        )
-        total = total + loss
-    return total
+    loss: Tensor = _TiledLogShares.apply(shifted_BTD[places, places], weight_VD)  # type: ignore[no-untyped-call]
+    return loss
 
 
-def _piece_loss(
-    piece_ND: Tensor, weight_VD: Tensor, softcap: float | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, number of right tokens and entropy; the entropy has a graph of its own, as in TRL, and
-    the weight is upcast for each piece.
+class _TiledLogShares(torch.autograd.Function):
+    """TRL's ChunkedLogProbFunction (kernels/chunked_logprob.py, 1.16): logits of a tile lie in a
+    buffer that is used again, kernels fold them into numbers per row, and the backward pass makes
+    them once more and sums both gradients in fp32. Tiles of the first rows are traced; the products
+    of the others are only noted, as their buffer is the same.
     """
-    logits_NV = piece_ND.float() @ weight_VD.float().t()
-    if softcap is not None:
-        logits_NV = softcap * torch.tanh(logits_NV / softcap)
-    targets_N = torch.zeros(piece_ND.shape[0], dtype=torch.int64)
-    log_share_NV = F.log_softmax(logits_NV, dim=-1)
-    loss = F.nll_loss(log_share_NV, targets_N, reduction="sum")
-    counts_N = targets_N != -100
-    right = ((logits_NV.argmax(dim=-1) == targets_N) & counts_N).sum().float()
-    entropy = (-(log_share_NV.exp() * log_share_NV).sum(dim=-1) * counts_N).sum()
-    return loss, right, entropy
-
-
-class _FurtherPieces(torch.autograd.Function):
-    """The work of all pieces but the traced ones, without their tensors."""
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor) -> Tensor:
-        rows, width = hidden_ND.shape
-        ctx.shape = (max(0, rows - TRACED_PIECES * RECOMPUTED_ROWS), weight_VD.shape[0], width)
-        ctx.bytes = 4 * 2 * ctx.shape[0] * ctx.shape[1]
-        ctx.trains_head = ctx.needs_input_grad[1]
-        ctx.save_for_backward(hidden_ND)
-        _note_pieces(ctx, hidden_ND, "forward", 1)
-        return torch.zeros((), dtype=torch.float32)
+        autocast = torch.is_autocast_enabled("cpu")
+        ctx.dtype = torch.get_autocast_dtype("cpu") if autocast else hidden_ND.dtype
+        rows = hidden_ND.shape[0]
+        statistics = [torch.zeros(rows, dtype=torch.float32) for _ in range(7)]
+        tile = torch.empty((min(rows, TILE_ROWS), TILE_WORDS), dtype=ctx.dtype)
+        first_ND = hidden_ND[:TILE_ROWS].to(ctx.dtype)
+        for start in range(0, weight_VD.shape[0], TILE_WORDS):
+            part_VD = weight_VD[start : start + TILE_WORDS]
+            logits = tile[:, : part_VD.shape[0]]
+            torch.mm(first_ND, part_VD.to(ctx.dtype).t(), out=logits)
+            note_kernel("fold_tile", "reduction", (logits,), ())
+        _note_further_rows("tiles", hidden_ND, weight_VD, 1)
+        log_sums = statistics[0] + torch.log(statistics[1])
+        entropies = log_sums - statistics[2] / statistics[1]
+        ctx.save_for_backward(hidden_ND, weight_VD, log_sums, entropies)
+        return (statistics[3] - log_sums).sum()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, None]:
-        _note_pieces(ctx, ctx.saved_tensors[0], "backward", 2 + ctx.trains_head)
-        return None, None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        hidden_ND, weight_VD, _, _ = ctx.saved_tensors
+        trains_head, rows = ctx.needs_input_grad[1], hidden_ND.shape[0]
+        grad_hidden_ND = torch.zeros(hidden_ND.shape, dtype=torch.float32)
+        grad_weight_VD = torch.zeros(weight_VD.shape, dtype=torch.float32) if trains_head else None
+        tile = torch.empty((min(rows, TILE_ROWS), TILE_WORDS), dtype=ctx.dtype)
+        first_ND = hidden_ND[:TILE_ROWS].to(ctx.dtype)
+        for start in range(0, weight_VD.shape[0], TILE_WORDS):
+            part_VD = weight_VD[start : start + TILE_WORDS].to(ctx.dtype)
+            logits = tile[:, : part_VD.shape[0]]
+            torch.mm(first_ND, part_VD.t(), out=logits)
+            note_kernel("tile_gradient", "reduction", (logits,), (logits,))
+            _note_products("tile_into_gradients", first_ND, part_VD, 1 + trains_head, ())
+        _note_further_rows("tiles_backward", hidden_ND, weight_VD, 2 + trains_head)
+        if grad_weight_VD is None:
+            return grad_hidden_ND.to(hidden_ND.dtype), None
+        return grad_hidden_ND.to(hidden_ND.dtype), grad_weight_VD.to(weight_VD.dtype)
 
 
-def _note_pieces(ctx: Any, hidden_ND: Tensor, name: str, products: int) -> None:
-    rows, vocabulary, width = ctx.shape
-    if rows:
-        flop = 2 * products * rows * vocabulary * width
-        shape = (products, rows, vocabulary, width)
-        note_kernel(f"pieces_{name}", "matrix", (hidden_ND,), (), flop=flop, shape=shape)
-        note_kernel(
-            f"loss_of_pieces_{name}", "reduction", (hidden_ND,), (), extra_bytes=3 * ctx.bytes
-        )
+def _note_further_rows(name: str, hidden_ND: Tensor, weight_VD: Tensor, products: int) -> None:
+    """Note the work of the rows behind the first tile."""
+    further_ND = hidden_ND[TILE_ROWS:]
+    if further_ND.shape[0]:
+        _note_products(f"further_{name}", further_ND, weight_VD, products, ())
+        logit_bytes = 2 * 2 * further_ND.shape[0] * weight_VD.shape[0]
+        note_kernel(f"fold_further_{name}", "reduction", (further_ND,), (), extra_bytes=logit_bytes)
 
 
 _WITHOUT_LOGITS: Mapping[str, Callable[[Tensor, Network, LossChain], Tensor]] = {
     "fused_linear": _fused_linear,
     "cut": _cut,
     "chunked": _chunked,
-    "recomputed": _recomputed,
+    "tiled": _tiled,
 }
 """Losses that never hold all logits, by the name of the cross-entropy."""

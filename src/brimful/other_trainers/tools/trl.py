@@ -1,8 +1,8 @@
 """Arguments of `trl sft`: keys, defaults and what they mean for a training step.
 
 Sources in its repository: trl/trainer/{sft_config,base_config,model_config}.py (defaults),
-trl/trainer/sft_trainer.py (loss in recomputed pieces, adapters in bf16 on a 4-bit base, packing),
-trl/scripts/sft.py (what is handed to the model).
+trl/trainer/sft_trainer.py (loss, adapters in bf16 on a 4-bit base, packing),
+trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py (loss in tiles).
 """
 
 from typing import Any, Literal
@@ -24,7 +24,7 @@ DEFAULTS = {
             "packing": False,
             "packing_strategy": "bfd",
             "padding_free": False,
-            "loss_type": None,
+            "loss_type": "nll",
             "completion_only_loss": None,
             "assistant_only_loss": False,
         },
@@ -114,27 +114,16 @@ def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
     return "joined" if settings.flag("padding_free") else "padded"
 
 
-def _loss_type(settings: Settings) -> str:
-    usual = "nll" if hf.is_liger(settings) else "chunked_nll"
-    if settings["loss_type"] is None:
-        return usual
-    return settings.one_of("loss_type", {"nll": "nll", "chunked_nll": "chunked_nll"})
-
-
 def _loss(settings: Settings) -> LossChain:
-    if hf.is_liger(settings):
-        return hf.LIGER
-    if _loss_type(settings) == "chunked_nll":
-        return LossChain(upcast="none", cross_entropy="recomputed")
-    return hf.OVER_LOGITS
+    """Also with Liger's kernels, whose own loss is switched off."""
+    settings.one_of("loss_type", {"nll": "nll", "chunked_nll": "nll"})
+    return LossChain(upcast="none", cross_entropy="tiled")
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:
     if hf.is_liger(settings):
         return TrainerQuirks(**hf.LIGER_KERNELS)
-    if _loss_type(settings) == "chunked_nll":
-        return TrainerQuirks()
-    return TrainerQuirks(fp32_outputs=_autocast(settings) != "none", scores_logits=True)
+    return TrainerQuirks()
 
 
 def _model(settings: Settings) -> str:
@@ -149,8 +138,8 @@ _RENAMED = "was renamed in later versions of TRL, to"
 _UNTRACED = "is not traced"
 TOOL = Tool(
     title="TRL",
-    version="1.10.0.dev0",
-    source="huggingface/trl@f2cd57710ae345ea6428ae95363267fcf38a3dc8",
+    version="1.16.0",
+    source="the package index, trl@1.16.0",
     read="2026-11-25",
     marks=(
         "max_length",
@@ -220,9 +209,5 @@ TOOL = Tool(
         """
     ),
     idle_prefixes=hf.IDLE_PREFIXES,
-    approximations=(
-        "Evaluation is not counted.",
-        "TRL 1.16.0, on the package index, computes its usual loss in tiles of 4,096 rows and"
-        " 32,768 words instead, which is not traced yet; other defaults that decide are the same.",
-    ),
+    approximations=("Evaluation is not counted.",),
 )

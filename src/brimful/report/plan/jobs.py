@@ -39,7 +39,7 @@ LOSSES: Mapping[str, str] = {
     "fused_linear": "fused with the head (Liger)",
     "cut": "cut cross-entropy",
     "chunked": "in 8 pieces",
-    "recomputed": "in pieces, computed again",
+    "tiled": "in tiles, computed again",
 }
 KERNELS: Mapping[str, str] = {
     "fused_rms_norm": "fused RMSNorm",
@@ -48,7 +48,6 @@ KERNELS: Mapping[str, str] = {
     "fused_lora": "fused LoRA layers",
     "fused_lora_mlp": "fused LoRA MLP",
     "fp32_outputs": "logits upcast again by accelerate",
-    "scores_logits": "entropy measured on a copy of the logits",
 }
 WORDS: Mapping[str, str] = {
     "nf4": "4 bits, double quantisation",
