@@ -36,6 +36,7 @@ SCALAR_BYTES = 8
             2,
             7,
         ),
+        ("llama", {"adapter": Lora(4, dora=True), "quantize": "nf4", "weights": "bf16"}, 0, 14),
         ("gpt2", {"loss": "model", "optimizer": "foreach", "accumulates": False}, 0, 6),
         ("bert", {"recompute": True}, 2, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
@@ -48,6 +49,7 @@ SCALAR_BYTES = 8
     ids=[
         "full, bf16 autocast, chunked loss",
         "QLoRA, recomputed",
+        "QLoRA with DoRA",
         "GPT-2, foreach",
         "BERT classification, recomputed",
         "hidden words, padded",

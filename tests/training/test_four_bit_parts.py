@@ -39,9 +39,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "base"
 
 
-def _model(folder: Path) -> PreTrainedModel:
+def _model(folder: Path, *, dora: bool) -> PreTrainedModel:
     model = load_model(folder, Loading("fp32", "sdpa", torch.device("cpu"), quantize="nf4"))
-    attach_adapters(model, AdapterRecipe(rank=4), seed=1)
+    attach_adapters(model, AdapterRecipe(rank=4, dora=dora), seed=1)
     torch.manual_seed(2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -69,10 +69,11 @@ def _loss_and_gradients(model: PreTrainedModel, rows: Tensor) -> tuple[float, di
     return value.item(), gradients
 
 
+@pytest.mark.parametrize("dora", [False, True])
 def test_ranks_hold_parts_of_the_bytes_of_one_device_and_compute_with_all(
-    folder: Path, ranks: Ranks
+    folder: Path, ranks: Ranks, *, dora: bool
 ) -> None:
-    whole = _model(folder)
+    whole = _model(folder, dora=dora)
     scales = {
         f"{name}.scales": module.quant_state.absmax.clone()
         for name, module in whole.named_modules()
@@ -83,7 +84,7 @@ def test_ranks_hold_parts_of_the_bytes_of_one_device_and_compute_with_all(
     assert len(scales) == len(expected) / 2 == 14
 
     def act(world: World) -> Any:
-        model = _model(folder)
+        model = _model(folder, dora=dora)
         shard(model, world, torch.device("cpu"))
         held = {name: own_rows(each)[0].numel() for name, each in _bytes_of(model).items()}
         with torch.no_grad():

@@ -262,6 +262,19 @@ class Linear4bit(PackedLinear):
             bias = torch.empty(like.out_features, dtype=compute_dtype, device="meta")
             self.bias = nn.Parameter(bias, requires_grad=False)
 
+    @property
+    def W_q(self) -> Tensor:  # noqa: N802 - peft knows a layer that unpacks itself by this name
+        """The packed weight."""
+        return self.weight
+
+    def dequantize(self) -> Tensor:
+        """Return the weight as bitsandbytes unpacks it, in the type that it was loaded in."""
+        shape = (self.out_features, self.in_features)
+        scales = _dequantised_scales(shape) + 0.0
+        dequantised = torch.empty(shape, dtype=self.loaded_dtype, device=self.weight.device)
+        _note_dequantised(self.weight, dequantised, scales)
+        return dequantised
+
     def forward(self, input: Tensor) -> Tensor:
         bias: Tensor | None = self.bias
         if bias is not None:
