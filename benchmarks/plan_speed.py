@@ -17,6 +17,7 @@ import json
 import os
 import pty
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,6 @@ from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.units import MIB
-from record import summary, write_record
 
 _LORA = ("plan", "quickstart", "tokenizer=null", "sequence_length=2048", "batch.sequences=16")
 _RANK = "adapter.rank=16"
@@ -112,7 +112,12 @@ def main() -> None:
         if any(word in name for word in arguments.cases)
     }
     _warm_up()
-    results = {name: _case(name, chosen[name], arguments.rounds) for name in chosen}
+    # This process has no torch meanwhile: a process that it starts counts its memory, too.
+    measured = {name: _case(name, chosen[name], arguments.rounds) for name in chosen}
+    results = {
+        name: {kind: _row(chosen[name][kind], runs) for kind, runs in each.items()}
+        for name, each in measured.items()
+    }
     values = {
         "rounds": arguments.rounds,
         "cores": os.cpu_count(),
@@ -121,6 +126,8 @@ def main() -> None:
         "results": results,
     }
     if len(chosen) == len(CASES):
+        from record import write_record  # brings torch
+
         print(write_record("plan_speed", values))
 
 
@@ -131,13 +138,15 @@ def _warm_up() -> None:
             plan(words, Path(folder))
 
 
-def _case(name: str, questions: dict[str, Question], rounds: int) -> dict[str, Any]:
+def _case(name: str, questions: dict[str, Question], rounds: int) -> dict[str, list[Measured]]:
     measured: dict[str, list[Measured]] = {kind: [] for kind in questions}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             for kind, question in questions.items():
                 measured[kind].append(_ask(question, Path(folder)))
-    return {kind: _row(name, kind, questions[kind], runs) for kind, runs in measured.items()}
+    for kind, question in questions.items():
+        _say(f"{name}, {kind}", question, measured[kind])
+    return measured
 
 
 def _ask(question: Question, cache: Path) -> Measured:
@@ -146,7 +155,25 @@ def _ask(question: Question, cache: Path) -> Measured:
     return plan(question.words, cache, watched=question.first_answer_s is not None)
 
 
-def _row(name: str, kind: str, question: Question, runs: Sequence[Measured]) -> dict[str, Any]:
+def _say(name: str, question: Question, runs: Sequence[Measured]) -> None:
+    def median(key: str) -> float:
+        return statistics.median(getattr(run, key) for run in runs)
+
+    first = ""
+    if question.first_answer_s is not None:
+        first = f", answer after {median('first_answer_s'):.1f}"
+    print(
+        f"{name}: {median('cpu_s'):.2f} s CPU ({min(run.cpu_s for run in runs):.2f} to"
+        f" {max(run.cpu_s for run in runs):.2f}; wanted {question.wanted_s:g}, was"
+        f" {question.before_s}){first}, {median('wall_s'):.1f} s,"
+        f" {median('memory_bytes') / MIB:.0f} MiB",
+        flush=True,
+    )
+
+
+def _row(question: Question, runs: Sequence[Measured]) -> dict[str, Any]:
+    from record import summary  # brings torch
+
     is_training = question.words is TRAINED
     row: dict[str, Any] = {
         "command": _SPOKEN if is_training else " ".join(["brimful", *question.words]),
@@ -157,18 +184,7 @@ def _row(name: str, kind: str, question: Question, runs: Sequence[Measured]) -> 
     if question.first_answer_s is not None:
         row["wanted_first_answer_cpu_s"] = question.first_answer_s
         keys.append("first_answer_s")
-    row |= {key: summary([getattr(run, key) for run in runs]) for key in keys}
-    first = ""
-    if question.first_answer_s is not None:
-        first = f", answer after {row['first_answer_s']['median']:.1f}"
-    print(
-        f"{name}, {kind}: {row['cpu_s']['median']:.2f} s CPU"
-        f" ({row['cpu_s']['min']:.2f} to {row['cpu_s']['max']:.2f}; wanted {question.wanted_s:g},"
-        f" was {question.before_s}){first}, {row['wall_s']['median']:.1f} s,"
-        f" {row['memory_bytes']['median'] / MIB:.0f} MiB",
-        flush=True,
-    )
-    return row
+    return row | {key: summary([getattr(run, key) for run in runs]) for key in keys}
 
 
 def _environment(cache: Path) -> dict[str, str]:

@@ -236,6 +236,27 @@ def test_recomputation_is_not_taken_when_it_costs_and_its_time_is_told(
     assert taken.choices["micro_batch"].reason == snapshot
 
 
+def test_what_fits_without_recomputation_is_told_before_that_is_looked_at(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
+    said: list[tuple[str, bool]] = []
+
+    def heard(spec: Any) -> Any:
+        said.append(("asked", spec.recompute))
+        return tracer(spec)
+
+    def first(result: SearchResult) -> None:
+        said.append(("told", result.taken.recompute))
+
+    taken = search(prepared(free_mib=ROOM_FOR_2), heard, rates(host_s=1e-3), None, first=first)
+
+    assert taken.taken.recompute
+    assert said.index(("told", False)) < said.index(("asked", True))
+    said.clear()
+    search(prepared(free_mib=510), heard, rates(), None, first=first)
+    assert {what for what, _ in said} == {"asked"}
+
+
 def test_recomputation_is_not_looked_at_where_all_activations_fit(
     prepared: Preparing, by_hand: Callable[..., Any]
 ) -> None:

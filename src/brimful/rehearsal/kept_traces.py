@@ -14,6 +14,10 @@ from brimful.rehearsal.store import StoredTraces, canonical_step
 
 STEPS_IN_MEMORY = 48
 """Steps that stay in memory after `save`; each takes a few MB."""
+STEPS_WITH_TRACES = 8
+"""Steps of which single traces stay in memory, some 20 MB each; of the others they are made again
+where a result is not known.
+"""
 
 UNTRACED = (
     "a plan does not compile; `brimful plan RECIPE --compiled` and a run do, and later plans of the"
@@ -51,6 +55,8 @@ class KeptTraces:
             known = stored.read_known()
             self._replays[key] = (stored, Replays(stored, known), len(known))
         kept = self._replays[key] = self._replays.pop(key)  # the last used is the last to go
+        for _, replays, _ in list(self._replays.values())[:-STEPS_WITH_TRACES]:
+            replays.release()
         return kept[1]
 
     def save(self) -> None:

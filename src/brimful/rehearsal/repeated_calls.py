@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 MOST_KNOWN = 100_000
 """Calls, some 500 bytes each; a recording has a few hundred of its own."""
 _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
-_FIXED = (*_PLAIN, torch.layout, torch.memory_format)
+_FIXED = (torch.layout, torch.memory_format)
 
 _RESHAPED = torch.ops.aten._unsafe_view.default
 """The one operator that torch's cache leaves out because it shares a storage without saying so."""
