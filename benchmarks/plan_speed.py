@@ -39,7 +39,6 @@ _GEMMA = ("plan", "code-lora", "--on", "all")
 TRAINED = (
     "lora",
     "data.path=pairs.jsonl",
-    "sequence_length=256",
     "batch.sequences=4",
     "training={steps: 3}",
     "run.name=planned",
