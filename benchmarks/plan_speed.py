@@ -156,7 +156,7 @@ def _ask(question: Question, cache: Path) -> Measured:
 
 def _say(name: str, question: Question, runs: Sequence[Measured]) -> None:
     def median(key: str) -> float:
-        return statistics.median(getattr(run, key) for run in runs)
+        return float(statistics.median(getattr(run, key) for run in runs))
 
     first = ""
     if question.first_answer_s is not None:
@@ -300,9 +300,9 @@ def planning_of_training(folder: Path) -> dict[str, float]:
     def stop(*arguments: Any) -> None:
         raise _Planned
 
-    for name in ("earlier_plans", "settle_plan"):
-        setattr(pipeline, name, timed(getattr(pipeline, name)))
-    pipeline.train_session = stop  # type: ignore[assignment]
+    replaced = {name: timed(getattr(pipeline, name)) for name in ("earlier_plans", "settle_plan")}
+    for name, function in (replaced | {"train_session": stop}).items():
+        setattr(pipeline, name, function)
     with contextlib.suppress(_Planned):
         pipeline.train(load(TRAINED[0], list(TRAINED[1:])), Console(file=sys.stderr))
     return spent
