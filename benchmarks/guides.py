@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import guides_time
+import guides_trained
 from brimful.base.env import cache_folder
 from brimful.base.units import GIB, format_bytes, format_count
 from brimful.hardware import catalog as devices
@@ -66,7 +67,13 @@ def guide() -> str:
         *guides_time.rows(),
     ]
     return "\n".join(
-        [HEAD, *(f"## {title}\n\n{_table(rows)}\n" for title, rows in sections), _LEFT_OUT]
+        [
+            HEAD,
+            *(f"## {title}\n\n{_table(rows)}\n" for title, rows in sections),
+            guides_trained.section(),
+            "",
+            _LEFT_OUT,
+        ]
     )
 
 

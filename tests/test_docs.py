@@ -275,6 +275,13 @@ def test_the_measured_figures_are_those_of_the_records() -> None:
     )
 
 
+def test_what_the_guides_models_gave_here_is_that_of_the_records() -> None:
+    section = runpy.run_path(str(ROOT / "benchmarks" / "guides_trained.py"))["section"]()
+    assert section in (ROOT / "docs" / "guides.md").read_text(encoding="utf-8"), (
+        "update the section in docs/guides.md: python benchmarks/guides_trained.py"
+    )
+
+
 def test_the_ablations_figures_are_those_of_its_record() -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "tables.py"))["ablation"]()
     assert table in (ROOT / "docs" / "okadfa.md").read_text(encoding="utf-8"), (
