@@ -4,8 +4,10 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -71,6 +73,60 @@ def test_a_saved_data_set_is_read_file_by_file(tmp_path: Path, files: Path, reci
     parts = prepare(recipe({"path": tmp_path / "saved", **LITTLE}), tmp_path / "cache")
     assert parts.shards is not None
     assert len(parts.shards.lengths()) == 4
+
+
+@pytest.fixture
+def on_hub(files: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The files as a data set of the hub: streamed by the real library, which reads them here. Gives
+    the data set's commit, and what the library was asked for.
+    """
+    datasets = pytest.importorskip("datasets")
+    state: dict[str, Any] = {"commit": "c0ffee", "asked": []}
+    load = datasets.load_dataset
+
+    def load_dataset(path: str, name: str | None, **options: Any) -> Any:
+        state["asked"].append((path, name, options))
+        listed = sorted(map(str, files.iterdir()))
+        return load("json", data_files={"train": listed}, streaming=options["streaming"])
+
+    def dataset_info(_: Any, path: str, **options: Any) -> SimpleNamespace:
+        if state["commit"] is None:
+            raise OSError("the network is unreachable")
+        return SimpleNamespace(sha=state["commit"])
+
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    return state
+
+
+def test_a_data_set_of_the_hub_is_streamed_file_by_file(
+    files: Path, tmp_path: Path, recipe: Make, on_hub: dict[str, Any]
+) -> None:
+    here = prepare(recipe({"path": files, **LITTLE}), tmp_path / "cache")
+    streamed = prepare(recipe({"path": "owner/name", **LITTLE}), tmp_path / "cache")
+    assert here.shards is not None
+    assert streamed.shards is not None
+    # The library reads the compressed files in the same order.
+    for number in range(6):
+        np.testing.assert_array_equal(streamed.shards.tokens(number), here.shards.tokens(number))
+    assert on_hub["asked"][-1] == (
+        "owner/name",
+        None,
+        {"revision": "c0ffee", "streaming": True},
+    )
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+    on_hub["commit"] = "decaf"
+    later = prepare(recipe({"path": "owner/name", **LITTLE}), tmp_path / "cache")
+    assert later.data_fingerprint != streamed.data_fingerprint
+
+
+def test_without_the_hub_nothing_can_be_streamed(
+    tmp_path: Path, recipe: Make, on_hub: dict[str, Any], refuses: Callable[..., Any]
+) -> None:
+    on_hub["commit"] = None
+    with refuses(DataError, names=["owner/name", "the network is unreachable"]):
+        prepare(recipe({"path": "owner/name", **LITTLE}), tmp_path / "cache")
 
 
 def test_a_larger_file_gives_another_fingerprint_and_a_larger_limit_does_not(

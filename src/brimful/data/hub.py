@@ -32,14 +32,15 @@ class DataSetParts:
 
     Attributes:
         fingerprint: What identifies its content; empty where that is not known without reading.
-        pieces: A reader of each file of the training split, where it is in files here.
+        pieces: A reader of each file of the training split by its name, where it is in files that
+            are read one at a time.
     """
 
     description: str
     splits: Mapping[str, Callable[[], Iterator[Row]]]
     notes: tuple[str, ...]
     fingerprint: str = ""
-    pieces: Mapping[Path, Callable[[], Iterator[Row]]] = field(default_factory=dict)
+    pieces: Mapping[str, Callable[[], Iterator[Row]]] = field(default_factory=dict)
 
 
 def open_data_set(
@@ -74,6 +75,59 @@ def open_data_set(
     fingerprint = xxhash.xxh3_128_hexdigest("\0".join(identities).encode())
     description = f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub"
     return DataSetParts(description, readers, notes, fingerprint)
+
+
+def open_streamed(
+    path: str, config_name: str | None, revision: str | None, column: Column | None
+) -> DataSetParts:
+    """As `open_data_set`, with each file of the data set read from the hub when it is needed, and
+    none kept.
+
+    Raises:
+        DataError: as `open_data_set`, and where the hub cannot be reached, whatever was downloaded
+            before.
+    """
+    commit = _commit_of(path, revision)
+    loaded = _load(path, config_name, commit, streaming=True)
+    used = splits_used(path, list(loaded))
+    wheres = {name: f"data set {path}, split {word}" for name, word in used.items()}
+    for name, word in used.items():
+        columns = loaded[word].column_names
+        if column is not None and columns is not None:
+            column_name(column, columns, wheres[name])
+    readers = {name: _reader(loaded[word], wheres[name], column) for name, word in used.items()}
+    train = loaded[used["train"]]
+    pieces = {}
+    for number in range(train.num_shards):
+        where = f"{wheres['train']}, file {number + 1} of {train.num_shards}"
+        pieces[where] = _reader(train.shard(train.num_shards, number), where, column)
+    description = (
+        f"{path}{clause(config_name, f' ({config_name})')} from the Hugging Face hub, commit"
+        f" {commit[:12]}, file by file"
+    )
+    fingerprint = xxhash.xxh3_128_hexdigest(f"{path}\0{config_name}\0{commit}".encode())
+    return DataSetParts(description, readers, (), fingerprint, pieces)
+
+
+def _commit_of(path: str, revision: str | None) -> str:
+    """Return the commit of a data set on the hub, so that a run that goes on reads the same files.
+
+    Raises:
+        DataError: it is not there, or the hub cannot be reached.
+    """
+    check_there(path, revision)
+    import huggingface_hub  # noqa: PLC0415 - only hub data need it
+
+    try:
+        api = huggingface_hub.HfApi()
+        return str(api.dataset_info(path, revision=revision, timeout=_TIMEOUT_S).sha)
+    # The library raises whatever its network layer raises.
+    except Exception as error:
+        raise DataError(
+            f"data.cache_gib reads the files of {path!r} from the Hugging Face hub while the run"
+            f" trains, and the hub cannot be reached: {reason_of(error)}. Leave data.cache_gib out"
+            " to train on what was downloaded before, or name a local folder."
+        ) from error
 
 
 def splits_used(path: str, names: list[str]) -> dict[str, str]:
@@ -173,13 +227,17 @@ class _OneLine(logging.Filter):
         return is_first
 
 
-def _load(path: str, config_name: str | None, revision: str | None) -> Any:
+def _load(
+    path: str, config_name: str | None, revision: str | None, *, streaming: bool = False
+) -> Any:
     check_there(path, revision)
     import datasets  # noqa: PLC0415 - takes a second to import and only hub data need it
 
     logger, one_line = logging.getLogger("huggingface_hub.utils._http"), _OneLine()
     logger.addFilter(one_line)
     try:
+        if streaming:
+            return datasets.load_dataset(path, config_name, revision=revision, streaming=True)
         return datasets.load_dataset(path, config_name, revision=revision)
     # The library raises all kinds of errors of its network, parsing and file layers.
     except Exception as error:

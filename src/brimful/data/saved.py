@@ -49,7 +49,7 @@ def open_saved(folder: Path, column: Column | None) -> tuple[DataSetParts, dict[
         files[split] = _files(place)
         readers[split] = _reader(files[split], f"{folder}, split {split}", column)
     described = f"{folder} (saved data set; {sum(map(len, files.values()))} arrow files)"
-    pieces = {path: _reader([path], f"{path}", column) for path in files.get("train", ())}
+    pieces = {str(path): _reader([path], f"{path}", column) for path in files.get("train", ())}
     return DataSetParts(described, readers, notes, pieces=pieces), files
 
 

@@ -28,33 +28,36 @@ def _pieces(source: Source) -> list[tuple[Part, Piece[Documents]]]:
     for part in source.parts:
         if not part.pieces:
             raise DataError(
-                f"data.cache_gib reads files one at a time, and {part.description} is not a file"
-                " or a folder of files. Name a folder of files, which may be mounted over a"
-                " network; or leave data.cache_gib out."
+                f"data.cache_gib reads files one at a time, and {part.description} is not a file,"
+                " a folder of files or a data set of the hub. Name a folder of files, which may be"
+                " mounted over a network; or leave data.cache_gib out."
             )
     return [(part, piece) for part in source.parts for piece in part.pieces]
 
 
 def identity_of_files(source: Source, data: DataRecipe) -> str:
-    """Return what identifies a source by the names and sizes of its files, whose content is checked
-    when it is read.
+    """Return what identifies a source by the names and sizes of its files, on the hub by their
+    commit; content is checked when it is read.
 
     Raises:
         DataError: it is not in files, or documents are too few to hold out whole ones.
     """
-    trained = [piece.path for _, piece in _pieces(source)]
+    pieces = _pieces(source)
+    trained = [piece.path for _, piece in pieces if piece.path is not None]
+    on_hub = [part for part in source.parts if part.pieces[0].path is None]
     if LabelledDocuments(source, data).num_few:
         raise DataError(
             "data.cache_gib needs so many documents that whole ones can be held out. Cut the text"
             " with data.document_start=REGEX, or leave data.cache_gib out."
         )
     files = [*dict.fromkeys([*trained, *(path for part in source.parts for path in part.files)])]
-    root = Path(os.path.commonpath([path.parent for path in files]))
+    root = Path(os.path.commonpath([path.parent for path in files])) if files else Path()
     try:
         listed = [[path.relative_to(root).as_posix(), path.stat().st_size] for path in files]
     except OSError as error:
         raise DataError(f"data.path cannot be read: {error}. Check the permissions.") from error
-    return cache_key(files=listed, options=dict(source.options))
+    commits = [part.fingerprint for part in on_hub]
+    return cache_key(files=[*listed, *commits], options=dict(source.options))
 
 
 def with_little_training(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -84,7 +87,7 @@ def open_shards(
     shards = Shards(
         folder,
         [
-            ShardSource(str(piece.path), partial(training_texts, part, piece, data))
+            ShardSource(piece.name, partial(training_texts, part, piece, data))
             for part, piece in _pieces(source)
         ],
         batch_encoder(tokenizer),

@@ -112,10 +112,15 @@ Items = TypeVar("Items", Documents, Rows)
 
 @dataclass(frozen=True)
 class Piece(Generic[Items]):
-    """One file of a part's training split."""
+    """One file of a part's training split.
 
-    path: Path
+    Attributes:
+        path: Where it lies; None: on the hub.
+    """
+
+    name: str
     items: Items
+    path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -281,12 +286,18 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
         return _open_file(local, access)
     if is_local(path):
         raise _no_such_file(local)
-    data_set = hub.open_data_set(path, data.config_name, data.revision, access.column)
+    open_from_hub = hub.open_data_set if data.cache_gib is None else hub.open_streamed
+    data_set = open_from_hub(path, data.config_name, data.revision, access.column)
+    pieces = tuple(
+        Piece(name, access.items(name, _then(read, access.hub)))
+        for name, read in data_set.pieces.items()
+    )
     return AnyPart(
         data_set.description,
         _items_of(data_set, access),
         lambda: data_set.fingerprint,
         data_set.notes,
+        pieces=pieces,
     )
 
 
@@ -294,8 +305,8 @@ def _open_saved(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     data_set, files = open_saved(folder, access.column)
     identify = partial(_checksum, folder, files)
     pieces = tuple(
-        Piece(path, access.items(str(path), _then(read, access.hub)))
-        for path, read in data_set.pieces.items()
+        Piece(name, access.items(name, _then(read, access.hub)), Path(name))
+        for name, read in data_set.pieces.items()
     )
     return AnyPart(
         data_set.description, _items_of(data_set, access), identify, data_set.notes, pieces=pieces
@@ -408,7 +419,7 @@ def _open_files(
             files += len(readings)
         if name == "train":
             pieces = [
-                Piece(path, access.items(str(path), _reader({path: reading}, access)))
+                Piece(str(path), access.items(str(path), _reader({path: reading}, access)), path)
                 for path, reading in readings.items()
             ]
     description = (
