@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import PlanError
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal import store
+from brimful.rehearsal.foreign import plan_model
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
+from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.tracer import trace_all, trace_parts
 from brimful.rehearsal.training import record_training
@@ -50,6 +53,41 @@ def test_the_traced_peak_is_that_of_the_first_of_real_ranks(
     predicted = _peak(record_training(spec, config_of(spec), 4))
 
     assert predicted == pytest.approx(measured, rel=0.002)
+
+
+def test_the_planned_peak_of_a_model_object_is_that_of_the_first_of_real_ranks(
+    ranks: Ranks,
+) -> None:
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+    )
+    batch = {name: torch.zeros(2, 32, dtype=torch.long) for name in ("input_ids", "labels")}
+
+    def act(world: World) -> int:
+        model = LlamaForCausalLM(config)
+        shard(model, world, torch.device("cpu"))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        recorder = Recorder(cuda=False)
+        with recorder:
+            for _ in range(3):
+                model(**batch).loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+        return int(recorder.finish("").live_E().max())
+
+    # What a real process holds before it is recorded: its part of the weights.
+    held_bytes = 4 * sum(each.numel() for each in LlamaForCausalLM(config).parameters()) // 2
+    measured = ranks(2, act)[0] + held_bytes
+    planned = plan_model(LlamaForCausalLM(config), batch, ranks=2)
+    alone = plan_model(LlamaForCausalLM(config), batch)
+
+    assert planned.at(2).allocated.value == pytest.approx(measured, rel=0.01)
+    assert planned.at(2).allocated.value < alone.at(2).allocated.value
 
 
 def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., StepSpec]) -> None:

@@ -17,12 +17,13 @@ from brimful.hardware.probe import probe
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory
-from brimful.planning.target import target_of
+from brimful.planning.target import target_of, with_communication
 from brimful.planning.trace import Trace
 from brimful.planning.work import Work
 from brimful.rehearsal.models import count_parameters
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.places import Places
+from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import Recording, fake_world, materialised, repeat_steps
 from brimful.training.method import Network
@@ -31,7 +32,7 @@ LossOf = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
 
 
-def plan_model(
+def plan_model(  # noqa: PLR0913 - each is one fact of the step
     model: nn.Module,
     batch: Mapping[str, Tensor],
     optimizer: str | torch.optim.Optimizer = "foreach",
@@ -42,6 +43,7 @@ def plan_model(
     clips: bool = True,
     loss_of: LossOf | None = None,
     process_bytes: int = 0,
+    ranks: int = 1,
 ) -> Memory:
     """Predict the peak memory of training steps of a model object. Its weights are not read, copied
     or moved.
@@ -63,9 +65,12 @@ def plan_model(
         loss_of: (model, batch) -> 0-dim loss. Default: `model(**batch).loss`, as transformers
             models have it when the batch holds labels.
         process_bytes: On a CPU, what the process holds beside the model.
+        ranks: Devices that hold the model in parts, by torch's FSDP2 of each block and of the whole
+            (`fully_shard`, parts given up after the forward pass); memory is that of one of them.
 
     Raises:
-        RequestError: an argument is none of those named, or the batch is empty.
+        RequestError: an argument is none of those named, the batch is empty, or there are fewer
+            ranks than one.
         PlanError: the step cannot be traced without real values, or has no loss.
         DeviceError: no such device.
     """
@@ -76,6 +81,8 @@ def plan_model(
             f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16;"
             f" got {optimizer!r} and {autocast!r}."
         )
+    if ranks < 1:
+        raise RequestError(f"plan_model: ranks is the number of devices, at least 1; got {ranks}.")
     if not batch or any(
         not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()
     ):
@@ -99,9 +106,11 @@ def plan_model(
         flash=chosen.abilities.flash_attention,
         accumulates=accumulates,
         clips=clips,
+        ranks=ranks,
     )
     traces = _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers, own)
-    return Memory(traces, target_of(chosen, process_bytes))
+    target = target_of(chosen, process_bytes)
+    return Memory(traces, target if ranks == 1 else with_communication(target))
 
 
 class _OwnTraces:
@@ -120,10 +129,17 @@ class _OwnTraces:
 
     def at(self, rows: float) -> Trace:
         """Return the trace of a micro-batch, whose rows are full."""
+        if self._spec.ranks > 1:
+            # Once in a process torch works out the shapes of what an optimizer does to weights in
+            # parts, with tensors of whole weights, which no later step has.
+            self._trace(math.ceil(rows))
+        return self._trace(math.ceil(rows))
+
+    def _trace(self, micro_batch: int) -> Trace:
         empty = without_weights(self._model)
         total, trainable = count_parameters(empty)
-        with fake_world(self._spec):
-            trace = self._record(materialised(empty), math.ceil(rows))
+        with in_parts(empty, self._spec.ranks), fake_world(self._spec):
+            trace = self._record(materialised(empty), micro_batch)
         return dataclasses.replace(trace, parameters=total, trainable=trainable)
 
     def work_at(self, micro_batch: int) -> Work:
