@@ -24,7 +24,12 @@ NOT_OF_THE_STEP: dict[str, Any] = {
 """Sections and keys of a recipe that do not change what the plan is about; they may differ from
 those of the plan's recipe.
 """
-NEWER_KEYS = {"optimizer.weights": "fp32"}
+NEWER_KEYS = {
+    "optimizer.weights": "fp32",
+    "data.shuffled_files": 4,
+    "model.activation": "gelu",
+    "orthogonality.values": False,
+}
 """Keys that plans of earlier versions do not have, with the value that they then mean."""
 
 
@@ -103,7 +108,9 @@ def _fingerprint(recipe: Recipe) -> dict[str, Any]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    old, new = NEWER_KEYS | flatten(dict(before)), flatten(dict(after))
+    new = flatten(dict(after))
+    newer = {key: value for key, value in NEWER_KEYS.items() if key in new}
+    old = newer | flatten(dict(before))
     return "\n".join(
         f"  - {key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old | new)

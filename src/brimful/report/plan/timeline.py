@@ -30,9 +30,10 @@ COLOURS = (
     "#9c9c9c",
     "#d0d0d0",
     "#882255",
+    "#44aa99",
 )
 """Of KINDS, in their order: Okabe and Ito's palette, which the colour-blind can tell apart, a dark
-blue, three greys and the wine red of Paul Tol's.
+blue, three greys, and the wine red and the teal of Paul Tol's.
 """
 SIZE_IN = (12.0, 6.75)
 DOTS_PER_INCH = 150
