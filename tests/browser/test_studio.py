@@ -263,8 +263,8 @@ WATCH = """() => {
   new MutationObserver(note).observe(document.body, {childList: true, subtree: true});
 }"""
 """Notes every answer that the page shows as one to the controls as they are."""
-LONG = "meta-llama/Llama-3.1-70B"
-"""Not in the cache; many seconds of work."""
+LONG = "EleutherAI/pythia-12b"
+"""Not in the cache, and no recordings of it ship: many seconds of work."""
 
 
 def test_while_it_works_the_old_answer_is_grey_a_change_ends_it_and_others_do_not_wait(
