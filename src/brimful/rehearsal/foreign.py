@@ -76,20 +76,7 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     """
     own = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
     variant = "foreach" if own is not None else optimizer
-    if variant not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
-        raise RequestError(
-            f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16;"
-            f" got {optimizer!r} and {autocast!r}."
-        )
-    if ranks < 1:
-        raise RequestError(f"plan_model: ranks is the number of devices, at least 1; got {ranks}.")
-    if not batch or any(
-        not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()
-    ):
-        raise RequestError(
-            "plan_model: batch must map the model's keywords to tensors whose first dimension is"
-            " the micro-batch."
-        )
+    _refuse_unusable(batch, variant, autocast, ranks)
     match device:
         case Device():
             chosen = device
@@ -111,6 +98,24 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     traces = _OwnTraces(model, batch, spec, loss_of or _loss_of_transformers, own)
     target = target_of(chosen, process_bytes)
     return Memory(traces, target if ranks == 1 else with_communication(target))
+
+
+def _refuse_unusable(batch: Mapping[str, Tensor], variant: str, autocast: str, ranks: int) -> None:
+    """Raise RequestError if an argument of `plan_model` is none of those it names."""
+    if variant not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
+        raise RequestError(
+            f"plan_model: optimizer is one of {', '.join(OPTIMIZERS)}, autocast none, bf16 or fp16;"
+            f" got {variant!r} and {autocast!r}."
+        )
+    if ranks < 1:
+        raise RequestError(f"plan_model: ranks is the number of devices, at least 1; got {ranks}.")
+    if not batch or any(
+        not isinstance(value, Tensor) or value.ndim == 0 for value in batch.values()
+    ):
+        raise RequestError(
+            "plan_model: batch must map the model's keywords to tensors whose first dimension is"
+            " the micro-batch."
+        )
 
 
 class _OwnTraces:
