@@ -100,7 +100,9 @@ def plan_model(  # noqa: PLR0913 - each is one fact of the step
     return Memory(traces, target if ranks == 1 else with_communication(target))
 
 
-def _refuse_unusable(batch: Mapping[str, Tensor], variant: str, autocast: str, ranks: int) -> None:
+def _refuse_unusable(
+    batch: Mapping[str, Tensor], variant: object, autocast: str, ranks: int
+) -> None:
     """Raise RequestError if an argument of `plan_model` is none of those it names."""
     if variant not in OPTIMIZERS or autocast not in ("none", "bf16", "fp16"):
         raise RequestError(
