@@ -60,6 +60,7 @@ def open_data_set(
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such
             column.
     """
+    check_there(path, revision)
     loaded = _load(path, config_name, revision)
     used = splits_used(path, list(loaded))
     notes: tuple[str, ...] = ()
@@ -230,7 +231,6 @@ class _OneLine(logging.Filter):
 def _load(
     path: str, config_name: str | None, revision: str | None, *, streaming: bool = False
 ) -> Any:
-    check_there(path, revision)
     import datasets  # noqa: PLC0415 - takes a second to import and only hub data need it
 
     logger, one_line = logging.getLogger("huggingface_hub.utils._http"), _OneLine()

@@ -288,28 +288,33 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
         raise _no_such_file(local)
     open_from_hub = hub.open_data_set if data.cache_gib is None else hub.open_streamed
     data_set = open_from_hub(path, data.config_name, data.revision, access.column)
-    pieces = tuple(
-        Piece(name, access.items(name, _then(read, access.hub)))
-        for name, read in data_set.pieces.items()
-    )
     return AnyPart(
         data_set.description,
         _items_of(data_set, access),
         lambda: data_set.fingerprint,
         data_set.notes,
-        pieces=pieces,
+        pieces=_pieces_of(data_set, access, lambda name: None),
     )
 
 
 def _open_saved(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     data_set, files = open_saved(folder, access.column)
     identify = partial(_checksum, folder, files)
-    pieces = tuple(
-        Piece(name, access.items(name, _then(read, access.hub)), Path(name))
-        for name, read in data_set.pieces.items()
-    )
+    pieces = _pieces_of(data_set, access, Path)
     return AnyPart(
         data_set.description, _items_of(data_set, access), identify, data_set.notes, pieces=pieces
+    )
+
+
+def _pieces_of(
+    data_set: DataSetParts,
+    access: _SourceReaders[Items],
+    path_of: Callable[[str], Path | None],
+) -> tuple[Piece[Items], ...]:
+    """Return the files of the training split; `path_of` gives where one of a name lies."""
+    return tuple(
+        Piece(name, access.items(name, _then(read, access.hub)), path_of(name))
+        for name, read in data_set.pieces.items()
     )
 
 

@@ -18,9 +18,9 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from brimful.model.catalog import config_of_model
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
+from brimful.model.okadfa.kernel_attention import MOST_TEMPERATURE
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import (
-    MOST_TEMPERATURE,
     OkadfaAttention,
     OkadfaForCausalLM,
     sinusoids,

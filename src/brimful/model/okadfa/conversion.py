@@ -17,6 +17,7 @@ from brimful.base.units import format_count
 from brimful.model.build import num_parameters
 from brimful.model.catalog import config_of_model, needs_folder
 from brimful.model.obtained import folder_of_model
+from brimful.model.okadfa.kernel_attention import MOST_TEMPERATURE
 from brimful.model.okadfa.kernel_llama import KernelLlamaConfig, KernelLlamaForCausalLM
 from brimful.model.published import Loading, load_model, load_tokenizer
 from brimful.model.quiet import without_progress_bars
@@ -106,8 +107,10 @@ def kernel_config(
             f"{source} has heads of size {head_size}; kernel attention takes {MOST_HEAD_SIZE} at"
             " most, beyond which its features leave the range of fp32."
         )
-    if not 0 < settings.temperature <= 64:
-        raise RequestError(f"--temperature {settings.temperature:g} must be above 0, at most 64.")
+    if not 0 < settings.temperature <= MOST_TEMPERATURE:
+        raise RequestError(
+            f"--temperature {settings.temperature:g} must be above 0, at most {MOST_TEMPERATURE:g}."
+        )
     if settings.features is not None and settings.features < 1:
         raise RequestError(f"--features {settings.features} must be at least 1.")
     values: Mapping[str, Any] = config.to_dict()

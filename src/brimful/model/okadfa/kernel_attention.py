@@ -5,12 +5,19 @@ Shapes: B rows, T positions, H heads of queries, G heads of keys and values, M f
 (hidden size where a tensor has no heads), E packed documents.
 """
 
+import math
+
 import torch
 from torch import Tensor
 from transformers import Cache
 
 from brimful.model.okadfa.linear_attention import causal_attention, next_position
 from brimful.model.okadfa.recurrent_cache import num_read, sum_before
+
+MOST_TEMPERATURE = 64.0
+"""Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
+features of keys stay far from overflow and underflow of fp32.
+"""
 
 
 def attend_by_features(
@@ -90,6 +97,20 @@ def find_text(embedded_BTD: Tensor, mask: Tensor | None) -> Tensor | None:
     if mask is None:
         return None
     return mask[:, -embedded_BTD.shape[1] :] != 0
+
+
+def refuse_packed_with_cache(past: Cache | None, packed_lengths: Tensor | None) -> None:
+    """Raise ValueError for packed documents and a cache."""
+    if past is not None and packed_lengths is not None:
+        raise ValueError(
+            "packed documents are read whole, without a cache: leave out past_key_values and"
+            " use_cache"
+        )
+
+
+def temperature_of(log_temperature: Tensor) -> Tensor:
+    """Return the factor on cosines, at most `MOST_TEMPERATURE`, in fp32 or more."""
+    return at_least_fp32(log_temperature).clamp(max=math.log(MOST_TEMPERATURE)).exp()
 
 
 def at_least_fp32(each: Tensor) -> Tensor:

@@ -32,8 +32,9 @@ from brimful.model.okadfa.kernel_attention import (
     count_positions,
     find_text,
     number_segments,
+    refuse_packed_with_cache,
+    temperature_of,
 )
-from brimful.model.okadfa.modeling import MOST_TEMPERATURE
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenerationMixin
 
 
@@ -64,9 +65,11 @@ class KernelLlamaConfig(LlamaConfig):  # type: ignore[misc]
 
 
 class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
-    """Llama's projections and rotary positions; queries and keys of norm 1, and scores temperature
-    x cosine as in `OkadfaAttention`. Directions and temperature belong to a head of keys, so that
-    the heads of queries that share it share its features and its sum.
+    """Llama's attention layer with kernel attention in place of softmax.
+
+    Queries and keys are scaled to norm 1, and the score is the temperature times their cosine, as
+    in `OkadfaAttention`. Random directions and temperature belong to a key head, so query heads
+    that share one (grouped-query attention) share its features and its running sum.
     """
 
     projection_GMD: Tensor
@@ -138,8 +141,7 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
             F.normalize(at_least_fp32(each), dim=-1, eps=1e-6) for each in (queries_BHTD, keys_BGTD)
         )
         projection = self.projection_GMD.to(keys.dtype)
-        temperature_G = at_least_fp32(self.log_temperature_G).clamp(max=math.log(MOST_TEMPERATURE))
-        share_G11 = (temperature_G / 2).exp()[:, None, None]
+        share_G11 = temperature_of(self.log_temperature_G).sqrt()[:, None, None]
         groups, length = keys.shape[1:3]
         # The queries of a group lie beside each other, as if they were more positions.
         beside = queries.unflatten(1, (groups, -1)).flatten(2, 3)
@@ -195,11 +197,7 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
             inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = RecurrentCache(self.config)
-        if past_key_values is not None and packed_lengths is not None:
-            raise ValueError(
-                "packed documents are read whole, without a cache: leave out past_key_values and"
-                " use_cache"
-            )
+        refuse_packed_with_cache(past_key_values, packed_lengths)
         if position_ids is None:
             position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
         how = {

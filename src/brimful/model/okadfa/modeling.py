@@ -36,14 +36,10 @@ from brimful.model.okadfa.kernel_attention import (
     count_positions,
     find_text,
     number_segments,
+    refuse_packed_with_cache,
+    temperature_of,
 )
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenerationMixin
-
-MOST_TEMPERATURE = 64.0
-"""Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
-features of keys stay far from overflow and underflow of fp32.
-"""
-
 
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
@@ -111,11 +107,7 @@ class OkadfaAttention(nn.Module):
 
     def temperature_H11(self) -> Tensor:  # noqa: N802 - shape suffix
         """Return the factor on the cosines of each head, in fp32 or more."""
-        return (
-            at_least_fp32(self.log_temperature_H)
-            .clamp(max=math.log(MOST_TEMPERATURE))
-            .exp()[:, None, None]
-        )
+        return temperature_of(self.log_temperature_H)[:, None, None]
 
     def forward(
         self,
@@ -355,11 +347,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
             past_key_values = (
                 RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
             )
-        if past_key_values is not None and packed_lengths is not None:
-            raise ValueError(
-                "packed documents are read whole, without a cache: leave out past_key_values and"
-                " use_cache"
-            )
+        refuse_packed_with_cache(past_key_values, packed_lengths)
         given_positions = position_ids
         if position_ids is None:
             position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
