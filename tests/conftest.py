@@ -120,6 +120,25 @@ def snapshot(snapshot: SnapshotAssertion, stable_text: Callable[[str], str]) -> 
 
 
 @pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`said("models", "list")` gives exit code, standard output and standard error of a command
+    line, which runs in this process.
+    """
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        from brimful import cli
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["brimful", *arguments])
+            with pytest.raises(SystemExit) as ending:
+                cli.main()
+        captured = capsys.readouterr()
+        return int(ending.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
 def refuses(
     snapshot: SnapshotAssertion,
 ) -> Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]:

