@@ -5,9 +5,9 @@
 Ranks are processes of this machine that meet over gloo, each with one thread. Models are tiny, with
 ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-batches of 2.
 
-- compare: 20 steps of documents, masked documents, LoRA and full tuning of examples, and labels, in
-  1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it (sharded).
-  Losses, gradient norms and final weights are compared.
+- compare: 20 steps of documents, masked documents, LoRA, QLoRA (NF4) and full tuning of examples, and
+  labels, in 1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it
+  (sharded). Losses, gradient norms and final weights are compared.
 - kills: a run on 2 ranks with dropout is killed at a random step or in the middle of a save, one rank
   or all, or one rank is halted (SIGSTOP) and the other ended by its watchdog; then it is finished by
   the same command. Everything of its last checkpoint (weights, optimizer, generators, progress) and
@@ -70,6 +70,7 @@ KINDS = {
     "documents": f"name: documents\nmodel: {{architecture: llama, layers: 2, heads: 2, width: 32}}{FRESH}",
     "masked": f"name: masked\nmethod: mlm\nmodel: {{architecture: modernbert, layers: 2, heads: 2, width: 32}}{FRESH}",
     "lora": f"name: lora\nadapter: {{rank: 4}}{TUNED}",
+    "qlora": f"name: qlora\nadapter: {{rank: 4}}\nquantize: nf4{TUNED}",
     "full": f"name: full{TUNED}",
     "labels": "name: labels\nmethod: classify\nmodel: DATA/base\nsequence_length: 24\n"
     "data: {path: DATA/texts.csv, validation: 0.2, long_documents: truncate}\nlabels: {class_weights: balanced}",

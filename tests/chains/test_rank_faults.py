@@ -253,16 +253,18 @@ def test_a_second_launch_in_the_same_run_folder_is_refused_and_harms_nothing(
     assert after == held
 
 
+@pytest.mark.parametrize("package", ["brimful", "torch", "bitsandbytes"])
 def test_ranks_with_other_versions_are_refused_by_all_with_one_message(
-    recipe: Callable[..., Recipe], ranks: Ranks
+    recipe: Callable[..., Recipe], ranks: Ranks, package: str
 ) -> None:
     def act(world: World) -> str:
+        here = chain.installed_version
         if world.rank == 1:
-            chain.installed_version = lambda: "0.0.1"
+            chain.installed_version = lambda name: "0.0.1" if name == package else here(name)
         return _train(recipe("versions"), world)
 
     (kind, message), second = ranks(2, act)
 
     assert second == [kind, message]
-    assert "rank 1 has brimful 0.0.1, rank 0 has" in message
+    assert f"rank 1 has {package} 0.0.1, rank 0 has" in message
     assert kind == "DeviceError"

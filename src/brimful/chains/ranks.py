@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import transformers
 
 from brimful.base.env import launched_rank
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.base.rundir import Lease
 from brimful.base.version import installed_version
 from brimful.chains.devices import here
+from brimful.chains.other_versions import PACKAGES
 from brimful.chains.score_files import model_manifest
 from brimful.chains.training_session import follow_session
 from brimful.hardware import host
@@ -162,9 +162,7 @@ def refuse_unlike(world: World, device: Device, known: Mapping[str, str]) -> Non
     if world.is_alone:
         return
     facts = {
-        "brimful": installed_version(),
-        "torch": str(torch.__version__),
-        "transformers": str(transformers.__version__),
+        **{package: installed_version(package) for package in ("brimful", *PACKAGES)},
         "Python": platform.python_version(),
         "device": device.name,
         **known,
