@@ -5,7 +5,7 @@ Suffixes: E events.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -22,6 +22,21 @@ from brimful.rehearsal.training import prepare, run_steps, warm_up, without_garb
 from brimful.training.method import blocks_of, compiled
 
 _MARK = "brimful phase "
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A storage of a measured step.
+
+    Attributes:
+        size_bytes: As asked for.
+        made_in: Operators during which it was allocated, outermost first, joined by " > ".
+        freed_in: The same of its end; "" where it is alive at the end of the steps.
+    """
+
+    size_bytes: int
+    made_in: str
+    freed_in: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,18 +69,15 @@ class MeasuredSteps:
             highest[phase] = max(highest.get(phase, 0), live)
         return highest
 
-    def without(self, operators: str) -> "MeasuredSteps":
-        """Return the same without what was allocated inside operators with this in their names."""
-        dropped, open_addresses = np.zeros(len(self.changes_E), bool), set[int]()
-        for event, (change, address, names) in enumerate(
-            zip(self.changes_E.tolist(), self.addresses_E.tolist(), self.operators_E, strict=True)
-        ):
-            if change > 0:
-                dropped[event] = operators in names
-                (open_addresses.add if dropped[event] else open_addresses.discard)(address)
-            else:
-                dropped[event] = address in open_addresses
-                open_addresses.discard(address)
+    def without(self, is_left_out: Callable[[Allocation], bool]) -> "MeasuredSteps":
+        """Return the same without the allocations of which the function says so."""
+        dropped = np.zeros(len(self.changes_E), bool)
+        for made, freed in self._lives():
+            ends = self.operators_E[freed] if freed is not None else ""
+            if is_left_out(Allocation(int(self.changes_E[made]), self.operators_E[made], ends)):
+                dropped[made] = True
+                if freed is not None:
+                    dropped[freed] = True
         kept = np.flatnonzero(~dropped)
         return MeasuredSteps(
             self.start_bytes,
@@ -74,6 +86,19 @@ class MeasuredSteps:
             tuple(self.phases_E[event] for event in kept),
             tuple(self.operators_E[event] for event in kept),
         )
+
+    def _lives(self) -> Iterator[tuple[int, int | None]]:
+        """(event that allocates, event that frees or None) of all that was allocated."""
+        made: dict[int, int] = {}
+        for event, (change, address) in enumerate(
+            zip(self.changes_E.tolist(), self.addresses_E.tolist(), strict=True)
+        ):
+            if change > 0:
+                made[address] = event
+            elif address in made:
+                yield made.pop(address), event
+        for event in made.values():
+            yield event, None
 
     def alive_at(self, event: int) -> list[tuple[int, str]]:
         """Bytes and operators of what was allocated up to this event and not freed; nothing from

@@ -35,6 +35,11 @@ def table() -> str:
         *_memory_pretrained(),
         *_memory_truth(),
         *_memory_parallel(),
+        *_ranks_equal(),
+        *_ranks_killed(),
+        *_ranks_traced(),
+        *_ranks_speed(),
+        *_spread_choice(),
         *_trainers(),
         *_foreign_configs(),
         *_time_truth(),
@@ -406,6 +411,81 @@ def _time_cpu() -> list[tuple[str, str, str]]:
                 f"{len(errors)} configurations: median error {statistics.median(errors):.1f} %,"
                 f" worst {max(errors):.1f} %"
             ),
+            source,
+        )
+    ]
+
+
+def _ranks_equal() -> list[tuple[str, str, str]]:
+    record, source = _record("several_devices")
+    largest, compared = record["largest"], record["compared"]
+    kinds = ", ".join(dict.fromkeys(each["kind"] for each in compared))
+    return [
+        (
+            f"20 steps on 2 and 4 ranks, whole model on each or in parts, beside one process"
+            f" ({kinds})",
+            f"{len(compared)} comparisons: losses within {largest['loss']:.1e}, gradient norms"
+            f" within {largest['grad_norm']:.1e} (relative, fp32)",
+            source,
+        )
+    ]
+
+
+def _ranks_killed() -> list[tuple[str, str, str]]:
+    record, source = _record("several_devices")
+    kills, changes = record["kills"], record["changes"]
+    return [
+        (
+            "A rank, or all, killed or halted at a random point and the same command given again",
+            f"{kills['equal']} of {kills['trials']} end bit for bit; with another number of ranks"
+            f" {changes['same_tokens']} of {changes['trials']} train on the same sequences, losses"
+            f" within {changes['largest_loss']:.1e}",
+            source,
+        )
+    ]
+
+
+def _ranks_traced() -> list[tuple[str, str, str]]:
+    record, source = _record("ranks_traced")
+    errors = [abs(run["error"]) for run in record["runs"]]
+    return [
+        (
+            "Peak of live tensors of the first of 2 and 4 ranks that hold a model in parts, traced"
+            " alone beside real ranks",
+            f"{len(errors)} configurations: worst {max(errors):.1e}, median"
+            f" {statistics.median(errors):.1e} (relative)",
+            source,
+        )
+    ]
+
+
+def _ranks_speed() -> list[tuple[str, str, str]]:
+    record, source = _record("ranks_speed")
+    told = ", ".join(
+        f"{way} {ratio['median']:.2f}x [{ratio['min']:.2f}, {ratio['max']:.2f}]"
+        for way, ratio in record["ratio_to_one_rank"].items()
+    )
+    return [
+        (
+            f"Tokens per second of two ranks beside one rank with two threads,"
+            f" {record['parameters'] / 1e6:.0f}M parameters on two cores",
+            f"{told}, n = {len(record['rounds'])} rounds (smallest, largest)",
+            source,
+        )
+    ]
+
+
+def _spread_choice() -> list[tuple[str, str, str]]:
+    record, source = _record("spread_choice")
+    summary = record["summary"]
+    over = summary["over"]
+    return [
+        (
+            "Chosen spread, recomputation and micro-batch beside every other way, under the same"
+            " rates",
+            f"{summary['planned']} random jobs and groups that fit: {over['within_3_percent']:.0%}"
+            f" within 3 % of the quickest, worst {over['worst'] - 1:.1%}; in"
+            f" {summary['cases'] - summary['planned']} more nothing surely fits",
             source,
         )
     ]
