@@ -29,7 +29,21 @@ def test_the_largest_micro_batch_runs(place: Workplace, toy: Mapping[str, Any]) 
     outcome = keeps_the_edge(place, "edge", recipe)
 
     assert outcome.status == HELD
-    assert outcome.what == "the largest micro-batch, 4, ran through"
+    assert outcome.what.startswith("the largest micro-batch, 4, ran through; it is the whole batch")
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_the_next_micro_batch_is_tried_after_the_largest(
+    place: Workplace, toy: Mapping[str, Any]
+) -> None:
+    plan = {**toy["plan"], "micro_batch": 2}
+    recipe = {**toy, "training": {"steps": 3}, "evaluation": {"every": 3}, "plan": plan}
+
+    outcome = keeps_the_edge(place, "edge", recipe)
+
+    assert outcome.facts["micro_batch"] == 2
+    assert "2, ran through; 3 ran through as well" in outcome.what
+    assert place.run_of("edge-beyond").plan.micro_batches[0] == 3  # type: ignore[union-attr]
 
 
 def _monitored(memory_bytes: float, power_w: float) -> Monitored:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
 from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.report.quantities import plural
+from brimful.runs import RunFolder
 
 GPU_TESTS = Path("tests/training/test_gpu.py")
 SAMPLE_EVERY_S = 1.0
@@ -27,20 +29,35 @@ CLOSE = 0.1
 
 
 def keeps_the_edge(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:
-    """Run the largest micro-batch that the plan calls possible, and say what memory did.
+    """Run the largest micro-batch that the plan calls possible, and say what memory did; then the
+    next larger one, which should run out of it: a plan that holds back memory is of less use.
 
     Raises:
-        TrialFailed: the run did not get to its end.
+        TrialFailed: a run did not get to its end.
     """
     plan = {**recipe["plan"], "margin": "tight"}
     run = place.run_recipe(name, {**recipe, "plan": plan})
     outcome = outcome_of(run)
-    what = f"the largest micro-batch, {outcome.facts['micro_batch']}, ran through"
+    largest = outcome.facts["micro_batch"]
+    what = f"the largest micro-batch, {largest}, ran through"
     if run.out_of_memory:
-        last = run.out_of_memory[-1]
-        times = plural(len(run.out_of_memory), "time")
-        what = f"memory ran out {times} and the run ended with micro-batches of {last.smaller}"
-    return Outcome(status=HELD, what=what, measured=outcome.measured, facts=outcome.facts)
+        return replace(outcome, what=_what_memory_did(run))
+    if largest == outcome.facts["batch"]:
+        return replace(outcome, what=f"{what}; it is the whole batch, so there is no next one")
+    beyond = place.run_recipe(
+        f"{name}-beyond", {**recipe, "plan": {**plan, "micro_batch": largest + 1}}
+    )
+    then = "ran through as well: the plan is careful"
+    if beyond.out_of_memory:
+        then = "did not fit: " + _what_memory_did(beyond)
+    return replace(outcome, what=f"{what}; {largest + 1} {then}")
+
+
+def _what_memory_did(run: RunFolder) -> str:
+    """Return how often memory ran out in a run, and how it ended all the same."""
+    times = plural(len(run.out_of_memory), "time")
+    last = run.out_of_memory[-1].smaller
+    return f"memory ran out {times} and the run ended with micro-batches of {last}"
 
 
 def reads_like_nvidia_smi(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:

@@ -88,7 +88,12 @@ def _is_open(outcome: Outcome | None) -> bool:
 
 def _forget(place: Workplace, name: str) -> None:
     """Remove what an earlier try of a trial left."""
-    for path in (place.runs / name, place.runs / f"{name}-killed", place.exported(name)):
+    for path in (
+        place.runs / name,
+        place.runs / f"{name}-killed",
+        place.runs / f"{name}-beyond",
+        place.exported(name),
+    ):
         shutil.rmtree(path, ignore_errors=True)
     place.output_of(name).unlink(missing_ok=True)
 

@@ -1,5 +1,5 @@
 """What is tried on a machine, in order of worth: first whether runs survive, then memory and time
-of trainings, then the device itself.
+of trainings, speed beside other programs, then the device itself.
 """
 
 import functools
@@ -22,14 +22,16 @@ from brimful.prove.material import (
     LABELLED_FILE,
 )
 from brimful.prove.record import Outcome
+from brimful.prove.speed import trains_beside_others
 from brimful.prove.survival import survives
 from brimful.prove.training import trains_as_planned
 from brimful.prove.workplace import Workplace
 from brimful.runs.files import MODEL_FOLDER
 
 Recipe = Mapping[str, Any]
-SURVIVAL, TRAINING, DEVICE = "Survives being killed", "Runs as planned", "The device itself"
-PARTS = (SURVIVAL, TRAINING, DEVICE)
+SURVIVAL, TRAINING = "Survives being killed", "Runs as planned"
+SPEED, DEVICE = "Speed beside other programs", "The device itself"
+PARTS = (SURVIVAL, TRAINING, SPEED, DEVICE)
 CALIBRATED = "-calibrated"
 """Ends the name of a training that is repeated after calibrating."""
 
@@ -56,7 +58,8 @@ def trials_for(kind: str) -> list[Trial]:
 def _on_cuda() -> Iterator[Trial]:
     yield from _survivals()
     yield from _trainings(CUDA_TRAININGS)
-    yield Trial("edge", DEVICE, "The largest micro-batch that fits runs", _edge)
+    yield _speed("The GPT of 124M's shape", _gpt(12, 12, 768, 128, steps=40))
+    yield Trial("edge", DEVICE, "The largest micro-batch that fits runs, the next does not", _edge)
     yield Trial("monitor", DEVICE, "The monitor reads what nvidia-smi reads", _monitor)
     yield Trial("calibrate", DEVICE, "brimful calibrate measures the device", calibrates)
     yield from _trainings(CUDA_TRAININGS[:8], suffix=CALIBRATED)
@@ -66,7 +69,9 @@ def _on_cuda() -> Iterator[Trial]:
 def _on_a_small_machine() -> Iterator[Trial]:
     first, *others = _survivals()
     trainings = list(_trainings(SMALL_TRAININGS))
-    yield from [first, *trainings[:2], *others[:2], *trainings[2:], *others[2:]]
+    yield from [first, *trainings[:2], *others[:2], *trainings[2:]]
+    yield _speed("The GPT of 4 blocks", _small_gpt())
+    yield from others[2:]
 
 
 def _survivals() -> Iterator[Trial]:
@@ -117,6 +122,13 @@ def _train(training: Training, name: str, place: Workplace) -> Outcome:
         base = random_base(training.shape, place.folder / "bases")
         recipe["model"] = str(base.relative_to(place.folder))
     return trains_as_planned(place, name, recipe)
+
+
+def _speed(title: str, recipe: Recipe) -> Trial:
+    def run(place: Workplace) -> Outcome:
+        return trains_beside_others(place, "speed", recipe)
+
+    return Trial("speed", SPEED, title, run)
 
 
 def _edge(place: Workplace) -> Outcome:

@@ -1,0 +1,208 @@
+"""The same training without brimful, in a process of its own: a plain loop of PyTorch, or
+transformers' Trainer, on tokens drawn at random.
+
+    python -m brimful.prove.plain_training '{"trainer": "loop", "model": "FOLDER", ...}'
+
+Prints the result as one line of JSON. Tokens have no meaning and need none: the time of a step on
+full rows does not depend on them.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from brimful.training.memory_errors import attempt, give_back_memory
+
+FIRST_STEPS = 3
+"""Left out of the figures: they compile and allocate."""
+LOOP, TRAINER = "loop", "trainer"
+
+
+@dataclass(frozen=True)
+class PlainJob:
+    """A training to time.
+
+    Attributes:
+        trainer: LOOP or TRAINER.
+        model: Folder whose config says the shape; the weights are random.
+        device: As torch names it.
+        sequences: Of an update.
+        micro_batch: Sequences of a pass to begin with. The largest divisor of `sequences` that is
+            no larger is taken, and a smaller one where memory runs out.
+        steps: Updates in all, more than `FIRST_STEPS`.
+        precision: "fp32", "bf16" or "fp16": of autocast.
+        compiled: Whether the model is compiled.
+        threads: Of the processor; None: as many as torch takes.
+    """
+
+    trainer: str
+    model: str
+    device: str
+    sequences: int
+    sequence_length: int
+    micro_batch: int
+    steps: int
+    precision: str
+    compiled: bool
+    threads: int | None = None
+
+    @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """The type that products are computed in; None for the weights' own."""
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
+
+    def command(self) -> list[str]:
+        """Return the arguments of Python that run this job."""
+        return ["-m", "brimful.prove.plain_training", json.dumps(asdict(self))]
+
+
+@dataclass(frozen=True)
+class PlainResult:
+    """What came of it: the micro-batch that ran, and seconds of an update (median)."""
+
+    micro_batch: int
+    step_time_s: float
+
+
+def time_job(job: PlainJob) -> PlainResult:
+    """Train for the job's steps, with micro-batches as large as memory allows.
+
+    Raises:
+        RuntimeError: memory does not hold one sequence.
+    """
+    run = {LOOP: _loop, TRAINER: _trainer}[job.trainer]
+    divisors = [size for size in range(job.micro_batch, 0, -1) if not job.sequences % size]
+    for micro_batch in divisors:
+        seconds: list[float] = []
+        failure = attempt(partial(run, job, micro_batch, seconds))
+        if failure is None:
+            return PlainResult(micro_batch, statistics.median(seconds[FIRST_STEPS:]))
+        give_back_memory(torch.device(job.device))
+    raise RuntimeError("memory does not hold one sequence")
+
+
+def _model_of(job: PlainJob) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(job.model))
+    return model
+
+
+def _loop(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
+    """The loop that PyTorch's own guides show: autocast, a fused optimizer, a compiled model."""
+    device = torch.device(job.device)
+    model: nn.Module = _model_of(job).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    scaler = torch.amp.GradScaler(device.type, enabled=job.precision == "fp16")
+    if job.compiled:
+        model = torch.compile(model)  # type: ignore[assignment]
+    passes = job.sequences // micro_batch
+    for _ in range(job.steps):
+        ids_BT = torch.randint(0, 256, (job.sequences, job.sequence_length), device=device)
+        _wait_for(device)
+        began = time.perf_counter()
+        for part_BT in ids_BT.chunk(passes):
+            with _autocast(job, device):
+                loss: Tensor = model(input_ids=part_BT, labels=part_BT).loss / passes
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        _wait_for(device)
+        seconds.append(time.perf_counter() - began)
+
+
+def _autocast(job: PlainJob, device: torch.device) -> Any:
+    dtype = job.autocast_dtype
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
+
+
+def _wait_for(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+class _Rows(Dataset[Mapping[str, Tensor]]):
+    """Rows of random tokens."""
+
+    def __init__(self, count: int, length: int) -> None:
+        self._ids_NT = torch.randint(0, 256, (count, length))
+
+    def __len__(self) -> int:
+        return len(self._ids_NT)
+
+    def __getitem__(self, index: int) -> Mapping[str, Tensor]:
+        return {"input_ids": self._ids_NT[index], "labels": self._ids_NT[index]}
+
+
+def _trainer(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
+    """transformers' Trainer with what its guide to training on one GPU advises: 16 bits, a fused
+    optimizer, a compiled model.
+    """
+    from transformers import (  # noqa: PLC0415 - these bring accelerate
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    device = torch.device(job.device)
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        """Times every update."""
+
+        began = 0.0
+
+        def on_step_begin(self, *_: object, **__: object) -> None:
+            _wait_for(device)
+            self.began = time.perf_counter()
+
+        def on_step_end(self, *_: object, **__: object) -> None:
+            _wait_for(device)
+            seconds.append(time.perf_counter() - self.began)
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder,
+            per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=job.sequences // micro_batch,
+            max_steps=job.steps,
+            learning_rate=1e-4,
+            bf16=job.precision == "bf16",
+            fp16=job.precision == "fp16",
+            torch_compile=job.compiled,
+            optim="adamw_torch_fused",
+            use_cpu=device.type == "cpu",
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        rows = _Rows(job.sequences * 2, job.sequence_length)
+        Trainer(_model_of(job), arguments, train_dataset=rows, callbacks=[Clock()]).train()
+
+
+def main() -> None:
+    """Run the job of the command line."""
+    job = PlainJob(**json.loads(sys.argv[1]))
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
+    print(json.dumps(asdict(time_job(job))))
+
+
+if __name__ == "__main__":
+    main()

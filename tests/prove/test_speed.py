@@ -1,0 +1,50 @@
+"""A run beside the same work in other programs."""
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from brimful.prove import speed
+from brimful.prove.plain_training import LOOP, TRAINER
+from brimful.prove.record import HELD
+from brimful.prove.speed import NAMES, trains_beside_others
+from brimful.prove.workplace import TrialFailed, Workplace
+
+SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"every": 5}}
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_a_run_is_timed_beside_a_plain_loop_and_the_trainer(
+    place: Workplace, toy: Mapping[str, Any]
+) -> None:
+    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+
+    outcome = trains_beside_others(place, "speed", {**toy, **SHORT})
+
+    speeds = outcome.facts["tokens_per_s"]
+    assert outcome.status == HELD
+    assert set(speeds) == {"brimful", *NAMES.values()}
+    assert all(value > 0 for value in speeds.values())
+    assert all(f"x {words} (micro-batches of" in outcome.what for words in NAMES.values())
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_what_is_missing_or_fails_is_said(
+    place: Workplace, toy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(speed, "NAMES", {TRAINER: NAMES[TRAINER]})
+
+    outcome = trains_beside_others(place, "speed", {**toy, **SHORT})
+
+    assert outcome.what.endswith(
+        "transformers' Trainer not tried, because accelerate is not installed"
+    )
+
+    monkeypatch.setattr(speed, "NAMES", {LOOP: NAMES[LOOP]})
+    monkeypatch.setattr(speed, "MODEL_FOLDER", "nothing")
+    with pytest.raises(TrialFailed, match=r"plain PyTorch loop failed; .*speed-2.txt says why"):
+        trains_beside_others(place, "speed-2", {**toy, **SHORT})
+    assert "nothing" in place.output_of("speed-2").read_text()
