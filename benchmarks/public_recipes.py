@@ -1,0 +1,118 @@
+"""Public training recipes with stated hardware, planned by `brimful plan`: is said to fit what is
+documented to run, and not to fit what is documented to run out of memory?
+
+    python benchmarks/public_recipes.py [--only WORDS] [--no-record]
+
+`public_recipes.toml` has the recipes: facts, the address of each, and how the documented step
+differs from brimful's own, which is the one that is planned. Micro-batch, length, recomputation and
+spread are fixed as documented; what is not stated is left to the plan. A verdict is right where a
+plan surely fits what runs, or surely does not fit what fails; "may fit" is neither right nor wrong.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from brimful.base.units import GIB
+from record import write_record
+
+STORED = Path(__file__).with_suffix(".toml")
+MPT_VOCABULARY = 50368
+RIGHT = {"runs": "fits", "fails": "does not fit"}
+FIXED = ("tokenizer=null", "training.steps=1000", "plan.compile=false")
+"""Of published models; `quickstart` reads documents, so that rows are full."""
+
+
+def gpus_of(devices: str) -> int:
+    """Return how many devices `2 x 8 x NAME` are."""
+    numbers = re.match(r"((?:\d+ x )*)", devices)
+    assert numbers is not None  # an empty match at least
+    count = 1
+    for number in re.findall(r"\d+", numbers[1]):
+        count *= int(number)
+    return count
+
+
+def words_of(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the words of `brimful plan` that ask for a recipe."""
+    words = [f"sequence_length={recipe['length']}", f"plan.micro_batch={recipe['sequences']}"]
+    words.append(f"batch.sequences={recipe['sequences'] * gpus_of(recipe['devices'])}")
+    if "shape" in recipe:
+        shape = ", ".join(f"{name}: {value}" for name, value in recipe["shape"].items())
+        words.append(f"model={{architecture: gpt2, {shape}}}")
+        words.append(f"tokenizer.vocabulary={MPT_VOCABULARY}")
+        words += FIXED[1:]
+    else:
+        words += [f"model={recipe['model']}", *FIXED]
+    if "recompute" in recipe:
+        words.append(f"plan.recompute={str(recipe['recompute']).lower()}")
+    if "spread" in recipe:
+        words.append(f"plan.spread={recipe['spread']}")
+    return ["plan", "quickstart", *words, *recipe.get("changes", []), "--on", recipe["devices"]]
+
+
+def asked(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `brimful plan` says of a recipe."""
+    words = words_of(recipe)
+    done = subprocess.run(
+        [sys.executable, "-m", "brimful", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    row = {name: recipe[name] for name in ("name", "address", "ends", "devices")}
+    row |= {"command": ["brimful", *words], "other": recipe.get("other", "")}
+    if done.returncode not in {0, 1}:
+        return row | {"verdict": "refused", "reason": done.stderr.strip()[-300:]}
+    (device,) = json.loads(done.stdout)["devices"]
+    said = device["memory"]
+    row |= {"verdict": said["verdict"], "usable_gib": round(said["usable_bytes"] / GIB, 2)}
+    for kind in ("driver", "reserved"):
+        row[f"{kind}_gib"] = [
+            round(said[kind][end] / GIB, 2) for end in ("value", "low", "high")
+        ]
+    if "told_gib" in recipe:
+        row["told_reserved_gib"] = recipe["told_gib"]
+    return row
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how many verdicts are right, wrong or undecided, by how recipes end."""
+    made: dict[str, Any] = {}
+    for ends, right in RIGHT.items():
+        verdicts = Counter(row["verdict"] for row in rows if row["ends"] == ends)
+        made[ends] = {"recipes": sum(verdicts.values()), "right": verdicts[right], **verdicts}
+    return made
+
+
+def main() -> None:
+    """Plan every recipe, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="only recipes whose name has these words")
+    parser.add_argument("--no-record", action="store_true")
+    options = parser.parse_args()
+    recipes = tomllib.loads(STORED.read_text(encoding="utf-8"))["recipe"]
+    rows = []
+    for recipe in recipes:
+        if options.only in recipe["name"]:
+            rows.append(asked(recipe))
+            row = rows[-1]
+            mark = "" if row["verdict"] == RIGHT[row["ends"]] else "  <-- "
+            memory = row.get("driver_gib", row.get("reason"))
+            print(f"{row['ends']:5s} {row['verdict']:12s} {memory} {row['name']}{mark}", flush=True)
+    print(counts(rows))
+    if not options.no_record and not options.only:
+        print(write_record("public_recipes", {"counts": counts(rows), "recipes": rows}))
+
+
+if __name__ == "__main__":
+    main()
