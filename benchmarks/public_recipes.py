@@ -76,7 +76,7 @@ def asked(recipe: Mapping[str, Any]) -> dict[str, Any]:
     row |= {"verdict": said["verdict"], "usable_gib": round(said["usable_bytes"] / GIB, 2)}
     for kind in ("driver", "reserved"):
         row[f"{kind}_gib"] = [
-            round(said[kind][end] / GIB, 2) for end in ("value", "low", "high")
+            round(said[f"{kind}_bytes"][end] / GIB, 2) for end in ("value", "low", "high")
         ]
     if "told_gib" in recipe:
         row["told_reserved_gib"] = recipe["told_gib"]

@@ -181,8 +181,7 @@ def record_steps(
     model: nn.Module, spec: StepSpec, micro_batch: int, evaluation_factor: int, chunk_factor: int
 ) -> Trace:
     """Trace two optimizer steps and an evaluation batch of a model on fake tensors."""
-    plain = spec.compiled == "none" and spec.ranks == 1
-    recorder = (QuickRecorder if plain else Recorder)(cuda=spec.cuda)
+    recorder = (QuickRecorder if spec.compiled == "none" else Recorder)(cuda=spec.cuda)
     prepare(spec, model)
     blocks, modules = named_blocks_of(model)
     if spec.compiled == "model":
