@@ -51,6 +51,15 @@ def test_what_cannot_share_a_job_is_refused(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("text", ["2 x T4 and 2 x L4", "2 x T4; 4 x L4", "4 x 2 x 8 x L4"])
+def test_a_second_number_is_told_to_be_another_job(text: str) -> None:
+    with pytest.raises(DeviceError, match="separate them by a comma") as refused:
+        parse(text)
+
+    advised = re.findall(r"such as '(.+?) x NAME'", str(refused.value))[0]
+    assert parse(f"{advised} x L4").count == 16
+
+
 def test_groups_grow_by_powers_of_two_and_then_by_machines() -> None:
     grown = growing(catalog.get("T4"), 20)
 

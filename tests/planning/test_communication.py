@@ -1,5 +1,7 @@
 """Waiting for other devices: longer over slow links, hidden by computing where that is long."""
 
+from dataclasses import replace
+
 import pytest
 
 from brimful.hardware import fitted, links
@@ -44,6 +46,17 @@ def test_what_joins_the_devices_is_told() -> None:
     assert several.high_s > one.high_s
     assert "NVLink 4" in one.basis
     assert "between machines that is assumed" in several.basis
+
+
+def test_devices_whose_link_is_not_known_get_a_wide_interval() -> None:
+    known = parse("8 x T4")
+    unknown = replace(known, device=replace(known.device, name="A card of next year"))
+    time = StepTime(1.0, {}, 0.0, 0.0)
+
+    told, guessed = (shared_time(time, 1, each, "sharded", EXCHANGE) for each in (known, unknown))
+
+    assert "a link that is not known" in guessed.basis
+    assert guessed.high_s / guessed.low_s > 3 * told.high_s / told.low_s
 
 
 def test_a_rate_that_was_measured_here_counts_in_place_of_the_catalogs() -> None:

@@ -11,6 +11,8 @@ MOST_PER_MACHINE = 8
 """GPUs of a machine, as vendors build and providers rent them (NVIDIA HGX, AMD's UBB)."""
 _GROUP = re.compile(r"\s*(\d+)\s*[x×*]\s*(?:(\d+)\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 
+_ANOTHER = re.compile(r"\d\s*[x×*]\s", re.IGNORECASE)
+"""A further number of devices, where a name is expected."""
 _TURNED = re.compile(r"\s*(.*[a-z\d]\S*)\s+[x×*]\s*(\d{1,3})\s*", re.IGNORECASE)
 
 
@@ -68,6 +70,12 @@ def parse(text: str) -> Group:
     if found is None:
         return Group(catalog.get(text))
     first, second, name = int(found[1]), found[2], found[3]
+    if _ANOTHER.search(name):
+        raise DeviceError(
+            f"{text!r}: a job has one number of devices of one kind, or a number of machines and"
+            " that of devices in each, such as '2 x 8 x NAME'. To compare jobs, separate them by a"
+            " comma."
+        )
     if name == "here":
         raise DeviceError(
             f"{text!r}: name a device of the catalog; `brimful devices` lists them. Several devices"

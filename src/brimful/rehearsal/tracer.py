@@ -270,12 +270,18 @@ def _examples(spec: StepSpec, config: PretrainedConfig) -> list[int]:
     blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
     if spec.compiled == "model":
         return [blocks]
+    first = EXAMPLES[::-1] if _needs_five(spec) else EXAMPLES
     few = [
-        example
-        for example in EXAMPLES
-        if blocks > example + 1 and set(kinds[:example]) == set(kinds)
+        example for example in first if blocks > example + 1 and set(kinds[:example]) == set(kinds)
     ]
     return few or [blocks]
+
+
+def _needs_five(spec: StepSpec) -> bool:
+    """Return whether a block touches both neighbours in one pass, so that four blocks are tried in
+    vain: FSDP2 gathers the next block while one computes, and gradients of the last are reduced.
+    """
+    return spec.ranks > 1 and (spec.recompute or spec.adapter is None)
 
 
 def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:
