@@ -87,3 +87,25 @@ def test_without_the_build_in_c_python_does_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plain_replay, "_replay", None)
 
     assert replay_quickly([1, -1], [5], None) == replay_plain([1, -1], [5], None)
+
+
+@pytest.mark.skipif(plain_replay._replay is None, reason="the C replay was not built")
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_of_free_blocks_are_listed_taken_and_given_back_alike(seed: int) -> None:
+    """The lists of free blocks have many pages, which grow, empty and are given back."""
+    rng = random.Random(seed)
+    sizes = [rng.choice([rng.randint(1, MIB), rng.randint(MIB, 30 * MIB)]) for _ in range(3000)]
+    events: list[int] = []
+    alive: list[int] = []
+    for number in range(1, 3001):
+        events.append(number)
+        alive.append(number)
+        keeps = 900 if number % 1000 < 600 else 60
+        while len(alive) > keeps:
+            events.append(-alive.pop(rng.randrange(len(alive))))
+
+    most_bytes = replay_plain(events, sizes, None)[3]
+    for limit_bytes in (None, most_bytes - MIB, int(0.97 * most_bytes), int(0.8 * most_bytes)):
+        assert replay_quickly(events, sizes, limit_bytes) == replay_plain(
+            events, sizes, limit_bytes
+        )

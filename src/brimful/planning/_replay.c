@@ -33,11 +33,23 @@ typedef struct {
     int32_t block;
 } Entry;
 
-/* Free blocks by size, then address. */
+#define PAGE_ENTRIES 64
+
 typedef struct {
-    Entry *entries;
+    size_t count;                      /* at least one */
+    Entry entries[PAGE_ENTRIES];
+} Page;
+
+/* Free blocks by size, then address, in pages: what is added or taken moves few others. */
+typedef struct {
+    Page **pages;
     size_t count, room;
 } FreeList;
+
+/* Where an entry is. */
+typedef struct {
+    size_t page, index;
+} Place;
 
 typedef struct {
     Block *blocks;
@@ -46,20 +58,38 @@ typedef struct {
     FreeList small, large;
 } Memory;
 
-/* The first entry that is not before (size, address). */
-static size_t
+static int
+is_before(const Entry *entry, int64_t size, int64_t address)
+{
+    return entry->size < size || (entry->size == size && entry->address < address);
+}
+
+/* The first entry that is not before (size, address); in the page behind the last one if all are. */
+static Place
 position(const FreeList *list, int64_t size, int64_t address)
 {
     size_t low = 0, high = list->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        const Entry *entry = &list->entries[middle];
-        if (entry->size < size || (entry->size == size && entry->address < address))
+        const Page *page = list->pages[middle];
+        if (is_before(&page->entries[page->count - 1], size, address))
             low = middle + 1;
         else
             high = middle;
     }
-    return low;
+    Place place = {low, 0};
+    if (low == list->count)
+        return place;
+    const Page *page = list->pages[low];
+    high = page->count - 1;            /* the last entry is not before it */
+    while (place.index < high) {
+        size_t middle = (place.index + high) / 2;
+        if (is_before(&page->entries[middle], size, address))
+            place.index = middle + 1;
+        else
+            high = middle;
+    }
+    return place;
 }
 
 /* Make room for one more item; 0 if there is no memory. */
@@ -77,27 +107,84 @@ grow(void **items, size_t count, size_t *room, size_t item_bytes)
     return 1;
 }
 
+/* Put an empty page into the list; 0 if there is no memory. */
+static int
+add_page(FreeList *list, size_t number)
+{
+    if (!grow((void **)&list->pages, list->count, &list->room, sizeof(Page *)))
+        return 0;
+    Page *page = PyMem_Malloc(sizeof(Page));
+    if (page == NULL)
+        return 0;
+    page->count = 0;
+    memmove(&list->pages[number + 1], &list->pages[number],
+            (list->count - number) * sizeof(Page *));
+    list->pages[number] = page;
+    list->count++;
+    return 1;
+}
+
+/* Move the second half of a full page to a new one behind it; 0 if there is no memory. */
+static int
+divide_page(FreeList *list, size_t number)
+{
+    if (!add_page(list, number + 1))
+        return 0;
+    Page *full = list->pages[number], *other = list->pages[number + 1];
+    full->count = PAGE_ENTRIES / 2;
+    other->count = PAGE_ENTRIES - full->count;
+    memcpy(other->entries, &full->entries[full->count], other->count * sizeof(Entry));
+    return 1;
+}
+
+/* List a block; 0 if there is no memory. */
 static int
 list_block(Memory *memory, FreeList *list, int32_t number)
 {
     Block *block = &memory->blocks[number];
-    if (!grow((void **)&list->entries, list->count, &list->room, sizeof(Entry)))
-        return 0;
-    size_t place = position(list, block->size, block->address);
-    memmove(&list->entries[place + 1], &list->entries[place],
-            (list->count - place) * sizeof(Entry));
-    list->entries[place] = (Entry){block->size, block->address, number};
-    list->count++;
+    Place place = position(list, block->size, block->address);
+    if (place.page == list->count) {   /* behind all others */
+        if (list->count == 0 && !add_page(list, 0))
+            return 0;
+        place.page = list->count - 1;
+        place.index = list->pages[place.page]->count;
+    }
+    if (list->pages[place.page]->count == PAGE_ENTRIES) {
+        if (!divide_page(list, place.page))
+            return 0;
+        size_t kept = list->pages[place.page]->count;
+        if (place.index > kept) {
+            place.index -= kept;
+            place.page++;
+        }
+    }
+    Page *page = list->pages[place.page];
+    memmove(&page->entries[place.index + 1], &page->entries[place.index],
+            (page->count - place.index) * sizeof(Entry));
+    page->entries[place.index] = (Entry){block->size, block->address, number};
+    page->count++;
     block->is_free = 1;
     return 1;
 }
 
 static void
-remove_entry(FreeList *list, size_t place)
+remove_page(FreeList *list, size_t number)
 {
+    PyMem_Free(list->pages[number]);
     list->count--;
-    memmove(&list->entries[place], &list->entries[place + 1],
-            (list->count - place) * sizeof(Entry));
+    memmove(&list->pages[number], &list->pages[number + 1],
+            (list->count - number) * sizeof(Page *));
+}
+
+static void
+remove_entry(FreeList *list, Place place)
+{
+    Page *page = list->pages[place.page];
+    page->count--;
+    memmove(&page->entries[place.index], &page->entries[place.index + 1],
+            (page->count - place.index) * sizeof(Entry));
+    if (page->count == 0)
+        remove_page(list, place.page);
 }
 
 static void
@@ -188,24 +275,45 @@ join(Memory *memory, FreeList *list, int32_t number)
     return list_block(memory, list, number);
 }
 
-/* Give segments that are wholly free back; returns their size. */
+/* Give segments of a page that are wholly free back; returns their size. */
 static int64_t
-release(Memory *memory, FreeList *list)
+release_page(Memory *memory, Page *page)
 {
     int64_t released = 0;
     size_t kept = 0;
-    for (size_t place = 0; place < list->count; place++) {
-        Entry entry = list->entries[place];
+    for (size_t index = 0; index < page->count; index++) {
+        Entry entry = page->entries[index];
         const Block *block = &memory->blocks[entry.block];
         if (block->previous == NONE && block->next == NONE) {
             released += entry.size;
             forget_block(memory, entry.block);
         }
         else
-            list->entries[kept++] = entry;
+            page->entries[kept++] = entry;
     }
-    list->count = kept;
+    page->count = kept;
     return released;
+}
+
+/* The same of all pages. */
+static int64_t
+release(Memory *memory, FreeList *list)
+{
+    int64_t released = 0;
+    for (size_t number = list->count; number-- > 0;) {
+        released += release_page(memory, list->pages[number]);
+        if (list->pages[number]->count == 0)
+            remove_page(list, number);
+    }
+    return released;
+}
+
+static void
+end_list(FreeList *list)
+{
+    for (size_t number = 0; number < list->count; number++)
+        PyMem_Free(list->pages[number]);
+    PyMem_Free(list->pages);
 }
 
 typedef struct {
@@ -254,9 +362,9 @@ run(Memory *memory, int32_t *held, const int64_t *events, size_t num_events, con
             continue;
         }
         int32_t block;
-        size_t place = position(list, size, 0);
-        if (place < list->count) {
-            block = list->entries[place].block;
+        Place place = position(list, size, 0);
+        if (place.page < list->count) {
+            block = list->pages[place.page]->entries[place.index].block;
             memory->blocks[block].is_free = 0;
             remove_entry(list, place);
         }
@@ -325,8 +433,8 @@ replay(PyObject *Py_UNUSED(module), PyObject *arguments)
     }
     PyMem_Free(held);
     PyMem_Free(memory.blocks);
-    PyMem_Free(memory.small.entries);
-    PyMem_Free(memory.large.entries);
+    end_list(&memory.small);
+    end_list(&memory.large);
     PyBuffer_Release(&events);
     PyBuffer_Release(&units);
     return told;
