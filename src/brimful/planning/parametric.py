@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Int64Array, Trace, same_events
@@ -100,31 +101,18 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     Raises:
         Irregular: the blocks do not repeat.
     """
-    layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
-    example = _Example(int(layers_S.max()) + 1, blocks)
+    example = _Example(int(short.layers_S.max()) + 1, blocks)
     _refuse_unlike_blocks(short, example)
     origin_S, layer_S = _origins(short, example)
     offsets = np.searchsorted(
         layer_S, np.arange(GLOBAL, blocks)
     )  # of GLOBAL, block 0, block 1, ...
-    pieces, piece_layers = [], []
-    moved_starts: dict[int, int] = {}
-    cursor = 0
-    for start, end, shift in _passes(short, example):
-        moved_starts.setdefault(start, cursor)
-        cursor += end - start
-        number_E = np.abs(short.events_E[start:end]) - 1
-        layer_E = layers_S[number_E]
-        moved_E = np.where(layer_E == GLOBAL, GLOBAL, layer_E + shift)
-        pieces.append(
-            np.sign(short.events_E[start:end]) * (offsets[moved_E + 1] + ordinal_S[number_E] + 1)
-        )
-        event_layer_E = short.event_layers_E[start:end]
-        piece_layers.append(np.where(event_layer_E == GLOBAL, GLOBAL, event_layer_E + shift))
-    places_S, places = _renamed(short, origin_S, layer_S)
+    events_E, event_layers_E, moved_starts = _repeated_events(short, example, offsets)
+    cursor = len(events_E)
+    places_S, places = _renamed(short, example)
     return Trace(
-        events_E=np.concatenate(pieces).astype(np.int32),
-        event_layers_E=np.concatenate(piece_layers).astype(np.int32),
+        events_E=events_E,
+        event_layers_E=event_layers_E,
         sizes_S=_grown_sizes(short, longer, example)[origin_S],
         kinds_S=short.kinds_S[origin_S],
         places_S=places_S,
@@ -209,6 +197,34 @@ class _Example:
         return max(repeats, self.size - 1 - after)
 
 
+def _repeated_events(
+    short: Trace, example: _Example, offsets: NDArray[np.intp]
+) -> tuple[Int32Array, Int32Array, dict[int, int]]:
+    """Return events and their blocks in the long trace, and where each run of events begins there
+    first.
+
+    Args:
+        offsets: Number of the first storage outside the blocks, of block 0, block 1 ...
+    """
+    starts_P, ends_P, shifts_P = np.array(_passes(short, example), np.int64).reshape(-1, 3).T
+    moved_P = np.cumsum(ends_P - starts_P) - (ends_P - starts_P)
+    event_E = np.repeat(starts_P - moved_P, ends_P - starts_P)
+    event_E += np.arange(len(event_E))
+    shift_E = np.repeat(shifts_P, ends_P - starts_P)
+    # By storage of the short trace; for a block's, its number there is known once it is shifted.
+    layer_E = short.layers_S[np.abs(short.events_E) - 1].astype(np.int64)
+    ordinal_E = _ordinals(short.layers_S)[np.abs(short.events_E) - 1]
+    moved_E = layer_E[event_E]
+    moved_E += np.where(moved_E == GLOBAL, 0, shift_E)
+    events_E = np.sign(short.events_E)[event_E] * (offsets[moved_E + 1] + ordinal_E[event_E] + 1)
+    block_E = short.event_layers_E[event_E]
+    layers_E = np.where(block_E == GLOBAL, GLOBAL, block_E + shift_E)
+    moved_starts: dict[int, int] = {}
+    for start, moved in zip(starts_P.tolist(), moved_P.tolist(), strict=True):
+        moved_starts.setdefault(start, moved)
+    return events_E.astype(np.int32), layers_E.astype(np.int32), moved_starts
+
+
 def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
     first, *others = (short.layers_S == layer for layer in example.alike)
     for other in others:
@@ -222,9 +238,9 @@ def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
 def _ordinals(layers_S: Int32Array) -> Int64Array:
     """Return the number of each storage among those of its block."""
     ordinal_S = np.zeros(len(layers_S), np.int64)
-    for layer in np.unique(layers_S):
-        members = layers_S == layer
-        ordinal_S[members] = np.arange(members.sum())
+    for layer in np.flatnonzero(np.bincount(layers_S - GLOBAL)) + GLOBAL:
+        members = np.flatnonzero(layers_S == layer)
+        ordinal_S[members] = np.arange(len(members))
     return ordinal_S
 
 
@@ -234,24 +250,23 @@ def _passes(short: Trace, example: _Example) -> list[tuple[int, int, int]]:
     """
     labels_E = short.event_layers_E
     changes = np.flatnonzero(np.diff(labels_E)) + 1
-    starts = np.unique(
-        np.concatenate([[0], changes, list(short.marks.values()), [len(labels_E)]])
-    ).astype(np.int64)
-    runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts.tolist())]
+    starts = sorted({0, *changes.tolist(), *short.marks.values(), len(labels_E)})
+    runs = [(start, end, int(labels_E[start])) for start, end in pairwise(starts)]
     result: list[tuple[int, int, int]] = []
+    repeats_S, alike = _repeating(short, example), example.alike
     index = 0
     while index < len(runs):
         found = _pass_over_blocks(runs[index : index + example.size], example)
         if found is None:
             start, end, label = runs[index]
-            if label in example.alike:
+            if label in alike:
                 raise Irregular(f"events {start} to {end} belong to block {label} alone")
             result.append((start, end, example.added if label == example.size - 1 else 0))
             index += 1
             continue
         falling = found.order.step < 0
         _refuse_what_does_not_repeat(
-            short, found.runs[1 if falling and example.size == 4 else 2], example
+            short, found.runs[1 if falling and example.size == 4 else 2], repeats_S
         )
         sources = [example.source(layer, falling=falling) for layer in found.order]
         result += [
@@ -291,27 +306,30 @@ def _pass_over_blocks(runs: list[tuple[int, int, int]], example: _Example) -> _B
     return None
 
 
-def _refuse_what_does_not_repeat(short: Trace, run: tuple[int, int], example: _Example) -> None:
-    """Raise Irregular unless the run of a repeating block touches only tensors of equal blocks, or
-    tensors of other blocks that have an equal one there.
-    """
-    ordinal_S = _ordinals(short.layers_S)
-    own_S = np.flatnonzero(short.layers_S == 1)
-    for number in np.unique(np.abs(short.events_E[run[0] : run[1]]) - 1):
-        if short.layers_S[number] in example.alike:
-            continue
-        has_equal = False
-        if short.layers_S[number] != GLOBAL and ordinal_S[number] < len(own_S):
-            like = own_S[ordinal_S[number]]
-            has_equal = (
-                short.sizes_S[like] == short.sizes_S[number]
-                and short.kinds_S[like] == short.kinds_S[number]
-            )
-        if not has_equal:
-            raise Irregular(
-                f"a block that repeats makes or ends a tensor of block {short.layers_S[number]}"
-                " that others do not have"
-            )
+def _refuse_what_does_not_repeat(
+    short: Trace, run: tuple[int, int], repeats_S: NDArray[np.bool_]
+) -> None:
+    """Raise Irregular unless the run of a repeating block touches only storages of `_repeating`."""
+    touched = np.abs(short.events_E[run[0] : run[1]]) - 1
+    others = touched[~repeats_S[touched]]
+    if len(others):
+        raise Irregular(
+            f"a block that repeats makes or ends a tensor of block {short.layers_S[others.min()]}"
+            " that others do not have"
+        )
+
+
+def _repeating(short: Trace, example: _Example) -> NDArray[np.bool_]:
+    """Return which storages are of equal blocks, or of other blocks and have an equal one there."""
+    layers_S, ordinal_S = short.layers_S, _ordinals(short.layers_S)
+    repeats_S: NDArray[np.bool_] = (layers_S > 0) & (layers_S < example.size - 1)
+    own_S = np.flatnonzero(layers_S == 1)
+    others = np.flatnonzero(~repeats_S & (layers_S != GLOBAL) & (ordinal_S < len(own_S)))
+    like = own_S[ordinal_S[others]]
+    repeats_S[others] = (short.sizes_S[like] == short.sizes_S[others]) & (
+        short.kinds_S[like] == short.kinds_S[others]
+    )
+    return repeats_S
 
 
 def _origins(short: Trace, example: _Example) -> tuple[Int64Array, Int64Array]:
@@ -329,27 +347,33 @@ def _origins(short: Trace, example: _Example) -> tuple[Int64Array, Int64Array]:
     return np.concatenate(of_blocks), np.repeat(np.arange(GLOBAL, example.blocks), sizes)
 
 
-def _renamed(
-    short: Trace, origin_S: Int64Array, layer_S: Int64Array
-) -> tuple[Int32Array, tuple[str, ...]]:
-    """Return the places with the numbers of their blocks in the long trace."""
+def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, tuple[str, ...]]:
+    """Return the places with the numbers of their blocks in the long trace, in the order of
+    `_origins`.
+    """
     pattern = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
     parts = [pattern.split(place) for place in short.places]
-    one_layer = len(parts)
-    pair_S = (layer_S - GLOBAL) * one_layer + short.places_S[origin_S]
-    pairs, first, place_S = np.unique(pair_S, return_index=True, return_inverse=True)
-    in_order = np.argsort(first)
-    names = []
-    for above, place in zip(
-        *(each.tolist() for each in np.divmod(pairs[in_order], one_layer)), strict=True
-    ):
-        layer = above + GLOBAL
+    numbers: list[Int64Array] = []
+    names: list[str] = []
+    of_layer = {layer: _in_order(short, layer) for layer in range(GLOBAL, example.size)}
+    for layer in range(GLOBAL, example.blocks):
         is_outside = layer == GLOBAL
-        names.append(
-            short.places[place] if is_outside else f"{short.blocks}.{layer}".join(parts[place])
-        )
-    number_of = np.argsort(in_order).astype(np.int32)
-    return number_of[place_S], tuple(names)
+        places, number_S = of_layer[layer if is_outside else example.source(layer)]
+        numbers.append(number_S + len(names))
+        block = f"{short.blocks}.{layer}"
+        names += [short.places[each] if is_outside else block.join(parts[each]) for each in places]
+    return np.concatenate(numbers).astype(np.int32), tuple(names)
+
+
+def _in_order(short: Trace, layer: int) -> tuple[list[int], Int64Array]:
+    """Return the places of a block's storages, each once, in the order of the first storage there;
+    and for each storage which of them is its place.
+    """
+    place_S = short.places_S[short.layers_S == layer]
+    places = list(dict.fromkeys(place_S.tolist()))
+    number = np.zeros(len(short.places), np.int64)
+    number[places] = np.arange(len(places))
+    return places, number[place_S]
 
 
 def _grown(count: int, longer_count: int | None, example: _Example) -> int:
