@@ -7,6 +7,7 @@ An operator takes `combined(flop / flop_per_s, bytes / bytes_per_s) + launch_s` 
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 CLASSES = (
@@ -93,10 +94,22 @@ class Rates:
         Raises:
             KeyError: its class has no rate.
         """
+        key = (class_name, operator, sixteen_bit, num_bytes <= self.cache_bytes)
+        if key not in self._moving:
+            self._moving[key] = self._moving_of(*key)
+        return self._moving[key]
+
+    @cached_property
+    def _moving(self) -> dict[tuple[str, str, bool, bool], float]:
+        return {}
+
+    def _moving_of(
+        self, class_name: str, operator: str, sixteen_bit: bool, is_cached: bool
+    ) -> float:
         names = [operator, class_name]
         if sixteen_bit:
             names = [operator + SIXTEEN_BIT, class_name + SIXTEEN_BIT, *names]
-        if num_bytes <= self.cache_bytes:
+        if is_cached:
             for name in names:
                 if name in self.cached_bytes_per_s:
                     return self.cached_bytes_per_s[name]

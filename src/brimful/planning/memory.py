@@ -138,7 +138,7 @@ class Footprint:
         }
 
 
-WORKS_IN_MEMORY = 8
+WORKS_IN_MEMORY = 16
 TRACES_IN_MEMORY = 10
 """Traces of single micro-batches of a step: those of a run of many lengths, and two more."""
 Known = dict[str, list[int | None]]

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,18 +169,16 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> M
     seconds_W = (
         operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
     )
-    terms: dict[str, float] = defaultdict(float)
-    recomputed_W = work.phases_W == PHASES.index("recomputation")
-    for index, name in enumerate(CLASSES):
-        terms[TERMS[name]] += float(seconds_W[(work.classes_W == index) & ~recomputed_W].sum())
-    terms["recomputation"] += float(seconds_W[recomputed_W].sum())
+    known = _known_of(work)
+    terms: dict[str, float] = dict.fromkeys((*TERMS.values(), "recomputation"), 0.0)
+    for name, rows in known.rows_by_term:
+        terms[name] += float(seconds_W[rows].sum())
     host_s = _host_s(work, rates, compiled=compiled)
     device_s = sum(terms.values())
     if rates.overlaps:
         norm = RUN_AHEAD_NORM
         host_s = (device_s**norm + host_s**norm) ** (1 / norm) - device_s
-    terms["issuing operators"] += host_s
-    return terms
+    return {**terms, "issuing operators": host_s}
 
 
 def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:
@@ -206,26 +205,26 @@ def operator_seconds(work: Work, rates: Rates, *, precision: str, compiled: bool
     bytes_W, launches_W = work.bytes_W, work.launches_W
     if compiled:
         bytes_W, launches_W = work.fused_bytes_W, work.fused_launches_W
-    flop_rate_W = _flop_rates(work, rates, precision)
+    known = _known_of(work)
+    flop_rate_W = _flop_rates(known, rates, precision)
     arithmetic_W = np.where(
         np.isfinite(flop_rate_W),
-        work.flop_W * _tile_loss(work, rates.multiprocessors) / flop_rate_W,
+        work.flop_W * known.tiles.loss(rates.multiprocessors) / flop_rate_W,
         0.0,
     )
-    movement_W = bytes_W / _byte_rates(work, rates, bytes_W)
+    movement_W = bytes_W / _byte_rates(known, work, rates, bytes_W)
     combined_W: FloatArray = (arithmetic_W**rates.norm + movement_W**rates.norm) ** (1 / rates.norm)
     return combined_W + launches_W * rates.launch_s
 
 
-def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
+def _flop_rates(known: "_Known", rates: Rates, precision: str) -> FloatArray:
     names = {
         DTYPES.index("fp32"): "fp32",
         DTYPES.index("16-bit"): precision if precision != "fp32" else "bf16",
     }
-    arithmetic = [CLASSES.index(name) for name in MATRIX_CLASSES]
 
     def rate(kind: int, dtype: int, thin: int, computes: int) -> float:
-        if not computes or kind not in arithmetic:
+        if not computes or kind not in _ARITHMETIC:
             return float("inf")
         try:
             return rates.computing(CLASSES[kind], names[dtype], smallest=0 if thin else THIN_BELOW)
@@ -235,16 +234,11 @@ def _flop_rates(work: Work, rates: Rates, precision: str) -> FloatArray:
                 f" ({rates.source})"
             ) from error
 
-    return _each_kind(
-        rate,
-        work.classes_W,
-        work.dtypes_W,
-        np.minimum(work.m_W, work.n_W) < THIN_BELOW,
-        work.flop_W > 0,
-    )
+    kinds = known.of_arithmetic
+    return np.array([rate(*each) for each in kinds.each], float)[kinds.number_W]
 
 
-def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
+def _byte_rates(known: "_Known", work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
     def rate(kind: int, operator: int, low: int, cached: int) -> float:
         num_bytes = 0 if cached else rates.cache_bytes + 1
         try:
@@ -256,48 +250,121 @@ def _byte_rates(work: Work, rates: Rates, bytes_W: Int64Array) -> FloatArray:
                 f"no bandwidth of {CLASSES[kind]} operators is known ({rates.source})"
             ) from error
 
-    return _each_kind(
-        rate,
-        work.classes_W,
-        work.operators_W,
-        work.dtypes_W == DTYPES.index("16-bit"),
-        bytes_W <= rates.cache_bytes,
-    )
-
-
-def _each_kind(rate: Callable[..., float], *columns_W: NDArray[Any]) -> FloatArray:
-    """Return the rate of every operator, calling `rate` once for each combination of columns."""
-    if not len(columns_W[0]):
-        return np.empty(0)
-    sizes = [int(column_W.max()) + 1 for column_W in columns_W]
-    code_W = np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes)
-    codes = np.flatnonzero(np.bincount(code_W))
-    rates = np.zeros(codes[-1] + 1)
-    combinations = np.stack(np.unravel_index(codes, sizes), axis=1).tolist()
-    rates[codes] = [rate(*each) for each in combinations]
-    rate_W: FloatArray = rates[code_W]
+    kinds = known.of_movement
+    code_W = 2 * kinds.number_W + (bytes_W <= rates.cache_bytes)
+    rate_by_code = np.zeros(2 * len(kinds.each))
+    for code in np.flatnonzero(np.bincount(code_W)).tolist():
+        rate_by_code[code] = rate(*kinds.each[code // 2], code % 2)
+    rate_W: FloatArray = rate_by_code[code_W]
     return rate_W
 
 
-def _tile_loss(work: Work, multiprocessors: int | None) -> FloatArray:
-    """Return the factor by which a product takes longer because its last tiles are not full and its
+_ARITHMETIC = frozenset(CLASSES.index(name) for name in MATRIX_CLASSES)
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """Operators by a few of their columns.
+
+    Attributes:
+        each: The values that occur together.
+        number_W: Which of them an operator has.
+    """
+
+    each: list[list[int]]
+    number_W: Int64Array
+
+    @classmethod
+    def of(cls, *columns_W: NDArray[Any]) -> "_Kinds":
+        """Return the kinds of these columns."""
+        if not len(columns_W[0]):
+            return cls([], np.zeros(0, np.int64))
+        sizes = [int(column_W.max()) + 1 for column_W in columns_W]
+        code_W = np.ravel_multi_index([column_W.astype(np.int64) for column_W in columns_W], sizes)
+        codes = np.flatnonzero(np.bincount(code_W))
+        number = np.zeros(codes[-1] + 1, np.int64)
+        number[codes] = np.arange(len(codes))
+        return cls(np.stack(np.unravel_index(codes, sizes), axis=1).tolist(), number[code_W])
+
+
+class _Tiles:
+    """The tiles of products, by which they take longer where the last ones are not full and the
     last round of tiles does not fill the device.
     """
-    loss_W = np.ones(len(work))
-    product_W = np.isin(
-        work.classes_W, [CLASSES.index(name) for name in ("matrix", "batched matrix")]
-    ) & (work.flop_W > 0)
-    if multiprocessors is None or not product_W.any():
+
+    def __init__(self, work: Work) -> None:
+        self._operators = len(work)
+        of_class_W = (work.classes_W == CLASSES.index("matrix")) | (
+            work.classes_W == CLASSES.index("batched matrix")
+        )
+        self._products = np.flatnonzero(of_class_W & (work.flop_W > 0))
+        m, n, k, batch = (
+            getattr(work, name)[self._products].astype(float)
+            for name in ("m_W", "n_W", "k_W", "batch_W")
+        )
+        self._elements, self._splits = m * n, np.ceil(k / SPLIT_K)
+        self._of_one = np.ceil(m / TILE) * np.ceil(n / TILE)
+        self._tiles = self._of_one * batch
+
+    def loss(self, multiprocessors: int | None) -> FloatArray:
+        """Return the factor by which each operator takes longer."""
+        loss_W = np.ones(self._operators)
+        if multiprocessors is None or not len(self._products):
+            return loss_W
+        pieces = self._tiles * np.minimum(
+            np.maximum(1.0, multiprocessors // self._tiles), self._splits
+        )
+        rounds = pieces / multiprocessors
+        unfilled = self._of_one * TILE * TILE / self._elements
+        loss_W[self._products] = unfilled * np.ceil(rounds) / rounds
         return loss_W
-    m, n, k, batch = (
-        getattr(work, name)[product_W].astype(float) for name in ("m_W", "n_W", "k_W", "batch_W")
-    )
-    rows, columns = np.ceil(m / TILE), np.ceil(n / TILE)
-    tiles = rows * columns * batch
-    pieces = tiles * np.minimum(np.maximum(1.0, multiprocessors // tiles), np.ceil(k / SPLIT_K))
-    rounds = pieces / multiprocessors
-    loss_W[product_W] = rows * columns * TILE * TILE / (m * n) * np.ceil(rounds) / rounds
-    return loss_W
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a part's operators whatever the device.
+
+    Attributes:
+        rows_by_term: Operators of each class, with the term that they belong to; what is computed
+            again comes last.
+        of_arithmetic: By class, type, whether a product is thin, and whether there is any
+            arithmetic.
+        of_movement: By class, operator, and whether it is in 16 bits.
+        tiles: Those of products.
+    """
+
+    rows_by_term: list[tuple[str, Int64Array]]
+    of_arithmetic: _Kinds
+    of_movement: _Kinds
+    tiles: _Tiles
+
+    @classmethod
+    def of(cls, work: Work) -> "_Known":
+        """Return what is known of these operators."""
+        recomputed_W = work.phases_W == PHASES.index("recomputation")
+        groups = [
+            (TERMS[name], np.flatnonzero((work.classes_W == index) & ~recomputed_W))
+            for index, name in enumerate(CLASSES)
+        ]
+        groups.append(("recomputation", np.flatnonzero(recomputed_W)))
+        is_thin_W = np.minimum(work.m_W, work.n_W) < THIN_BELOW
+        is_low_W = work.dtypes_W == DTYPES.index("16-bit")
+        return cls(
+            [(name, rows) for name, rows in groups if len(rows)],
+            _Kinds.of(work.classes_W, work.dtypes_W, is_thin_W, work.flop_W > 0),
+            _Kinds.of(work.classes_W, work.operators_W, is_low_W),
+            _Tiles(work),
+        )
+
+
+_KNOWN: WeakKeyDictionary[Work, _Known] = WeakKeyDictionary()
+
+
+def _known_of(work: Work) -> _Known:
+    known = _KNOWN.get(work)
+    if known is None:
+        known = _KNOWN[work] = _Known.of(work)
+    return known
 
 
 def _model_flop(work: Work) -> float:
