@@ -1,6 +1,7 @@
 """Python's garbage collector."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,3 +18,15 @@ def collector_off() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    """Context without the garbage collector for imports. Where `module` is imported there for the
+    first time, what is loaded then is left out of every later search for garbage.
+    """
+    is_first = module not in sys.modules
+    with collector_off():
+        yield
+    if is_first and module in sys.modules:
+        gc.freeze()

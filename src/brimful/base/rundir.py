@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
-
 from brimful.base.errors import RunFolderError
 from brimful.base.strict_json import load_json
 
@@ -175,7 +173,11 @@ def read_json(path: Path) -> Any:
 
 def _boot_id() -> str:
     boot_id = Path("/proc/sys/kernel/random/boot_id")
-    return boot_id.read_text().strip() if boot_id.exists() else str(round(psutil.boot_time()))
+    if boot_id.exists():
+        return boot_id.read_text().strip()
+    import psutil  # noqa: PLC0415 - many read files here, few take a lease
+
+    return str(round(psutil.boot_time()))
 
 
 class Lease:
@@ -198,6 +200,8 @@ class Lease:
 
     @classmethod
     def acquire(cls, run_folder: Path) -> Self:
+        import psutil  # noqa: PLC0415 - as in _boot_id
+
         path = run_folder / cls.FILE_NAME
         token = uuid.uuid4().hex
         holder = {
@@ -304,6 +308,8 @@ def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
         return bool(holder) and heartbeat_age_s < LEASE_STALE_AFTER_S
     if holder.get("boot_id") != _boot_id():
         return False
+    import psutil  # noqa: PLC0415 - as in _boot_id
+
     try:
         process = psutil.Process(int(holder["pid"]))
         started, is_zombie = process.create_time(), process.status() == psutil.STATUS_ZOMBIE

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from brimful.base.garbage import collector_off
 from brimful.cli.kept_answers import AskedCommand
 
 __all__ = ["app", "main"]
@@ -16,7 +17,8 @@ def main() -> None:
     code = None if question is None else question.answer_again()
     if code is not None:
         raise SystemExit(code)
-    from brimful.cli.verbs import main as run_verb
+    with collector_off():
+        from brimful.cli.verbs import main as run_verb
 
     run_verb(question)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from brimful.base.console import waiting
+from brimful.base.garbage import collector_off, importing
 from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import listed, listed_numbers, load_recipe
 from brimful.cli.job_planning import JobRequest
@@ -144,13 +145,14 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     )
     job.answer_and_exit()
     said = Said()
-    with said.listening():
+    with said.listening(), collector_off():
         resolved = load_recipe(recipe, overrides)
     with waiting(open_console(stderr=True)) as show:
-        from brimful.chains.limits import answers, limits_of
-        from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
-        from brimful.chains.plans import note_on_recordings, survey
-        from brimful.report.plan.plans import exit_code, write_timeline
+        with importing("brimful.chains.plans"):
+            from brimful.chains.limits import answers, limits_of
+            from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
+            from brimful.chains.plans import note_on_recordings, survey
+            from brimful.report.plan.plans import exit_code, write_timeline
 
         limits = limits_of(budget, session, price or [])
         refuse_options(resolved, on, saves=save is not None, verifies=verify)

@@ -1,7 +1,8 @@
 """The application: its verbs in the order of the help, and the entry point."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -37,13 +38,6 @@ VERBS = (
     runs.studio,
 )
 
-app = typer.Typer(
-    name="brimful",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
@@ -53,7 +47,6 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     _version: Annotated[
         bool,
@@ -65,12 +58,33 @@ def options(
     """
 
 
+def app_with(verbs: Sequence[Callable[..., Any]]) -> typer.Typer:
+    """Return the application with some of its verbs."""
+    made = typer.Typer(
+        name="brimful",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    made.callback()(options)
+    for verb in verbs:
+        # Else the list of verbs cuts what they say.
+        sentence = " ".join((verb.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+        made.command(short_help=f"{sentence}.")(verb)
+    return made
+
+
+app = app_with(VERBS)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(catalogs.models_app, name="models")
-for verb in VERBS:
-    # Else the list of verbs cuts what they say.
-    sentence = " ".join((verb.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
-    app.command(short_help=f"{sentence}.")(verb)
+
+
+def _app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the application for a command: with the one verb that it begins with, whose options
+    alone have to be made ready, else the whole.
+    """
+    named = [verb for verb in VERBS if words and verb.__name__ == words[0]]
+    return app_with(named) if named else app
 
 
 def main(question: AskedCommand | None = None) -> None:
@@ -83,7 +97,7 @@ def main(question: AskedCommand | None = None) -> None:
     wait_politely()
     keep_few_kernels()
     try:
-        app(obj=question)
+        _app_for(sys.argv[1:])(obj=question)
     except BrimfulError as error:
         say(f"brimful: {printable(str(error))}", stderr=True)
         raise SystemExit(error.exit_code) from None

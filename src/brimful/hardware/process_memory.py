@@ -12,8 +12,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_HIGHEST_RESIDENT = "5"
 """Written to clear_refs: the highest resident set begins anew (proc(5))."""
@@ -25,6 +23,8 @@ def unmapped_bytes() -> int:
     status = _status()
     if _tells_apart(status):
         return _unmapped(status)
+    import psutil  # noqa: PLC0415 - few systems need it here
+
     return int(psutil.Process().memory_info().rss)
 
 
