@@ -125,6 +125,13 @@ def keep_few_kernels() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
 
 
+def load_no_pydantic_plugins() -> None:
+    """Let pydantic load no plugins, unless the user chose which: to look for them it reads what
+    every installed package says of itself. Acts only before a model is made.
+    """
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
 def silence_gradio() -> None:
     """Keep Gradio from calling home, and from settings that would open a page wider than brimful
     does. Acts only before it is imported.

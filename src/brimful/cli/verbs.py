@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brimful.base.env import keep_few_kernels, wait_politely
+from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, proving, runs, training
@@ -96,6 +96,7 @@ def main(question: AskedCommand | None = None) -> None:
     """
     wait_politely()
     keep_few_kernels()
+    load_no_pydantic_plugins()
     try:
         _app_for(sys.argv[1:])(obj=question)
     except BrimfulError as error:

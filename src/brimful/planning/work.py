@@ -404,7 +404,7 @@ def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
     repeats the operators of the full one.
     """
     chunks_W = np.zeros(len(work), np.int64)
-    for part in np.unique(work.parts_W):
+    for part in np.flatnonzero(np.bincount(work.parts_W)):
         first = np.flatnonzero((chunk_slope > 0).any(axis=0) & (work.parts_W == part))
         last = np.flatnonzero((chunk_slope < 0).any(axis=0) & (work.parts_W == part))
         if not len(first) or not len(last):

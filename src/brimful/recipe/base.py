@@ -19,10 +19,13 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(pydantic.BaseModel):
-    """A part of the recipe: strict types, finite numbers, unknown keys refused, frozen."""
+    """A part of the recipe: strict types, finite numbers, unknown keys refused, frozen.
+
+    What validates it is made when it is first used: the recipe's own validates all of its parts.
+    """
 
     model_config = pydantic.ConfigDict(
-        strict=True, extra="forbid", frozen=True, allow_inf_nan=False
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True
     )
 
 
