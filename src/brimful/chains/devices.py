@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from brimful.base.errors import DeviceError
@@ -14,6 +15,7 @@ from brimful.hardware.groups import Group, growing, parse
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.hardware.rates import Rates
+from brimful.hardware.residuals import residuals_of
 from brimful.planning.cost import Conditions, conditions_of
 from brimful.planning.derive import (
     Facts,
@@ -105,6 +107,7 @@ def facts_of(device: Device, *, measures: bool = False, **known: Any) -> Facts:
         rates=rates,
         correction=correction,
         timer=step_timer(device, measures=measures),
+        residuals_of=partial(residuals_of, device.name) if device.is_present else None,
         **known,
     )
 

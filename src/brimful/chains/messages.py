@@ -1,5 +1,6 @@
 """What a run says when it begins and when it ends, and what later plans learn from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
@@ -10,6 +11,8 @@ from brimful.chains.devices import process_bytes
 from brimful.hardware import kept_rates
 from brimful.hardware.calibration import note_run
 from brimful.hardware.device import Device
+from brimful.hardware.environment import versions_here
+from brimful.planning.described import described
 from brimful.planning.plan import Plan
 from brimful.planning.target import target_of
 from brimful.recipe import Recipe
@@ -83,23 +86,31 @@ def outcome_lines(folder: Path) -> list[str]:
     return [*prediction_lines(folder), *tips]
 
 
-def remember_run(folder: Path, plan: Plan) -> list[str]:
+def remember_run(folder: Path, plan: Plan, recipe: Recipe) -> list[str]:
     """Keep what was measured for later plans on this device. Return a note if that failed, which
     does not fail the run.
     """
     if plan.devices > 1:  # what several devices take says nothing of one
         return []
     predicted = {name: prediction.value for name, prediction in plan.predicted.items()}
-    name = str(plan.device["name"])
+    for peak in ("peak_memory_bytes", "device_memory_bytes"):
+        if peak in predicted:
+            predicted[peak] -= plan.memory_correction_bytes
+    name, about = str(plan.device["name"]), described(recipe, plan)
     try:
-        taken = comparable(read_run(folder))
+        run = read_run(folder)
+        taken = comparable(run)
+        if run.out_of_memory:  # micro-batches became smaller than planned
+            about = replace(about, memory_kind="")
         note_run(
             name,
             measured=taken,
             predicted=predicted,
             key=plan.recipe,
+            versions=versions_here(),
             applied={"step_time_s": plan.correction},
             basis=plan.rates_basis,
+            described=about,
         )
     except (BrimfulError, OSError) as error:
         return [as_note(f"this run's figures are not remembered for later plans: {error}", "B315")]

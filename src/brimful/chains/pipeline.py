@@ -190,7 +190,7 @@ def _train(
         step = train_session(data, plan, device, admission, lease, console, mirror, world)
         say(f"best model: step {step}, saved in {folder / 'model'}")
         _finish(data, plan, device, folder, scored, console)
-    say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan)]))
+    say("\n" + "\n".join([*outcome_lines(folder), *remember_run(folder, plan, recipe)]))
     return Run(folder, trained_now=True)
 
 

@@ -10,6 +10,7 @@ from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_po
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
 from brimful.cli import catalogs, models, planning, proving, runs, training
+from brimful.cli.evidence import evidence_app
 from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
 from brimful.cli.recipes import recipes_app
@@ -77,6 +78,7 @@ def app_with(verbs: Sequence[Callable[..., Any]]) -> typer.Typer:
 app = app_with(VERBS)
 app.add_typer(recipes_app, name="recipes")
 app.add_typer(catalogs.models_app, name="models")
+app.add_typer(evidence_app, name="evidence")
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:

@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -98,7 +98,27 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class RunNote:
+class Described:
+    """What ran, for later plans and for people who compare runs. Plain values, without names of
+    people, folders or files.
+
+    Attributes:
+        memory_kind: Runs of one kind say something about each other's memory; empty: of none.
+        memory_terms: Predicted bytes by term; they add up to the predicted peak.
+        time_terms: Predicted seconds of a step by term.
+        shown: By name value, low and high of what the plan showed, corrections included.
+        settings: Of recipe and plan: what decides memory and time.
+    """
+
+    memory_kind: str = ""
+    memory_terms: Mapping[str, float] = field(hash=False, default_factory=dict)
+    time_terms: Mapping[str, float] = field(hash=False, default_factory=dict)
+    shown: Mapping[str, Sequence[float]] = field(hash=False, default_factory=dict)
+    settings: Mapping[str, Any] = field(hash=False, default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNote(Described):
     """Measurements and predictions of one run by name; `made` in seconds since the epoch, `basis`
     as returned by `basis_of`.
     """
@@ -113,11 +133,14 @@ class RunNote:
 
 @dataclass(frozen=True)
 class Stored:
-    """Everything stored about a device; `note` says what could not be read."""
+    """Everything stored about a device; `note` says what could not be read. `device`: its exact
+    name; empty where nothing is stored.
+    """
 
     calibration: Calibration | None = None
     runs: tuple[RunNote, ...] = ()
     note: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,7 +189,11 @@ def reason(device: Device, threads: int | None = None) -> str:
 
 def stored(device_name: str) -> Stored:
     """All that is remembered of a device, usable or not."""
-    path = path_of(device_name)
+    return read_file(path_of(device_name))
+
+
+def read_file(path: Path) -> Stored:
+    """All that a device's file remembers; nothing where it is missing or damaged."""
     if not path.exists():
         return Stored()
     try:
@@ -213,6 +240,7 @@ def note_run(
     versions: Mapping[str, str] | None = None,
     applied: Mapping[str, float] | None = None,
     basis: str = "",
+    described: Described = Described(),
 ) -> None:
     """Store the measurements of a run with its predictions.
 
@@ -228,6 +256,7 @@ def note_run(
         applied: Correction factors in the predictions. They are divided out, so that corrections do
             not build on each other.
         basis: Of the predicted times, from `basis_of`.
+        described: What ran.
 
     Raises:
         RunFolderError: it cannot be written.
@@ -241,12 +270,15 @@ def note_run(
         return
     factors = applied or {}
     run = RunNote(
-        key,
-        time.time(),
-        {name: float(measured[name]) for name in sorted(usable)},
-        {name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)},
-        dict(versions or current_versions()),
-        basis,
+        key=key,
+        made=time.time(),
+        measured={name: float(measured[name]) for name in sorted(usable)},
+        predicted={
+            name: float(predicted[name]) / factors.get(name, 1.0) for name in sorted(usable)
+        },
+        versions=dict(versions or current_versions()),
+        basis=basis,
+        **asdict(described),
     )
     kept = stored(device_name)
     _write(device_name, kept.calibration, (*kept.runs, run)[-KEPT_RUNS:])
@@ -361,7 +393,9 @@ def _read(path: Path) -> Stored:
             for name in run.measured
         ):
             raise ValueError(f"run {run.key} holds a value that is not positive")
-    return Stored(calibration, runs)
+        if not all(math.isfinite(value) for value in run.memory_terms.values()):
+            raise ValueError(f"run {run.key} holds a term that is no number")
+    return Stored(calibration, runs, device=str(values["device"]))
 
 
 def _write(device_name: str, calibration: Calibration | None, runs: tuple[RunNote, ...]) -> Path:

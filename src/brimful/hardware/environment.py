@@ -35,6 +35,12 @@ def describe_environment(device: Device) -> dict[str, Any]:
     }
 
 
+def versions_here() -> dict[str, str]:
+    """Return the versions of brimful, Python and the packages that decide memory and time."""
+    here = {"brimful": _version("brimful") or "", "python": platform.python_version()}
+    return here | {name: version for name in PACKAGES if (version := _version(name))}
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)

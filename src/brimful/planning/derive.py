@@ -14,14 +14,23 @@ from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.compiled import bounded_by_eager
+from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Plan, Prediction
 from brimful.planning.search import Candidate, SearchResult, search, split
 from brimful.planning.specs import ModelFacts
-from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.survey import NOT_SHARED, Memory, Prepared, Sharing, Tracer, prepare
-from brimful.planning.timed import Level, StepTimer, basis_of_passes, level_of
+from brimful.planning.step import EVALUATION_FACTOR, StepSpec
+from brimful.planning.survey import (
+    NOT_SHARED,
+    Memory,
+    Prepared,
+    ResidualsOf,
+    Sharing,
+    Tracer,
+    prepare,
+)
+from brimful.planning.timed import Level, StepTimer, TimedStep, basis_of_passes, level_of
 from brimful.planning.timing import StepTime
 from brimful.recipe import Recipe
 
@@ -50,6 +59,7 @@ class Facts:
         fill: Share of the rows' positions that a step computes on average, padding included.
         longest_pass_of: The longest pass of the run, by packing and micro-batch; without it rows
             count as full.
+        residuals_of: How the memory of earlier runs on the device compared with its prediction.
     """
 
     vocabulary: int | None = None
@@ -62,6 +72,19 @@ class Facts:
     tokens_per_step: int | None = None
     fill: float = 1.0
     longest_pass_of: Callable[[str], LongestPassAt] | None = None
+    residuals_of: ResidualsOf | None = None
+
+    def without_earlier_runs(self) -> "Facts":
+        """Return the same without what earlier runs on the device say."""
+        timer = self.timer
+        plain: StepTimer | None = None
+        if timer is not None:
+
+            def plain(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
+                timed = timer(spec, micro_batch, seconds)
+                return None if timed is None else replace(timed, correction=Correction())
+
+        return replace(self, correction=None, timer=plain, residuals_of=None)
 
 
 @dataclass(frozen=True)
@@ -137,6 +160,8 @@ def derive_with_memory(
         sharing: Whether the device works with others.
         first: Is told what is known before recomputation is looked at, where that fits.
     """
+    if not recipe.plan.earlier_runs:
+        facts = facts.without_earlier_runs()
     prepared = prepare(
         recipe,
         device,
@@ -145,6 +170,7 @@ def derive_with_memory(
         model=facts.model,
         longest_pass_of=facts.longest_pass_of,
         sharing=sharing,
+        residuals_of=facts.residuals_of,
     )
     total_steps = total_steps_of(recipe, facts.train_sequences)
 
@@ -219,22 +245,29 @@ def _plan(
         correction, basis = level.correction, basis_of_passes(device.threads)
     elif facts.rates is not None:
         basis = basis_of(facts.rates, device)
+    earlier = earlier_runs_choice(
+        len(prepared.target.residuals.runs),
+        footprint.correction_bytes,
+        correction if runs else Correction(),
+    )
+    decided = (
+        choices["precision"],
+        result.choices["micro_batch"],
+        result.choices["compile"],
+        choices["loss_chunk"],
+        choices["attention"],
+        result.choices["recompute"],
+        choices["optimizer"],
+        choices["loader_workers"],
+        choices["packing"],
+    )
+    precision = str(choices["precision"].value)
     return Plan(
         recipe=recipe.name,
         device=device.to_json(),
-        choices=(
-            choices["precision"],
-            result.choices["micro_batch"],
-            result.choices["compile"],
-            choices["loss_chunk"],
-            choices["attention"],
-            result.choices["recompute"],
-            choices["optimizer"],
-            choices["loader_workers"],
-            choices["packing"],
-        ),
+        choices=decided if earlier is None else (*decided, earlier),
         micro_batches=split(recipe.effective_batch, taken.micro_batch),
-        precision=str(choices["precision"].value),
+        precision=precision,
         attention=str(choices["attention"].value),
         recompute=taken.recompute,
         compile=taken.compiled,
@@ -252,6 +285,9 @@ def _plan(
         evaluation_share=evaluation_share,
         correction=correction.factor,
         rates_basis=basis,
+        # What an untraced compiled step takes says nothing about the eager one that is predicted.
+        memory_kind="" if result.untraced else memory_kind(recipe, precision),
+        memory_correction_bytes=footprint.correction_bytes,
     )
 
 

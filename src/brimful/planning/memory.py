@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from brimful.planning.allocator import MIN_BLOCK_BYTES, AllocatorSettings, Usage, replay
+from brimful.planning.earlier_runs import corrected
 from brimful.planning.host_heap import heap_bytes
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
@@ -93,6 +94,7 @@ class Footprint:
         largest: The largest storages alive at the peak.
         room_bytes: Memory that a plan leaves free, where it can.
         is_roomy: Whether the step does leave that, once the allocator frees what it only caches.
+        correction_bytes: What earlier runs on the device added to the peak.
     """
 
     micro_batch: int
@@ -108,6 +110,7 @@ class Footprint:
     largest: tuple[Tensor, ...]
     room_bytes: int = 0
     is_roomy: bool = True
+    correction_bytes: float = 0.0
 
     @property
     def headroom_bytes(self) -> int:
@@ -371,12 +374,16 @@ def footprint(
         slack = METAL_SLACK * allocated
         basis = "live tensors, the allocator's slack assumed"
         reserved = Prediction(allocated + slack, allocated, allocated + 2 * slack, basis)
-    driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
-    limit = target.usable_bytes
+    outside = target.context_bytes, target.context_uncertainty_bytes
+    uncorrected = _plus(reserved, *outside)
+    least_bytes = allocated + max(0, target.context_bytes - target.context_uncertainty_bytes)
+    driver = corrected(uncorrected, allocated, least_bytes, target.residuals)
+    limit, correction_bytes = target.usable_bytes, driver.value - uncorrected.value
+    slack = max(0, round(reserved.value + correction_bytes) - round(allocated))
     terms = {
         **at_peak,
-        "allocator slack": round(reserved.value) - round(allocated),
-        "process": target.context_bytes,
+        "allocator slack": slack,
+        "process": round(driver.value) - round(allocated) - slack,
     }
     return Footprint(
         micro_batch,
@@ -392,6 +399,7 @@ def footprint(
         largest_at(trace, peak_event),
         target.room_bytes,
         limit - driver.value >= target.room_bytes,
+        correction_bytes,
     )
 
 
@@ -433,11 +441,16 @@ def _cuda_footprint(
         min(peaks.high, most_bytes) if verdict == "fits" else peaks.high,
         basis,
     )
+    uncorrected, tensors_bytes = reserved.value, usage.peak_allocated_bytes
+    reserved = corrected(reserved, tensors_bytes, tensors_bytes, target.residuals)
+    if verdict == "fits":
+        value, high = min(reserved.value, most_bytes), min(reserved.high, most_bytes)
+        reserved = dataclasses.replace(reserved, value=value, high=high)
     driver = _plus(reserved, target.context_bytes, target.context_uncertainty_bytes)
     if verdict == "fits":
         driver = dataclasses.replace(driver, high=min(driver.high, target.usable_bytes))
     at_peak = _terms(trace, usage.peak_allocated_event)
-    slack = reserved_bytes - sum(at_peak.values())
+    slack = round(reserved.value) - sum(at_peak.values())
     terms = {
         **at_peak,
         "allocator slack": slack,
@@ -457,6 +470,7 @@ def _cuda_footprint(
         largest_at(trace, usage.peak_allocated_event),
         target.room_bytes,
         replayed.fits_in(roomy_bytes(target)),
+        reserved.value - uncorrected,
     )
 
 
@@ -471,6 +485,8 @@ def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
 
 def surely_fits_host(replayed: Replayed, target: Target) -> bool:
     """Return whether a step fits on a CPU whatever its heap loses; False where that is not sure."""
+    if target.residuals.runs:
+        return False
     most_bytes = HEAP_AT_MOST * replayed.allocated_bytes
     outside_bytes = target.context_bytes + target.context_uncertainty_bytes
     return most_bytes + outside_bytes <= target.usable_bytes
@@ -498,7 +514,9 @@ def cuda_high_at_least(replayed: Replayed, target: Target) -> float:
 
 def cuda_high(peaks: ReservedPeaks, target: Target) -> float:
     """Return the most that the driver may show if the allocator frees nothing that it caches."""
-    return peaks.high + target.context_bytes + target.context_uncertainty_bytes
+    found = target.residuals.at(peaks.least, peaks.expected)
+    measured = 0.0 if found is None else peaks.expected + found.high
+    return max(peaks.high, measured) + target.context_bytes + target.context_uncertainty_bytes
 
 
 def phase_at(trace: Trace, event: int) -> str:

@@ -82,6 +82,9 @@ class Plan:
             is predicted.
         correction: What predicted times were multiplied by because of earlier runs.
         rates_basis: What predicted times rest on: `hardware.calibration.basis_of` the rates.
+        memory_kind: Runs of the same kind say something about each other's memory
+            (`earlier_runs.memory_kind`); empty: of none, and in plans of earlier versions.
+        memory_correction_bytes: What earlier runs added to the predicted peak.
         base: What is found out about the model before tuning; None where nothing is tuned, and in
             plans of earlier versions.
         devices: How many share an optimizer step.
@@ -113,6 +116,8 @@ class Plan:
     evaluation_share: float | None = None
     correction: float = 1.0
     rates_basis: str = ""
+    memory_kind: str = ""
+    memory_correction_bytes: float = 0.0
     base: BaseScoring | None = None
     devices: int = 1
     whole_batch: int | None = None

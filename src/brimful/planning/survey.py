@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from brimful.base.units import GIB
 from brimful.hardware.device import Device
+from brimful.hardware.residuals import Residuals
 from brimful.planning.choices import (
     attention_choice,
     loader_choice,
@@ -17,6 +18,7 @@ from brimful.planning.choices import (
     packing_choice,
     precision_choice,
 )
+from brimful.planning.earlier_runs import memory_kind
 from brimful.planning.longest_pass import LongestPass, LongestPassAt
 from brimful.planning.memory import (
     RESERVED_SHARE,
@@ -48,6 +50,8 @@ from brimful.recipe import Recipe
 
 Margin = Literal["conservative", "balanced", "tight"]
 """How much of the memory a plan may use, see `Memory.largest`."""
+ResidualsOf = Callable[[str], Residuals]
+"""Returns what earlier runs of a kind (`earlier_runs.memory_kind`) say about memory."""
 Tracer = Callable[[StepSpec], Traces | Replays]
 """Returns the traces of a step; the real one is in `brimful.rehearsal.store`."""
 
@@ -325,12 +329,14 @@ def prepare(
     model: ModelFacts | None = None,
     longest_pass_of: Callable[[str], LongestPassAt] | None = None,
     sharing: Sharing = NOT_SHARED,
+    residuals_of: ResidualsOf | None = None,
 ) -> Prepared:
     """Decide precision, attention and loss for a device.
 
     Args:
         longest_pass_of: By the packing that is chosen here; None: rows are full.
         sharing: Whether the device works with others.
+        residuals_of: What earlier runs on the device say about memory; None: nothing.
     """
     facts = model or model_facts(recipe, vocabulary)
     width = next(
@@ -365,6 +371,8 @@ def prepare(
     target = target_of(device, process_bytes, leave_bytes)
     if sharing.devices > 1:
         target = with_communication(target)
+    elif residuals_of is not None:
+        target = replace(target, residuals=residuals_of(memory_kind(recipe, str(precision.value))))
     return Prepared(
         recipe, device, target, facts, choices, longest_pass_at, sharing.ranks, sharing.waiting
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import Device
+from brimful.hardware.residuals import NO_RESIDUALS, Residuals
 
 CUBLAS_WORKSPACE_BYTES = 8_519_680
 """4096 KiB x 2 + 16 KiB x 8, torch's default per handle and stream
@@ -68,6 +69,7 @@ class Target:
             the process holds before the model.
         context_uncertainty_bytes: Plus or minus.
         workspace_bytes: Of each of the WORKSPACES of the matrix library; 0 without any.
+        residuals: How much more than predicted earlier runs took here.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Target:
     context_bytes: int
     context_uncertainty_bytes: int
     workspace_bytes: int
+    residuals: Residuals = NO_RESIDUALS
 
     @property
     def torch_bytes(self) -> int:

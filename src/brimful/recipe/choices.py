@@ -71,6 +71,13 @@ class PlanChoices(Section):
             " GPU draws the desktop."
         ),
     )
+    earlier_runs: bool = Field(
+        True,
+        description=(
+            "Correct predicted memory and time by what earlier runs on this machine measured, where"
+            " they agree."
+        ),
+    )
     packing: Literal["auto", "packed", "padded"] = Field(
         "auto",
         description=(

@@ -123,9 +123,13 @@ def memory_source(run: RunFolder) -> str:
     return f"the highest of all steps: {source}" if source else "the highest of all steps"
 
 
+STAGES = ("evaluation_time_s", "checkpoint_time_s", "start_time_s")
+"""Times beside those of steps that are compared with their predictions."""
+
+
 def comparable(run: RunFolder) -> dict[str, float]:
-    """Return step time and peak memory of the last session, as far as they say how good its plan's
-    prediction of them was.
+    """Return step time, peak memory and, of a run in one session, the times of stages, as far as
+    they say how good its plan's prediction of them was.
 
     An earlier session may have had another plan. The step time is left out where only the first
     steps were timed, where memory ran out and micro-batches became smaller, where torch.compile
@@ -136,11 +140,17 @@ def comparable(run: RunFolder) -> dict[str, float]:
     session = run.sessions[-1]
     values = {}
     peak = peak_memory_bytes(session.steps)
+    allocated = allocated_memory_bytes(session.steps)
     if peak is not None:
         values["peak_memory_bytes"] = peak
+    if allocated is not None:
+        values["allocated_memory_bytes"] = allocated
     times = [each.step_time_s for each in session.later_steps if each.step_time_s is not None]
     if times and _runs_as_planned(run):
         values["step_time_s"] = statistics.median(times)
+    if len(run.sessions) == 1 and run.is_finished:
+        stages = stage_times_s(run)
+        values |= {name: seconds for name in STAGES if (seconds := stages[name])}
     return values
 
 

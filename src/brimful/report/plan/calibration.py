@@ -20,6 +20,7 @@ from brimful.hardware.calibrate import Progress as Tell
 from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
+from brimful.hardware.residuals import residuals_of
 from brimful.report.quantities import plural
 
 SPEED_UP = "_speed_up"
@@ -64,6 +65,12 @@ def to_json(device: Device, threads: int | None) -> dict[str, Any]:
         "unused": calibration.reason(device, threads) or None,
         "link": asdict(link) if (link := links.measured(device.name)) else None,
         "runs": [asdict(run) for run in kept.runs],
+        "memory_residuals": {
+            kind: [
+                {"above_prediction_bytes": more, "tensors_bytes": tensors} for more, tensors in runs
+            ]
+            for kind, runs in _residuals_by_kind(device.name).items()
+        },
         "corrections": [
             {
                 "name": name,
@@ -88,6 +95,7 @@ def render(device: Device, threads: int | None) -> RenderableType:
     if link := links.measured(device.name):
         parts += [Text(link.told), Text("")]
     parts.append(_runs(len(kept.runs), calibration.corrections(device.name)))
+    parts += [Text(line) for line in memory_lines(device.name)]
     parts.append(
         Text(
             f"{calibration.path_of(device.name)}; `brimful calibrate --reset` forgets it",
@@ -95,6 +103,21 @@ def render(device: Device, threads: int | None) -> RenderableType:
         )
     )
     return Group(*parts)
+
+
+def memory_lines(device_name: str) -> list[str]:
+    """Return what earlier runs took more than predicted, a line for each kind of run."""
+    lines = []
+    for kind, runs in _residuals_by_kind(device_name).items():
+        more = ", ".join(f"{'-' * (each < 0)}{format_bytes(abs(each))}" for each, _ in runs)
+        lines.append(f"memory above its prediction, {kind}: {more}")
+    return lines
+
+
+def _residuals_by_kind(device_name: str) -> dict[str, list[tuple[float, float]]]:
+    kinds = sorted({run.memory_kind for run in calibration.stored(device_name).runs} - {""})
+    found = {kind: list(residuals_of(device_name, kind).runs) for kind in kinds}
+    return {kind: runs for kind, runs in found.items() if runs}
 
 
 def _calibration_lines(measured: Calibration) -> Iterator[RenderableType]:

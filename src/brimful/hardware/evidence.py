@@ -1,0 +1,131 @@
+"""Files of evidence: what runs measured beside what was predicted, to be sent to others and read as
+truth. Plain JSON; no torch.
+
+A file holds numbers, versions, names of devices and of published models. Names of recipes, people,
+machines, folders and files, and texts of data are not in it, nor days and hours.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from brimful.base.env import cache_folder
+from brimful.base.errors import RequestError, RunFolderError
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.hardware.calibration import RunNote, read_file
+
+FORMAT = "brimful evidence"
+FORMAT_VERSION = 1
+_NUMBERS = ("measured", "predicted", "memory_terms", "time_terms")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run.
+
+    Attributes:
+        device: Exact name of the device.
+        month: When it ended, as 2026-11.
+        measured, predicted: By name, as in `Plan.predicted`; predictions without what earlier runs
+            corrected.
+        shown: By name value, low and high that the plan showed.
+        memory_terms, time_terms: Predicted bytes of the peak, and seconds of a step.
+        basis: What times were predicted from.
+        memory_kind: As in `calibration.Described`.
+        settings: Of recipe and plan.
+        versions: Of libraries.
+    """
+
+    device: str
+    month: str
+    measured: Mapping[str, float] = field(hash=False)
+    predicted: Mapping[str, float] = field(hash=False)
+    shown: Mapping[str, tuple[float, float, float]] = field(hash=False)
+    memory_terms: Mapping[str, float] = field(hash=False)
+    time_terms: Mapping[str, float] = field(hash=False)
+    basis: str
+    memory_kind: str
+    settings: Mapping[str, Any] = field(hash=False)
+    versions: Mapping[str, str] = field(hash=False)
+
+
+def export(path: Path) -> int:
+    """Write what every run on this machine measured beside its predictions; return the number of
+    runs.
+
+    Raises:
+        RequestError: no run is remembered, or the file exists and is none of evidence.
+        RunFolderError: it cannot be written.
+    """
+    if path.exists() and not _is_evidence(path):
+        raise RequestError(
+            f"{path} exists and is no file of evidence, so it is not overwritten. Name another"
+            " file."
+        )
+    rows = []
+    for file in sorted((cache_folder() / "calibration").glob("*.json")):
+        kept = read_file(file)
+        rows += [_row(kept.device, run) for run in kept.runs]
+    if not rows:
+        raise RequestError(
+            "no run on this machine is remembered yet, so there is no evidence. Finish a run first,"
+            " such as `brimful run quickstart`."
+        )
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, "runs": rows}
+    write_json_atomically(path, content)
+    return len(rows)
+
+
+def read(path: Path) -> list[Evidence]:
+    """Return the runs in a file that `export` wrote.
+
+    Raises:
+        RequestError: it is none, is damaged, or was written by a later version.
+    """
+    again = "`brimful evidence export FILE` writes one."
+    try:
+        content = read_json(path)
+    except RunFolderError as error:
+        raise RequestError(f"{path} cannot be read as evidence: {error} {again}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise RequestError(f"{path} is no file of evidence. {again}")
+    if content.get("format_version") != FORMAT_VERSION:
+        raise RequestError(
+            f"{path} has version {content.get('format_version')} of the format, this brimful reads"
+            f" {FORMAT_VERSION}. {again}"
+        )
+    try:
+        return [_evidence(row) for row in content["runs"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RequestError(f"{path} is damaged: {error!r}. {again}") from error
+
+
+def _row(device: str, run: RunNote) -> dict[str, Any]:
+    return {
+        "device": device,
+        "month": time.strftime("%Y-%m", time.gmtime(run.made)),
+        **{name: dict(getattr(run, name)) for name in _NUMBERS},
+        "shown": {name: list(values) for name, values in run.shown.items()},
+        "basis": run.basis,
+        "memory_kind": run.memory_kind,
+        "settings": dict(run.settings),
+        "versions": dict(run.versions),
+    }
+
+
+def _evidence(row: Mapping[str, Any]) -> Evidence:
+    numbers = {name: {each: float(value) for each, value in row[name].items()} for name in _NUMBERS}
+    shown = {name: tuple(map(float, values)) for name, values in row["shown"].items()}
+    if any(len(values) != 3 for values in shown.values()):
+        raise ValueError("a prediction is not value, low and high")
+    return Evidence(**{**row, **numbers, "shown": shown})
+
+
+def _is_evidence(path: Path) -> bool:
+    try:
+        content = read_json(path)
+    except (RunFolderError, OSError):
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
