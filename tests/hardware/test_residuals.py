@@ -70,6 +70,16 @@ def test_smaller_plans_are_corrected_by_less_and_larger_ones_by_no_more() -> Non
     assert small.bytes_ == pytest.approx(same.bytes_ / 2)
 
 
+def test_memory_grows_with_the_tensors_whatever_the_runs_took() -> None:
+    for more in (-300.0, -40.0, 40.0, 300.0):
+        runs = Residuals(((more, 500.0), (more, 700.0)))
+        peaks = [(tensors, 400.0 + 1.1 * tensors) for tensors in range(50, 2000, 50)]
+        found = [(peak, runs.at(tensors, peak)) for tensors, peak in peaks]
+        values = [peak + (said.bytes_ if said else 0.0) for peak, said in found if said]
+        assert values == sorted(values)
+        assert len(values) > 10
+
+
 def test_runs_that_do_not_agree_change_nothing() -> None:
     _note(-20.0, 200.0)
 

@@ -1,8 +1,9 @@
 """How much more or less memory earlier runs on a device took than was predicted. No torch.
 
 The tensors of a step are traced; what lies between and beside them is not. Part of that grows with
-the tensors (holes of an allocator), part does not (libraries). So a run says something about plans
-with fewer tensors in proportion to these, and about larger ones by the same number of bytes.
+the tensors (holes of an allocator), part does not (libraries). So what a run took more is added in
+proportion to the tensors where a plan has fewer, and never more of it; what it took less is taken
+off.
 """
 
 import statistics
@@ -66,7 +67,10 @@ class Residuals:
         With n runs and x what each says: bytes = median(x) n / (n + 1), at most a quarter of the
         peak.
         """
-        said = [more * min(1.0, tensors_bytes / own) for more, own in self.runs]
+        # What was missing is taken off whole, so that memory still grows with the micro-batch.
+        said = [
+            more * min(1.0, tensors_bytes / own) if more > 0 else more for more, own in self.runs
+        ]
         n = len(said)
         if n < FEWEST_RUNS or max(said) - min(said) > MOST_APART * peak_bytes:
             return None
