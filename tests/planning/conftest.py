@@ -250,11 +250,12 @@ def _cheap(spec: StepSpec) -> HandTraces:
     frozen, length = spec.adapter is not None, spec.sequence_length
     count = values["vocab_size"] * width + 12 * blocks * width**2
     trained = count // 100 if frozen else count
-    weight_bytes = (0.5 if spec.quantize == "nf4" else 2) if frozen else 4
+    trained_bytes = 2 if not frozen and spec.weights == "bf16" else 4
+    weight_bytes = (0.5 if spec.quantize == "nf4" else 2) if frozen else trained_bytes
     return HandTraces(
         weights_bytes=round(weight_bytes * count),
-        gradients_bytes=4 * trained,
-        states_bytes=(2 if spec.optimizer == "8bit" else 8) * trained,
+        gradients_bytes=trained_bytes * trained,
+        states_bytes=(2 if spec.optimizer.endswith("8bit") else 8) * trained,
         sequence_bytes=length * width * (34 if not spec.recompute else 4) * blocks,
         logits_bytes=8 * values["vocab_size"] * min(spec.loss_chunk, length),
         parameters=count,

@@ -102,6 +102,8 @@ def test_a_fresh_model_is_neither_quantised_nor_adapted(
     assert {remedy.name for remedy in found} <= {
         "recomputation",
         "8-bit optimizer",
+        "weights in bf16",
+        "8-bit optimizer and weights in bf16",
         "half the sequence length",
         "smaller pieces of the loss",
     }
@@ -208,3 +210,55 @@ def test_changes_whose_weights_alone_do_not_fit_are_not_tried(
     parameters = found[0].footprint.parameters
     assert least_bytes(prepared.changed({"quantize": "nf4"}), parameters) > 0.5 * GIB
     assert len(asked) == 1 + len(found)
+
+
+def test_weights_in_bf16_are_offered_where_all_train_and_the_device_multiplies_bf16(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    card, full = catalog.get("NVIDIA A100-SXM4-80GB"), ("adapter=null",)
+
+    def offered(device: Device, *changes: str) -> dict[str, Remedy]:
+        prepared = prepare(adapted(*changes), device)
+        return _by_name(remedies(prepared, cheap_tracer, recomputes=True))
+
+    assert offered(card, *full)["weights in bf16"].set == "optimizer.weights=bf16"
+    assert "weights in bf16" not in offered(card)
+    assert "weights in bf16" not in offered(card, *full, "optimizer.weights=bf16")
+    assert "weights in bf16" not in offered(catalog.get("Tesla T4"), *full)
+
+
+@pytest.mark.parametrize(
+    ("changes", "variant"),
+    [((), "rounded"), (("optimizer.kind=adamw_8bit",), "rounded_8bit")],
+)
+def test_weights_in_bf16_are_measured_as_the_override_would_train_them(
+    adapted: Callable[..., Recipe], cheap_tracer: Any, changes: tuple[str, ...], variant: str
+) -> None:
+    card, asked = catalog.get("NVIDIA A100-SXM4-80GB"), list[Any]()
+    prepared = prepare(adapted("adapter=null", *changes), card)
+
+    def tracer(spec: Any) -> Any:
+        asked.append(spec)
+        return cheap_tracer(spec)
+
+    remedies(prepared, tracer, recomputes=True)
+
+    overridden = prepare(adapted("adapter=null", *changes, "optimizer.weights=bf16"), card)
+    expected = overridden.spec(recompute=True)
+    assert (expected.weights, expected.optimizer) == ("bf16", variant)
+    assert expected in asked
+
+
+def test_both_changes_of_the_update_come_before_another_kind_of_tuning(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    card = dataclasses.replace(catalog.get("NVIDIA A100-SXM4-80GB"), memory_bytes=13 * GIB)
+
+    found = cheapest_remedy(prepare(adapted("adapter=null"), card), cheap_tracer, recomputes=True)
+
+    assert found is not None
+    assert found.set == "optimizer.kind=adamw_8bit optimizer.weights=bf16"
+    as_told = prepare(adapted("adapter=null", *found.set.split()), card)
+    expected = Memory(cheap_tracer(as_told.spec(recompute=True)), as_told.target).at(1)
+    assert found.footprint.allocated == expected.allocated
+    assert expected.verdict == "fits"

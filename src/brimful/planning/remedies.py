@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brimful.planning.choices import EIGHT_BIT_VARIANTS
+from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
 from brimful.planning.memory import Footprint
 from brimful.planning.survey import Prepared, Tracer
 from brimful.planning.trace import Unrecorded
@@ -57,12 +57,15 @@ class _Change:
 
     def and_also(self, other: "_Change") -> "_Change":
         """Return both changes as one."""
+        step = {**self.step, **other.step}
+        if "optimizer" in self.step and "optimizer" in other.step:
+            step["optimizer"] = f"{ROUNDED}_{EIGHT_BIT}"
         return _Change(
             f"{self.name} and {other.name}",
             f"{self.change}; {other.change}",
             f"{self.set} {other.set}",
             {**self.recipe, **other.recipe},
-            {**self.step, **other.step},
+            step,
         )
 
     def remedy(
@@ -78,6 +81,7 @@ class _Change:
         return Remedy(self.name, self.change, self.set, memory.at(1), largest, price)
 
 
+EIGHT_BIT, EIGHT_BIT_DEVICES = EIGHT_BIT_VARIANTS["adamw_8bit"]
 FOUR_BITS = _Change(
     "4-bit base",
     "the frozen base in 4 bits: its products are less exact and slower",
@@ -134,7 +138,8 @@ def _together(changes: list[_Change]) -> Iterator[_Change]:
     bits, which needs them.
     """
     for one, other in itertools.combinations(changes, 2):
-        yield one.and_also(other)
+        if not one.step.keys() & other.step.keys():
+            yield one.and_also(other)
     by_name = {change.name: change for change in changes}
     if "adapters" in by_name:
         on_four_bits = by_name["adapters"].and_also(FOUR_BITS)
@@ -166,14 +171,8 @@ def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
         what = "activations of every block are computed twice; results stay the same up to rounding"
         set_ = "plan.recompute=true"
         changes.append(_Change("recomputation", what, set_, {}, {"recompute": True}))
-    if (
-        recipe.adapter is None
-        and recipe.optimizer.kind == "adamw"
-        and prepared.device.kind in EIGHT_BIT_VARIANTS["adamw_8bit"][1]
-    ):
-        what = "optimizer states in 8 bits: another update, close to the same"
-        set_ = "optimizer.kind=adamw_8bit"
-        changes.append(_Change("8-bit optimizer", what, set_, {}, {"optimizer": "8bit"}))
+    if recipe.adapter is None:
+        changes += _of_the_update(prepared)
     if is_published and recipe.adapter is not None and recipe.quantize == "none":
         changes.append(FOUR_BITS)
     if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
@@ -189,3 +188,30 @@ def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
         shorter = {"sequence_length": half}
         changes.append(_Change("half the sequence length", what, set_, shorter, {}))
     return changes
+
+
+def _of_the_update(prepared: Prepared) -> Iterator[_Change]:
+    """Return the changes of how all weights are kept and updated: states in 8 bits, weights in 16,
+    and both.
+    """
+    recipe, variant = prepared.recipe, str(prepared.choices["optimizer"].value)
+    is_rounded, found = recipe.optimizer.weights == "bf16", list[_Change]()
+    if recipe.optimizer.kind == "adamw" and prepared.device.kind in EIGHT_BIT_DEVICES:
+        what = "optimizer states in 8 bits: another update, close to the same"
+        eight_bit = f"{ROUNDED}_{EIGHT_BIT}" if is_rounded else EIGHT_BIT
+        set_ = "optimizer.kind=adamw_8bit"
+        found.append(_Change("8-bit optimizer", what, set_, {}, {"optimizer": eight_bit}))
+    multiplies_bf16 = prepared.choices["precision"].value == "bf16"
+    if not is_rounded and multiplies_bf16 and not recipe.feedback_points:
+        what = (
+            "weights and gradients in 16 bits: updates are computed in fp32 and rounded at random,"
+            " so that small ones count"
+        )
+        narrow = {"optimizer": recipe.optimizer.model_copy(update={"weights": "bf16"})}
+        keeps_fp32_states = recipe.optimizer.kind == "adamw"
+        rounded = ROUNDED if keeps_fp32_states else f"{ROUNDED}_{variant}"
+        set_ = "optimizer.weights=bf16"
+        found.append(_Change("weights in bf16", what, set_, narrow, {"optimizer": rounded}))
+    yield from found
+    if len(found) > 1:
+        yield found[0].and_also(found[1])
