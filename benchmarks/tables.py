@@ -42,6 +42,7 @@ def table() -> str:
         *_spread_choice(),
         *_trainers(),
         *_foreign_configs(),
+        *_sixty_questions(),
         *_time_truth(),
         *_time_plans(),
         *_time_cpu(),
@@ -853,6 +854,22 @@ def _foreign_configs() -> list[tuple[str, str, str]]:
             "Public configuration files of other tools, planned as they are",
             f"{found['files']} files in {found['rows']} rows: {found['planned']} planned"
             f" ({planned}), {found['refused']} refused, each with the key that decides",
+            source,
+        )
+    ]
+
+
+def _sixty_questions() -> list[tuple[str, str, str]]:
+    record, source = _record("sixty_questions")
+    verdicts = ", ".join(f"{name} {count}" for name, count in record["verdicts"].items())
+    return [
+        (
+            "Questions about models of 135M to 70B, three methods, 14 devices and 1,024 to 32,768"
+            f" tokens, {record['reports']} of them answered by public reports ([table](questions.md))",
+            f"{record['questions']} questions: {verdicts}; {record['reports_right']} of"
+            f" {record['reports']} verdicts agree with the report; high over low end of the"
+            f" interval, median: memory {record['width_median']:.2f}, step time"
+            f" {record['step_width_median']:.2f}",
             source,
         )
     ]
