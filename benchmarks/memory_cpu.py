@@ -109,6 +109,25 @@ def configurations() -> Mapping[str, StepSpec]:
             llama, **nf4, upcast=True, autocast="bf16", recompute=True
         ),
         "llama, DoRA, bf16 autocast": _spec(llama, adapter=Lora(8, dora=True), autocast="bf16"),
+        "llama, full, weights in bf16": _spec(
+            llama, autocast="bf16", weights="bf16", optimizer="rounded"
+        ),
+        "llama, full, weights in bf16, states in 8 bits, recomputed": _spec(
+            llama, autocast="bf16", weights="bf16", optimizer="rounded_8bit", recompute=True
+        ),
+        "llama, full, bf16 autocast, recomputed, offloaded": _spec(
+            llama, autocast="bf16", recompute=True, offload=True
+        ),
+        "llama, LoRA, bf16 autocast, recomputed, offloaded": _spec(
+            llama,
+            adapter=Lora(8),
+            weights="bf16",
+            autocast="bf16",
+            recompute=True,
+            offload=True,
+        ),
+        "llama, full, bf16 autocast, compiled": _spec(llama, autocast="bf16", compiled="blocks"),
+        "llama, LoRA, fp32, compiled": _spec(llama, adapter=Lora(8), compiled="blocks"),
         "gpt2, full, fp32, chunked, dropout": _spec(gpt2),
         "gpt2, full, bf16 autocast, whole logits, for-loop": _spec(
             gpt2, autocast="bf16", loss="model", optimizer="for_loop"

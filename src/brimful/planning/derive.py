@@ -13,11 +13,12 @@ from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
+from brimful.planning.choices import FIXED
 from brimful.planning.compiled import bounded_by_eager
 from brimful.planning.earlier_runs import earlier_runs_choice, memory_kind
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Plan, Prediction
+from brimful.planning.plan import Choice, Plan, Prediction
 from brimful.planning.search import Candidate, SearchResult, search, split
 from brimful.planning.specs import ModelFacts
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
@@ -261,6 +262,8 @@ def _plan(
         choices["loader_workers"],
         choices["packing"],
     )
+    if recipe.plan.offload != "none":
+        decided = (*decided, Choice("offload", recipe.plan.offload, FIXED))
     precision = str(choices["precision"].value)
     return Plan(
         recipe=recipe.name,
@@ -271,6 +274,7 @@ def _plan(
         attention=str(choices["attention"].value),
         recompute=taken.recompute,
         compile=taken.compiled,
+        offload=recipe.plan.offload == "activations",
         optimizer=str(choices["optimizer"].value),
         packing=str(choices["packing"].value),
         loss_chunk=int(choices["loss_chunk"].value),

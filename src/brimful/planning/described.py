@@ -52,7 +52,16 @@ def _model(recipe: Recipe) -> str | dict[str, Any] | None:
 
 
 def _of_plan(plan: Plan) -> dict[str, Any]:
-    names = ("precision", "attention", "recompute", "compile", "packing", "loss_chunk", "threads")
+    names = (
+        "precision",
+        "attention",
+        "recompute",
+        "offload",
+        "compile",
+        "packing",
+        "loss_chunk",
+        "threads",
+    )
     return {
         **{name: getattr(plan, name) for name in names},
         "micro_batches": list(plan.micro_batches),

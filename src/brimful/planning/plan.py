@@ -85,6 +85,7 @@ class Plan:
         memory_kind: Runs of the same kind say something about each other's memory
             (`earlier_runs.memory_kind`); empty: of none, and in plans of earlier versions.
         memory_correction_bytes: What earlier runs added to the predicted peak.
+        offload: What checkpointed blocks keep lies in the host's memory until the backward pass.
         base: What is found out about the model before tuning; None where nothing is tuned, and in
             plans of earlier versions.
         devices: How many share an optimizer step.
@@ -101,6 +102,7 @@ class Plan:
     attention: str
     recompute: bool
     compile: bool
+    offload: bool = False
     optimizer: str = "fused"
     packing: str = "stream"
     loss_chunk: int

@@ -18,6 +18,7 @@ from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
 from brimful.planning.compiled import compiled_memory
+from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.survey import Memory, Prepared, Tracer
 from brimful.planning.timing import StepTime, UnknownRate, step_time
@@ -42,6 +43,7 @@ COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
 """Time that compiling has to save over the run, with a margin because neither its cost nor its gain
 is known well (assumption).
 """
+OFFLOADED = "plan.offload: blocks keep their inputs, on the host, and compute the rest again"
 WITHIN_ERROR = "is within the error of prediction"
 COMFORTABLE_SHARE = 0.7
 """Share of the usable memory that a plan may take without risk (assumption)."""
@@ -114,10 +116,12 @@ def search(
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
     """
-    recipe, wanted = prepared.recipe, prepared.recipe.plan.recompute
+    recipe, offloads = prepared.recipe, prepared.recipe.plan.offload != "none"
+    wanted = True if offloads else recipe.plan.recompute
     plain = _Way(prepared, tracer, rates, factor, fill, recompute=wanted is True)
     if wanted != "auto":
-        return _settle(prepared, plain, total_steps, Choice("recompute", wanted, FIXED))
+        reason = OFFLOADED if offloads else FIXED
+        return _settle(prepared, plain, total_steps, Choice("recompute", wanted, reason))
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
@@ -207,7 +211,8 @@ class _Way:
     def _time(self, micro_batch: int, *, compiled: bool) -> StepTime | None:
         if self._rates is None:
             return None
-        sizes = split(self._prepared.recipe.effective_batch, micro_batch)
+        recipe = self._prepared.recipe
+        sizes = split(recipe.effective_batch, micro_batch)
         precision = str(self._prepared.choices["precision"].value)
         try:
             time = _scaled(
@@ -223,6 +228,8 @@ class _Way:
             )
         except (UnknownRate, IrregularWork):
             return None
+        if recipe.plan.offload != "none":
+            time = with_offloading(time, self._prepared.spec(recompute=True), sum(sizes))
         if not compiled:
             return time
         eager_s = _seconds(self.candidate(micro_batch, compiled=False))
@@ -415,8 +422,11 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         )
     if recipe.plan.compile != "auto":
         return Choice("compile", recipe.plan.compile, FIXED)
-    if not device.abilities.compile:
-        return Choice("compile", False, "torch.compile has no compiler to use here")
+    if recipe.plan.offload != "none" or not device.abilities.compile:
+        why = "torch.compile has no compiler to use here"
+        if recipe.plan.offload != "none":
+            why = "tensors move between blocks (plan.offload)"
+        return Choice("compile", False, why)
     if prepared.choices["packing"].value in {"padded", "document"}:
         return Choice(
             "compile",

@@ -181,6 +181,7 @@ def spec_of(
         **_task(recipe),
         loss_chunk=int(choices["loss_chunk"].value),
         recompute=recompute,
+        offload=recompute and recipe.plan.offload == "activations",
         cuda=device.kind == "cuda",
         flash=device.abilities.flash_attention,
         attention=_traced_attention(str(choices["attention"].value), model, device),

@@ -47,6 +47,7 @@ def refuse_unshardable(recipe: Recipe, spread: Spread) -> None:
     told = {
         "optimizer.kind=adamw_8bit": recipe.optimizer.kind != "adamw",
         "optimizer.weights=bf16": recipe.optimizer.weights != "fp32",
+        "plan.offload=activations": recipe.plan.offload != "none",
         "run.replay_check": recipe.run.replay_check is not None,
     }
     refused = [name for name, is_asked in told.items() if is_asked]

@@ -72,6 +72,7 @@ class StepSpec:
         compiled: By torch.compile. blocks: every transformer block, for one shape; open_blocks: the
             same for every length, as brimful's packed rows are; model: the forward pass with its
             loss as one graph.
+        offload: What checkpointed blocks keep lies in the host's memory; only with `recompute`.
         ranks: Devices among which weights, gradients and optimizer states are divided (torch's
             FSDP2, blocks gathered while they compute), of which this is the first; 1: it holds all.
     """
@@ -107,6 +108,7 @@ class StepSpec:
     masked_share: float = 0.15
     feedback: Literal["", "block", "sublayer", "none"] = ""
     compiled: Compiled = "none"
+    offload: bool = False
     ranks: int = 1
 
     @cached_property
@@ -142,7 +144,7 @@ class StepSpec:
         """Canonical text: equal specs, equal keys."""
         values = asdict(self)
         # Traces that come with brimful were named before there were these.
-        for name, usual in (("compiled", "none"), ("ranks", 1)):
+        for name, usual in (("compiled", "none"), ("offload", False), ("ranks", 1)):
             if values[name] == usual:
                 del values[name]
         return json.dumps(values, sort_keys=True)

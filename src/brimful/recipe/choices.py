@@ -46,6 +46,13 @@ class PlanChoices(Section):
     recompute: bool | Auto = Field(
         "auto", description="Recompute activations in the backward pass (activation checkpointing)."
     )
+    offload: Literal["none", "activations"] = Field(
+        "none",
+        description=(
+            "activations: what blocks keep for the backward pass lies in the host's memory until"
+            " then; the rest is recomputed."
+        ),
+    )
     compile: bool | Auto = Field("auto", description="torch.compile the model.")
     loss_chunk: PositiveInt | Auto = Field(
         "auto", description="Tokens per chunk of the linear cross-entropy."
@@ -106,6 +113,22 @@ class PlanChoices(Section):
             "Samples written at the same time; auto: as many as memory holds, within reason."
         ),
     )
+
+    @pydantic.model_validator(mode="after")
+    def _offloads_what_is_recomputed(self) -> "PlanChoices":
+        if self.offload == "none":
+            return self
+        if self.recompute is False:
+            raise ValueError(
+                "plan.offload=activations keeps the inputs of blocks and computes the rest again:"
+                " leave plan.recompute=false out"
+            )
+        if self.compile is True:
+            raise ValueError(
+                "plan.offload=activations moves tensors between blocks, which compiled ones do not"
+                " let it: leave plan.compile=true out"
+            )
+        return self
 
 
 class RunChoices(Section):

@@ -23,6 +23,7 @@ from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import ROUNDED
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace
+from brimful.rehearsal.away import NotOnCuda
 from brimful.rehearsal.compiled_blocks import compile_modules
 from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
@@ -35,6 +36,7 @@ from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import HiddenStates, LossSum, Method, Network, hidden_states_of
+from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
@@ -257,6 +259,8 @@ def prepare(spec: StepSpec, model: nn.Module) -> None:
     """
     if spec.recompute:
         recompute_activations(transformers_model(model))
+        if spec.offload:
+            offload_activations(model, NotOnCuda() if spec.cuda else HostMemory())
         if spec.adapter is not None:
             transformers_model(model).enable_input_require_grads()
     model.train()

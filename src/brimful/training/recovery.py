@@ -24,6 +24,7 @@ DECIDES_MEMORY = (
     "precision",
     "attention",
     "recompute",
+    "offload",
     "compile",
     "optimizer",
     "loss_chunk",

@@ -45,6 +45,7 @@ from brimful.training.method import (
     find_method,
     hidden_states_of,
 )
+from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import build_optimizer
 from brimful.training.pace import (
     BASE,
@@ -159,6 +160,8 @@ class TrainingSession:
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
             recompute_activations(setup.model)
+        if plan.offload:
+            offload_activations(setup.model, HostMemory())
         self._pace = RankPace(setup.device)
         self._in_parts = _in_parts(setup, method, self._pace.talking)
         if self._in_parts is not None:
