@@ -74,6 +74,8 @@ def test_a_row_has_no_key_that_nobody_reads_or_explains(row: dict[str, Any]) -> 
         "compute_capability",
         "architecture",
         "memory_mib",
+        "memory_sizes_gib",
+        "memory_sizes_source",
         "torch_memory_gib",
         "torch_memory_source",
         "usable_memory_share",
@@ -138,6 +140,48 @@ def test_a_report_of_what_torch_sees_has_its_address(row: dict[str, Any]) -> Non
     if "torch_memory_source" in row:
         assert row["torch_memory_source"].startswith("https://")
         assert 0.9 < row["torch_memory_gib"] * 1024 / row["memory_mib"] <= 1.001
+
+
+@every_row
+def test_other_sizes_of_memory_have_a_source_and_end_with_the_one_of_the_row(
+    row: dict[str, Any],
+) -> None:
+    assert ("memory_sizes_gib" in row) == (row["vendor"] == "Apple")
+    if row["vendor"] == "Apple":
+        assert row["memory_sizes_gib"] == sorted(row["memory_sizes_gib"])
+        assert row["memory_sizes_gib"][-1] * 1024 == row["memory_mib"]
+        assert row["memory_sizes_source"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "gib"),
+    [
+        ("M3 Max 48GB", "Apple M3 Max 48GB", 48),
+        ("apple m3 max 36 gb", "Apple M3 Max 36GB", 36),
+        ("m1-8gb", "Apple M1 8GB", 8),
+        ("M3 Max 128GB", "Apple M3 Max", 128),
+        ("M4 Pro", "Apple M4 Pro", 64),
+    ],
+)
+def test_an_apple_chip_comes_with_several_sizes_of_memory(text: str, name: str, gib: int) -> None:
+    device = catalog.get(text)
+
+    assert device.name == name
+    assert device.memory_bytes == pytest.approx(0.65 * gib * GIB)
+    assert catalog.find(name) == device
+    assert catalog.power_of(name)
+
+
+def test_a_size_that_a_chip_does_not_come_with_is_refused_with_those_that_it_does(
+    refuses: Callable[..., Any],
+) -> None:
+    with refuses(DeviceError, names=["36, 48, 64, 96, 128", "m3-max-36gb"]):
+        catalog.get("M3 Max 40GB")
+    assert catalog.get("m3-max-36gb").name == "Apple M3 Max 36GB"
+
+
+def test_other_sizes_have_no_line_of_their_own() -> None:
+    assert "Apple M3 Max 48GB" not in catalog.names()
 
 
 def test_apple_memory_is_the_part_that_metal_recommends(snapshot: SnapshotAssertion) -> None:

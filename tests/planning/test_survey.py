@@ -179,6 +179,18 @@ def test_one_micro_batch_fits_up_to_the_largest_that_does(
     assert [memory.fits(largest + more, margin) for more in (-1, 0, 1)] == [True, True, False]
 
 
+def test_a_base_in_4_bits_is_refused_where_training_would_refuse_it(
+    adapted: Callable[..., Recipe],
+) -> None:
+    apple = catalog.get("M3 Max 48GB")
+
+    with pytest.raises(PlanError, match=r"Use quantize=none, perhaps with plan\.precision=bf16"):
+        prepare(adapted("method=sft", "quantize=nf4"), apple)
+
+    as_told = adapted("method=sft", "quantize=none", "plan.precision=bf16")
+    assert prepare(as_told, apple).spec(recompute=False).weights == "bf16"
+
+
 def test_a_recipe_can_leave_memory_to_the_desktop(labels_recipe_file: Path) -> None:
     card = catalog.get("RTX 4090")
     prepared = prepare(load(str(labels_recipe_file), ["plan.leave_gib=1.5"]), card)

@@ -4,7 +4,9 @@ looked up by its exact name (`find`); what a person writes may be shorter (`get`
 
 import dataclasses
 import functools
+import re
 import tomllib
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -23,6 +25,8 @@ constant and a share. Over the rows of the catalog with a report it is between 0
 and 0.35 GiB too much (tests/hardware/test_catalog.py).
 """
 
+_SIZED = re.compile(r"(?P<device>.+?)[\s-]+(?P<size>\d+)\s?g(?:i?b)?", re.IGNORECASE)
+"""A device with the size of its memory: `M3 Max 48GB`, `m3-max-48gb`."""
 MOST_LISTED = 12
 """Devices that an error lists at most."""
 
@@ -131,6 +135,9 @@ def _require(name: str) -> dict[str, Any]:
     row = _row_by_name().get(name.casefold().strip())
     if row is not None:
         return row
+    sized = _of_another_size(name)
+    if sized is not None:
+        return sized
     meant = matching(name, _called())
     if len(meant) == 1:
         return _row_by_name()[meant[0].casefold()]
@@ -169,9 +176,44 @@ def _called() -> tuple[Named, ...]:
 
 @functools.cache
 def _row_by_name() -> dict[str, dict[str, Any]]:
-    return {
+    known = {
         name.casefold(): row for row in _rows() for name in (row["name"], *row.get("aliases", ()))
     }
+    return known | {row["name"].casefold(): row for row in _rows_of_other_sizes()}
+
+
+def _rows_of_other_sizes() -> Iterator[dict[str, Any]]:
+    """Yield a row for every other size of memory that a device comes with, such as `Apple M3 Max
+    48GB`. They have no line in lists.
+    """
+    for row in _rows():
+        for size in row.get("memory_sizes_gib", ()):
+            if size * GIB != row["memory_mib"] * MIB:
+                name = f"{row['name']} {size}GB"
+                yield {**row, "name": name, "memory_mib": size * GIB // MIB}
+
+
+def _of_another_size(name: str) -> dict[str, Any] | None:
+    """Return the row that a person means by a device and a size of its memory; None where that is
+    no such name.
+
+    Raises:
+        DeviceError: the device does not come with that size.
+    """
+    found = _SIZED.fullmatch(name.strip())
+    if found is None:
+        return None
+    meant = matching(found["device"], _called())
+    row = _row_by_name()[meant[0].casefold()] if len(meant) == 1 else {}
+    sizes, size = row.get("memory_sizes_gib", ()), int(found["size"])
+    if not sizes or size * GIB == row["memory_mib"] * MIB:
+        return None
+    if size not in sizes:
+        raise DeviceError(
+            f"{row['name']} comes with {', '.join(map(str, sizes))} GB of memory, not with {size};"
+            f" write one of these, as {short_name(row['name'])}-{sizes[0]}gb."
+        )
+    return _row_by_name()[f"{row['name']} {size}gb".casefold()]
 
 
 def _device(row: dict[str, Any]) -> Device:

@@ -62,9 +62,11 @@ def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -
 
 def _gpu_precision(device: Device) -> Choice:
     if device.kind == "mps":
-        return Choice(
-            "precision", "fp32", "16-bit training on Apple GPUs is not measured yet", "bf16"
+        why = (
+            "16-bit training on Apple GPUs is not measured yet; plan.precision=bf16 asks for it,"
+            " and for a frozen base of half the size (macOS 14 on)"
         )
+        return Choice("precision", "fp32", why, "bf16")
     if device.abilities.bf16:
         return Choice("precision", "bf16", "native on this device; needs no loss scaling", "fp32")
     if device.abilities.fp16:
@@ -218,6 +220,16 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
         f"tokens per piece of the loss: {format_bytes(4 * vocabulary * tokens)} of logits at a"
         " time, never all of them",
     )
+
+
+def refuse_four_bits(recipe: Recipe, device: Device) -> None:
+    """Raise PlanError where a base in 4 bits has no kernels: training would refuse it, too."""
+    if recipe.quantize != "none" and device.kind == "mps":
+        raise PlanError(
+            f"quantize={recipe.quantize} does not run on {device.name}: bitsandbytes' 4-bit layers"
+            " are not measured on Apple GPUs. Use quantize=none, perhaps with plan.precision=bf16,"
+            " which holds the frozen base in 16 bits."
+        )
 
 
 _WHY_ROUNDED = (

@@ -17,6 +17,7 @@ from brimful.planning.choices import (
     optimizer_choice,
     packing_choice,
     precision_choice,
+    refuse_four_bits,
 )
 from brimful.planning.earlier_runs import memory_kind
 from brimful.planning.longest_pass import LongestPass, LongestPassAt
@@ -338,6 +339,7 @@ def prepare(
         sharing: Whether the device works with others.
         residuals_of: What earlier runs on the device say about memory; None: nothing.
     """
+    refuse_four_bits(recipe, device)
     facts = model or model_facts(recipe, vocabulary)
     width = next(
         (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
