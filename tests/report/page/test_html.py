@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.report.page.data_page import leakage_table, split_table, tokenizer_table
@@ -477,7 +478,9 @@ def test_values_of_any_other_kind_never_cost_the_report(new_run: MakeRun, seed: 
     assert page.wrong == page.open == []
 
 
-def test_a_missing_file_is_named_and_its_tables_are_absent(new_run: MakeRun) -> None:
+def test_a_missing_file_is_named_and_its_tables_are_absent(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     run = read_run(new_run(last_step=3, plan=None, data=None, environment=None, recipe=None))
     assert set(run.problems) == {
         "recipe.yaml",
@@ -487,10 +490,7 @@ def test_a_missing_file_is_named_and_its_tables_are_absent(new_run: MakeRun) -> 
         "samples.jsonl",
         "scores.json",
     }
-    assert (
-        run.problems["plan.json"]
-        == "plan.json (the plan and its predictions) is not in the run folder."
-    )
+    assert run.problems["plan.json"] == snapshot
     builders = (
         plan_table,
         split_table,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+from syrupy.assertion import SnapshotAssertion
+
 from brimful.base.units import GIB
 from brimful.report.page.memory_page import MemoryView, memory_view
 from brimful.runs import read_run
@@ -47,10 +49,12 @@ def watched(folder: Path, **readings: float) -> Path:
     return folder
 
 
-def test_a_run_without_samples_shows_its_recorded_peak_so_far(new_run: MakeRun) -> None:
+def test_a_run_without_samples_shows_its_recorded_peak_so_far(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     view = view_of(new_run())
-    assert view.sentence == "Peak 1.18 GiB; predicted 1.22 GiB (1.12 GiB to 1.35 GiB)."
-    assert view.note == "Measured: the peak so far, at every recorded step."
+    assert view.sentence == snapshot
+    assert view.note == snapshot
     assert {"predicted peak 1.22 GiB", "measured, highest so far", "minutes", "plan"} <= set(
         texts(view)
     )
@@ -59,6 +63,7 @@ def test_a_run_without_samples_shows_its_recorded_peak_so_far(new_run: MakeRun) 
 
 def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity(
     new_run: MakeRun,
+    snapshot: SnapshotAssertion,
 ) -> None:
     folder = watched(
         new_run(plan=GPU_PLAN),
@@ -73,7 +78,7 @@ def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity
         "capacity 14.5 GiB",
     } <= set(texts(view))
     assert "measured: memory of the process" not in texts(view)
-    assert view.note == "Measured: sampled beside the run."
+    assert view.note == snapshot
 
 
 def test_a_capacity_far_above_is_told_and_not_drawn(new_run: MakeRun) -> None:

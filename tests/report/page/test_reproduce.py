@@ -5,15 +5,19 @@ equal.
 from collections.abc import Callable
 from pathlib import Path
 
+from syrupy.assertion import SnapshotAssertion
+
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
 from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 
 
-def test_versions_are_pinned_with_torch_from_where_its_build_is(new_run: MakeRun) -> None:
+def test_versions_are_pinned_with_torch_from_where_its_build_is(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     install, run = steps_to_reproduce(read_run(new_run()))
-    assert install.purpose == "In a new environment of Python 3.11.2, with the versions of this run"
+    assert install.purpose == snapshot
     assert install.text.splitlines() == [
         "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu",
         "pip install brimful==0.1.0 transformers==5.23.0 tokenizers==0.23.1",

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from syrupy.assertion import SnapshotAssertion
+
 from brimful.report.page.samples import MAX_SAMPLES, samples_view
 from brimful.runs import read_run
 
 MakeRun = Callable[..., Path]
 
 
-def test_the_last_samples_are_shown_with_their_settings(new_run: MakeRun) -> None:
+def test_the_last_samples_are_shown_with_their_settings(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     samples = [
         {"prompt": "a", "completion": f"{place}", "finish": "length", "tokens": 3, "top_k": 5}
         for place in range(MAX_SAMPLES + 2)
@@ -18,7 +22,7 @@ def test_the_last_samples_are_shown_with_their_settings(new_run: MakeRun) -> Non
     assert view is not None
     assert (len(view.samples), view.total) == (MAX_SAMPLES, MAX_SAMPLES + 2)
     assert view.samples[-1].completion == f"{MAX_SAMPLES + 1}"
-    assert view.samples[0].about == "top-k 5, 3 tokens, cut at the length asked for"
+    assert view.samples[0].about == snapshot
 
 
 def test_only_a_model_of_text_always_has_the_section(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.time_page import time_view
 from brimful.runs import read_run
@@ -32,7 +33,9 @@ def test_a_run_of_which_nothing_is_known_has_no_section(new_run: MakeRun) -> Non
     assert time_view(read_run(new_run(plan=None, metrics=[]))) is None
 
 
-def test_waiting_for_data_is_told_and_advice_stands_below_it(new_run: MakeRun) -> None:
+def test_waiting_for_data_is_told_and_advice_stands_below_it(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     steps = [
         {
             "kind": "step",
@@ -57,7 +60,7 @@ def test_waiting_for_data_is_told_and_advice_stands_below_it(new_run: MakeRun) -
     ]
     view = time_view(read_run(new_run(metrics=records)))
     assert view is not None
-    assert "steps waited 40 % of their time for data" in view.sentence
+    assert view.sentence == snapshot
     assert [each.change for each in view.advice if each.topic == "loader"] == [
         "plan.loader_workers=2"
     ]

@@ -5,10 +5,12 @@ less.
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.chains.plans import survey
@@ -18,6 +20,8 @@ from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SMALL = {
     "name": "small",
@@ -103,13 +107,13 @@ def test_what_does_not_fit_is_shown_with_what_would_take_less(
 
 
 def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(
-    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned]
+    small: list[Surveyed | Unplanned], huge: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
 ) -> None:
     lines = _shown(
         [*small, *huge, Unplanned(catalog.get("NVIDIA H200"), "no such kernel")]
     ).splitlines()
 
-    assert lines[0].startswith("1 of 3 devices fit; cheapest and fastest Tesla T4 (< $0.01")
+    assert lines[0] == snapshot
     lines = lines[2:]
     assert [line.split("  ")[0].strip() for line in lines[1:4]] == [
         "Tesla T4",
@@ -119,11 +123,12 @@ def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(
     assert [
         line.removeprefix("Tesla T4").removeprefix("NVIDIA H200").split()[0] for line in lines[1:4]
     ] == ["yes", "no", "?"]
-    assert "NVIDIA H200 cannot be estimated: no such kernel" in lines
+    assert lines == snapshot
 
 
 def test_one_device_is_told_with_time_energy_and_cost_and_where_they_come_from(
     small: list[Surveyed | Unplanned],
+    snapshot: SnapshotAssertion,
 ) -> None:
     shown = _shown(small)
 
@@ -143,7 +148,7 @@ def test_one_device_is_told_with_time_energy_and_cost_and_where_they_come_from(
         "energy",
     } <= rows.keys()
     assert "5 steps" in basis["training"]
-    assert "of 70 W on average" in basis["energy"]
+    assert basis["energy"] == snapshot
     assert "$0.60 an hour" in basis["cost"]
     assert "read 2026-11-21" in shown
 
@@ -244,10 +249,12 @@ def test_with_a_budget_only_what_surely_keeps_to_it_has_exit_code_0(
     ] == [0, 1, 1, 1]
 
 
-def test_the_largest_tensors_are_named_with_their_place(small: list[Surveyed | Unplanned]) -> None:
+def test_the_largest_tensors_are_named_with_their_place(
+    small: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
+) -> None:
     lines = tensor_lines(small)
 
-    assert lines[0].startswith("largest at the peak on Tesla T4 (in the ")
+    assert lines[0] == snapshot
     assert len(lines) == 11
     assert any("model.embed_tokens.weight" in line for line in lines)
 
@@ -262,11 +269,11 @@ def test_a_timeline_is_a_figure_with_its_numbers_beside_it(
 
 
 def test_a_timeline_of_another_type_or_of_nothing_is_refused(
-    small: list[Surveyed | Unplanned], tmp_path: Path
+    small: list[Surveyed | Unplanned], tmp_path: Path, refuses: Refuses
 ) -> None:
-    with pytest.raises(RequestError, match=r"must end in \.png or \.svg"):
+    with refuses(RequestError):
         write_timeline(small, tmp_path / "step.pdf")
-    with pytest.raises(RequestError, match="nothing could be estimated"):
+    with refuses(RequestError):
         write_timeline(
             [Unplanned(catalog.get("NVIDIA H200"), "no such kernel")], tmp_path / "step.png"
         )
