@@ -1,17 +1,20 @@
 """A prediction is judged by the size of its error, and apart from that by its interval."""
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.judgement import BANDS, guesses_in_words, judge, judgements_in_words
 
 
-def test_a_large_error_inside_a_wide_interval_is_far_off_and_counts_for_nothing() -> None:
+def test_a_large_error_inside_a_wide_interval_is_far_off_and_counts_for_nothing(
+    snapshot: SnapshotAssertion,
+) -> None:
     judgement = judge(2.31, (0.9, 5.4), 1.0)
     assert judgement.error == pytest.approx(1.31)
     assert (judgement.word, judgement.tone) == ("far off", "error-far")
     assert (judgement.inside, judgement.is_guess, judgement.counts) == ("inside", True, False)
     assert judgements_in_words([judgement]) == ""
-    assert guesses_in_words([judgement]) == "1 rough guess not counted"
+    assert guesses_in_words([judgement]) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -60,14 +63,11 @@ def test_what_was_not_measured_or_has_no_interval_is_not_judged_by_it() -> None:
     assert not unbounded.counts
 
 
-def test_predictions_are_counted_by_error_and_by_interval() -> None:
+def test_predictions_are_counted_by_error_and_by_interval(snapshot: SnapshotAssertion) -> None:
     judged = [
         judge(1.05, (1.02, 1.2), 1.0),
         judge(1.2, (0.9, 1.4), 1.0),
         judge(2.0, (0.5, 3.0), 1.0),
         judge(0.5, (0.45, 0.6), 1.0),
     ]
-    assert (
-        judgements_in_words(judged)
-        == "3 predictions: 1 within 10 %, median error 20 %, 1 inside their intervals"
-    )
+    assert judgements_in_words(judged) == snapshot

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.predictions import comparisons
 from brimful.report.time_spent import TimeSpent, time_spent
@@ -62,7 +63,9 @@ def spent(new_run: Callable[..., Path]) -> Callable[..., TimeSpent]:
     return of
 
 
-def test_the_parts_add_up_to_the_time_in_all(spent: Callable[..., TimeSpent]) -> None:
+def test_the_parts_add_up_to_the_time_in_all(
+    spent: Callable[..., TimeSpent], snapshot: SnapshotAssertion
+) -> None:
     found = spent(start(), *steps(1, 10, 2.0, 0.5), *steps(11, 40, 1.0, 0.25), *beside(40), END)
 
     assert found.total_s == pytest.approx(100.0)
@@ -76,7 +79,7 @@ def test_the_parts_add_up_to_the_time_in_all(spent: Callable[..., TimeSpent]) ->
     assert found.start_s == pytest.approx(100 - 40 - 4 - 10)
     assert found.waiting_share == pytest.approx(12.5 / 40)
     assert found.share(found.evaluation_s) == pytest.approx(0.03)
-    assert [name for name, _ in found.parts][:2] == ["Compute", "Waiting for data"]
+    assert [name for name, _ in found.parts][:2] == snapshot
 
 
 def test_a_run_from_before_waiting_was_measured_does_not_say_that_it_did_not_wait(
@@ -158,7 +161,9 @@ def test_no_timed_step_no_time_spent(new_run: Callable[..., Path]) -> None:
     assert time_spent(read_run(new_run(metrics=[start()]))) is None
 
 
-def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..., Path]) -> None:
+def test_energy_is_measured_where_every_session_was_watched(
+    new_run: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
     records = [start(), *steps(1, 20, 1.0), start(20), *steps(21, 40, 1.0, time_s=100.0), END]
     whole, half = new_run("whole", metrics=records), new_run("half", metrics=records)
     for folder, sessions in ((whole, 2), (half, 1)):
@@ -172,10 +177,8 @@ def test_energy_is_measured_where_every_session_was_watched(new_run: Callable[..
         pytest.approx(2.0),
         pytest.approx(0.05),
     )
-    assert told["energy_wh"].source.startswith("counters of the CPU packages")
-    assert told["peak_memory_bytes"].source.endswith(
-        "memory of the whole process without mapped files"
-    )
+    assert told["energy_wh"].source == snapshot
+    assert told["peak_memory_bytes"].source == snapshot
 
 
 @pytest.mark.parametrize(

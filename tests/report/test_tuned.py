@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report import tuned
 from brimful.report.page.data_page import split_table
@@ -29,22 +30,24 @@ def test_a_run_of_a_fresh_model_has_none_of_it(new_run: MakeRun) -> None:
     assert tuned.tuning_table(run) is tuned.before_tuning(run) is tuned.score_before(run) is None
 
 
-def test_base_adapters_and_their_share_of_the_parameters_are_told(tuned_run: MakeRun) -> None:
+def test_base_adapters_and_their_share_of_the_parameters_are_told(
+    tuned_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     found = facts(tuned_run())
     assert found["Base"] == "google/gemma-2-2b"
-    assert found["Frozen weights"] == "4 bits (NF4, double quantisation)"
-    assert found["Adapters"] == "rank 8, alpha 16, dropout 0.05"
+    assert (found["Frozen weights"], found["Adapters"], found["Optimizer"]) == snapshot
     assert found["On"] == "q_proj, v_proj"
     assert (found["Parameters"], found["Trained"]) == ("122,400", "612 (0.500%)")
-    assert found["Optimizer"] == "paged_adamw_8bit, peak learning rate 0.0002"
     assert found["Learned"] == "answers only"
 
 
-def test_without_adapters_every_parameter_is_trained(new_run: MakeRun) -> None:
+def test_without_adapters_every_parameter_is_trained(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     run = new_run(recipe="model: google/gemma-2-2b\nadapter: null\n")
-    assert facts(run)["Adapters"] == "none: every weight is trained"
+    assert facts(run)["Adapters"] == snapshot
     assert tuned.parameters(read_run(run)) == (612, 612)
-    assert "was tuned with all its 612 parameters for" in sentence(read_run(run))
+    assert sentence(read_run(run)) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -75,11 +78,10 @@ def test_a_classifier_learned_labels_not_answers(new_run: MakeRun, rules: str, t
     )
 
 
-def test_the_sentence_says_what_was_tuned_and_how(tuned_run: MakeRun) -> None:
-    assert sentence(read_run(tuned_run())).startswith(
-        "google/gemma-2-2b was tuned with LoRA adapters of rank 8 on 4-bit weights (612 of 122.4k"
-        " parameters) for 500 steps (2.05M learned tokens)"
-    )
+def test_the_sentence_says_what_was_tuned_and_how(
+    tuned_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
+    assert sentence(read_run(tuned_run())) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -114,12 +116,10 @@ def test_examples_are_counted_with_those_cut_and_dropped(tuned_run: MakeRun) -> 
     )
 
 
-def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(tuned_run: MakeRun) -> None:
-    assert (
-        example_batch(read_run(tuned_run()))
-        == "Every optimizer step sees 16 examples, in micro-batches of at most 2,048 tokens (8 x"
-        " 256)."
-    )
+def test_a_step_is_told_in_examples_and_a_micro_batch_in_tokens(
+    tuned_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
+    assert example_batch(read_run(tuned_run())) == snapshot
     assert example_batch(read_run(tuned_run("bare", plan=None))) == ""
 
 
@@ -130,22 +130,15 @@ def test_saved_adapters_are_not_compared_with_the_parameters_of_the_whole_model(
 
 
 def test_the_untuned_models_score_stands_beside(
-    tuned_run: MakeRun, untuned: Callable[..., None]
+    tuned_run: MakeRun, untuned: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     run = tuned_run()
-    assert (
-        verdict(read_run(run))
-        == "The loss over held-out answers (validation) is 1.500 nats per token (95 % interval"
-        " 1.400 to 1.600)."
-    )
+    assert verdict(read_run(run)) == snapshot
     untuned(run / "untuned")
-    assert verdict(read_run(run)).endswith("1.400 to 1.600); it was 2.500 before tuning.")
+    assert verdict(read_run(run)) == snapshot
     table = example_scores(read_run(run))
     assert table is not None
-    assert [(row[0], row[1][:5]) for row in table.text_rows] == [
-        ("validation", "1.500"),
-        ("validation, before tuning", "2.500"),
-    ]
+    assert [(row[0], row[1][:5]) for row in table.text_rows] == snapshot
 
 
 def test_in_a_study_the_base_counts_when_it_is_the_same_model_on_the_same_data(

@@ -4,11 +4,13 @@ silently that cannot be.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.report.comparison.compare import (
@@ -19,6 +21,8 @@ from brimful.report.comparison.compare import (
 )
 from brimful.report.comparison.results import LOSS
 from brimful.report.comparison.text import comparison_text
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SYNTAX = "code-syntax syntax"
 
@@ -141,6 +145,7 @@ def test_less_of_a_perplexity_is_better() -> None:
 
 def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
     fresh_text_run: Callable[..., Path],
+    snapshot: SnapshotAssertion,
 ) -> None:
     """The slow ones have done half of their steps when the fast ones end; warming up and
     evaluations do not count.
@@ -175,7 +180,7 @@ def test_runs_from_nothing_are_read_at_equal_time_with_intervals_over_seeds(
         "orthogonality violation",
     )
     (note,) = [note for note in comparison.notes if "equal time" in note]
-    assert "after 2m 05s of optimizer steps, when fast-seed1 ended" in note
+    assert note == snapshot
     assert not any("not tested" in note for note in comparison.notes)
 
 
@@ -225,7 +230,7 @@ def test_other_examples_and_versions_of_a_task_are_never_compared(
 
 
 def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
+    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = scored_run("a"), scored_run("b", rank=8)
     scores = {f"ex/{number}": float(number % 2) for number in range(40)}
@@ -240,38 +245,30 @@ def test_a_few_examples_that_one_run_lacks_are_left_out_and_counted(
 
     pair = _pair(comparison, "humaneval pass@1")
     assert (pair.difference, pair.n, pair.left_out) == (0.0, 39, 1)
-    assert (
-        "humaneval pass@1: a and b are compared on the 39 examples of both, without 1 of one only"
-        in comparison.notes
-    )
+    assert comparison.notes == snapshot
 
 
-def test_losses_over_other_data_are_not_compared(scored_run: Callable[..., Path]) -> None:
+def test_losses_over_other_data_are_not_compared(
+    scored_run: Callable[..., Path], snapshot: SnapshotAssertion
+) -> None:
     other = {"fingerprints": {"data": "0123456789abcdef", "tokenizer": "t1"}}
 
     comparison = compare([scored_run("a"), scored_run("b", rank=8, data=other)])
 
-    assert (
-        _pair(comparison, LOSS).obstacle
-        == "a has data d1, tokenizer t1, context 256, stride 256, b data 01234567, tokenizer t1,"
-        " context 256, stride 256"
-    )
+    assert _pair(comparison, LOSS).obstacle == snapshot
 
 
 def test_a_metric_of_one_run_only_is_said_not_to_be_compared(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
+    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = scored_run("a"), scored_run("b", rank=8)
     on_task(first, "humaneval", {"pass@1": {"ex/0": 1.0}})
 
-    assert (
-        "humaneval pass@1: a and b are not compared: b was not scored on it"
-        in compare([first, second]).notes
-    )
+    assert compare([first, second]).notes == snapshot
 
 
 def test_what_must_be_known_before_reading_is_noted(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
+    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     first, second = (
         scored_run("base"),
@@ -293,18 +290,11 @@ def test_what_must_be_known_before_reading_is_noted(
         }
         (run / "evaluations" / "bleu.json").write_text(json.dumps(summary))
 
-    assert compare([first, second]).notes == (
-        "bleu was asked in different ways: few-shot 2 (base); template (tuned)",
-        (
-            "time, speed and memory are of different devices: AMD EPYC 9R14 (base); NVIDIA H200"
-            " (tuned)"
-        ),
-        "bleu corpus_bleu is one number over all examples and not tested",
-    )
+    assert compare([first, second]).notes == snapshot
 
 
 def test_scores_of_one_type_of_question_are_shown_and_not_tested(
-    scored_run: Callable[..., Path], on_task: Callable[..., None]
+    scored_run: Callable[..., Path], on_task: Callable[..., None], snapshot: SnapshotAssertion
 ) -> None:
     """Else a task with many types would make every p-value of the comparison larger."""
     runs = [scored_run("a"), scored_run("b", rank=8)]
@@ -327,10 +317,7 @@ def test_scores_of_one_type_of_question_are_shown_and_not_tested(
     assert after.metrics == (*before.metrics, "sums accuracy[new-pairs]")
     assert after.pairs == before.pairs
     assert after.variants[0].values("sums accuracy[new-pairs]") == [0.25]
-    assert (
-        after.notes[-1]
-        == "scores of one type of question, as in `accuracy[TYPE]`, are shown and not tested"
-    )
+    assert after.notes[-1] == snapshot
 
 
 def test_everything_is_plain_values_for_json(scored_run: Callable[..., Path]) -> None:
@@ -349,10 +336,10 @@ def test_one_run_alone_is_a_table_without_tests(scored_run: Callable[..., Path])
     assert ([variant.name for variant in comparison.variants], comparison.pairs) == (["a"], ())
 
 
-def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path]) -> None:
+def test_a_run_given_twice_is_refused(scored_run: Callable[..., Path], refuses: Refuses) -> None:
     run = scored_run("a")
     for folders in ([], [run, run]):
-        with pytest.raises(RequestError, match="give different runs, each once"):
+        with refuses(RequestError):
             compare(folders)
 
 
@@ -391,6 +378,7 @@ def compared_classifier(
 
 def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_metrics_beside(
     compared_classifier: Callable[..., Path],
+    snapshot: SnapshotAssertion,
 ) -> None:
     comparison = compare(
         [
@@ -423,11 +411,7 @@ def test_classifiers_are_compared_on_test_by_the_loss_of_each_text_with_their_me
     assert figure.interval is not None
     assert figure.interval[0] < figure.value < figure.interval[1]
     text = comparison_text(comparison, 400)
-    assert "Test F1 (%)" in text
-    assert "Test loss per text: fast is better (lower) than slow (-0.2" in text
-    assert "which classifier is better is tested on the loss per text alone" in text
-    assert "train several seeds to find out (seed=N run.name=NAME)" in text.replace("\n  ", " ")
-    assert "nats/token" not in text
+    assert text == snapshot
 
 
 def test_classifiers_of_several_seeds_are_one_variant(
@@ -443,7 +427,9 @@ def test_classifiers_of_several_seeds_are_one_variant(
 
 
 def test_classifiers_of_other_data_or_labels_are_not_compared(
-    compared_classifier: Callable[..., Path], label_score: Callable[..., dict[str, Any]]
+    compared_classifier: Callable[..., Path],
+    label_score: Callable[..., dict[str, Any]],
+    snapshot: SnapshotAssertion,
 ) -> None:
     other = {"test": label_score("clean", "toxic", positive="toxic")}
 
@@ -451,14 +437,12 @@ def test_classifiers_of_other_data_or_labels_are_not_compared(
         [compared_classifier("a"), compared_classifier("b", seed=2, rate=0.002, scores=other)]
     )
 
-    assert (
-        _pair(comparison, "test loss per text").obstacle
-        == "a has data d1, labels ham, spam, b data d1, labels clean, toxic"
-    )
+    assert _pair(comparison, "test loss per text").obstacle == snapshot
 
 
 def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_to_make_them(
     compared_classifier: Callable[..., Path],
+    snapshot: SnapshotAssertion,
 ) -> None:
     bare, whole, kept = (
         compared_classifier("bare", scores={}),
@@ -469,23 +453,13 @@ def test_a_classifier_without_scores_or_without_the_loss_of_each_text_says_how_t
 
     notes = compare([bare, whole, kept]).notes
 
-    assert "bare has no scores of its labels: `brimful evaluate bare` makes them" in notes
-    assert (
-        "the losses of the single texts of whole are missing: `brimful evaluate whole` makes them"
-        in notes
-    )
+    assert notes == snapshot
 
 
 def test_models_of_different_kinds_have_no_score_in_common(
-    compared_classifier: Callable[..., Path], scored_run: Callable[..., Path]
+    compared_classifier: Callable[..., Path], scored_run: Callable[..., Path], refuses: Refuses
 ) -> None:
-    with pytest.raises(
-        RequestError,
-        match=(
-            r"spam labels texts; gpt continues text: they have no score in common\. Compare runs of"
-            r" one kind\."
-        ),
-    ):
+    with refuses(RequestError):
         compare(
             [compared_classifier("spam"), scored_run("gpt", recipe="name: gpt\nmethod: pretrain\n")]
         )
@@ -493,6 +467,7 @@ def test_models_of_different_kinds_have_no_score_in_common(
 
 def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
     scored_run: Callable[..., Path],
+    snapshot: SnapshotAssertion,
 ) -> None:
     runs = []
     for rank, loss in ((1, 3.0), (2, 2.5)):
@@ -508,7 +483,7 @@ def test_models_of_masked_tokens_are_compared_by_a_loss_of_their_own_name(
 
     comparison = compare(runs)
 
-    assert comparison.metrics[0] == "validation loss per masked token"
+    assert comparison.metrics[0] == snapshot
     assert comparison.unit(comparison.metrics[0]) == "nats/masked token"
     assert _pair(comparison, comparison.metrics[0]).is_real
     assert not _pair(comparison, comparison.metrics[0]).first_is_better

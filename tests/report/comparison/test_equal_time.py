@@ -1,6 +1,7 @@
 """Losses of runs after the same time of training."""
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.comparison.equal_time import at_equal_time, loss_at
 from brimful.report.comparison.results import EQUAL_TIME, ComparedRun
@@ -20,20 +21,20 @@ def test_losses_lie_on_lines_between_evaluations(seconds: float, loss: float | N
     assert loss_at(CURVE, seconds) == loss
 
 
-def test_every_run_is_read_when_the_fastest_had_ended() -> None:
+def test_every_run_is_read_when_the_fastest_had_ended(snapshot: SnapshotAssertion) -> None:
     results, notes = at_equal_time(
         [result("slow", *CURVE), result("fast", (4.0, 4.0), (15.0, 3.5))]
     )
 
     assert [each.figures[EQUAL_TIME].value for each in results] == [4.0, 3.5]
-    assert "15.0 s of optimizer steps, when fast ended" in notes[0]
+    assert notes[0] == snapshot
 
 
-def test_a_run_that_was_not_evaluated_by_then_is_named() -> None:
+def test_a_run_that_was_not_evaluated_by_then_is_named(snapshot: SnapshotAssertion) -> None:
     results, notes = at_equal_time([result("slow", *CURVE), result("fast", (4.0, 4.0))])
 
     assert EQUAL_TIME not in results[0].figures
-    assert "not evaluated by that time: slow" in notes[1]
+    assert notes[1] == snapshot
 
 
 def test_nothing_is_said_of_one_run_or_of_runs_without_evaluations() -> None:

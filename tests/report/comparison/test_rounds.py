@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.intervals import wilson_interval
 from brimful.report.comparison.compare import RunComparison
@@ -164,14 +165,14 @@ def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
 
 
 def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
-    tmp_path: Path, drawn: dict[str, Any]
+    tmp_path: Path, drawn: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
     more = {
         "notes": ["2 questions are not asked"],
         "trained_tokens": {"demonstrations": 1200, "samples": 3000},
     }
     [view] = _views(tmp_path, drawn | more, drawn | more | {"seed": 8})
-    assert view.notes == ("2 questions are not asked",)
+    assert view.notes == snapshot
     assert view.trained == ("demonstrations 1,200, samples 3,000",)
 
 

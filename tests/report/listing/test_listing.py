@@ -49,7 +49,9 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_every_run_has_its_state_score_and_size(new_run: MakeRun, runs: Path) -> None:
+def test_every_run_has_its_state_score_and_size(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     status(new_run("done"), "finished")
     status(new_run("half", last_step=60), "stopped")
     found = by_name(find_runs(runs))
@@ -58,13 +60,13 @@ def test_every_run_has_its_state_score_and_size(new_run: MakeRun, runs: Path) ->
         500,
         500,
     )
-    assert found["done"].score == "1.418 bits/byte (1.390 to 1.446)"
+    assert found["done"].score == snapshot
     assert (found["half"].state, found["half"].step, found["half"].method) == (
         "stopped",
         60,
         "pretrain",
     )
-    assert found["half"].score.endswith("bits/byte so far, step 50")
+    assert found["half"].score == snapshot
     assert found["done"].size_bytes == sum(
         path.stat().st_size for path in (runs / "done").rglob("*") if path.is_file()
     )
@@ -117,7 +119,9 @@ def test_members_stand_under_their_study(
     assert (find_runs(runs)[0].state, find_runs(runs)[0].description) == snapshot
 
 
-def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
+def test_a_chain_lists_its_drawings(
+    new_run: MakeRun, runs: Path, snapshot: SnapshotAssertion
+) -> None:
     folder = study(runs / "chain")
     (folder / "study.yaml").write_text(
         "name: chain\nmethod: sft\nrft: {rounds: 2, seeds: [1, 2]}\n"
@@ -127,16 +131,16 @@ def test_a_chain_lists_its_drawings(new_run: MakeRun, runs: Path) -> None:
     drawing.mkdir()
     (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "q1"}\n{"id": "q2"}\n')
     found = by_name(find_runs(runs))
-    assert (found["chain"].kind, found["chain"].description) == ("rounds", "1 of 6 runs finished")
-    assert found["chain/samples-1-seed1"].description == "interrupted: 2 samples drawn"
+    assert found["chain"].kind == "rounds"
+    assert found["chain"].description == snapshot
+    assert found["chain/samples-1-seed1"].description == snapshot
     (drawing / "sampling.json").write_text('{"statistics": {"fates": {"kept": 1}}}')
-    assert (
-        by_name(find_runs(runs))["chain/samples-1-seed1"].description
-        == "finished: 2 samples drawn, 1 kept"
-    )
+    assert by_name(find_runs(runs))["chain/samples-1-seed1"].description == snapshot
 
 
-def test_a_drawing_tells_lost_samples_and_lost_facts(runs: Path) -> None:
+def test_a_drawing_tells_lost_samples_and_lost_facts(
+    runs: Path, snapshot: SnapshotAssertion
+) -> None:
     drawing = study(runs / "chain") / "samples-1"
     drawing.mkdir()
     (drawing / "drawn.jsonl").write_text('{"decides": {}}\n{"id": "q1"}\n')
@@ -146,15 +150,15 @@ def test_a_drawing_tells_lost_samples_and_lost_facts(runs: Path) -> None:
     def told() -> str:
         return " ".join(by_name(find_runs(runs))["chain/samples-1"].problems)
 
-    assert told() == "drawn.jsonl: 2 records damaged or missing"
+    assert told() == snapshot
     facts.write_text('{"records": 2}')
     assert told() == ""
     facts.write_text("{")
-    assert told() == "sampling.json is missing or cannot be read: draw again"
+    assert told() == snapshot
     facts.unlink()
     assert told() == ""
     (drawing / "train.jsonl").write_text("{}\n")
-    assert told() == "sampling.json is missing or cannot be read: draw again"
+    assert told() == snapshot
 
 
 @pytest.mark.parametrize(
@@ -238,13 +242,15 @@ def test_half_written_runs_are_listed_with_what_is_wrong(
     assert found["locked"].problems == snapshot
 
 
-def test_scores_without_their_recipe_are_a_damaged_run(runs: Path) -> None:
+def test_scores_without_their_recipe_are_a_damaged_run(
+    runs: Path, snapshot: SnapshotAssertion
+) -> None:
     (runs / "base").mkdir(parents=True)
     (runs / "base" / "scores.json").write_text("{}")
 
     (entry,) = find_runs(runs)
     assert (entry.name, entry.state) == ("base", "damaged")
-    assert "recipe.yaml (what was asked for) is missing" in entry.problems
+    assert entry.problems == snapshot
 
 
 def test_any_part_of_any_file_may_be_missing_or_odd(new_run: MakeRun, runs: Path) -> None:
@@ -311,7 +317,7 @@ def test_sizes_count_files_and_follow_no_links(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(
-    new_run: MakeRun, runs: Path, permissions_hold: None
+    new_run: MakeRun, runs: Path, permissions_hold: None, snapshot: SnapshotAssertion
 ) -> None:
     for name in ("sound", "closed", "half"):
         status(new_run(name), "finished")
@@ -322,7 +328,7 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
     for closed in (runs / "closed", runs / "half" / "checkpoints"):
         closed.chmod(0o700)
     assert found["sound"].state == "finished"
-    assert found["closed"].description == "damaged: it cannot be read: Permission denied"
+    assert found["closed"].description == snapshot
     for name in ("closed", "half"):
         (checked,) = found[name].checked or ()
         assert checked.is_sound is None

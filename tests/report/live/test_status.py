@@ -83,27 +83,28 @@ def test_a_run_that_is_written_says_by_whom(new_run: MakeRun) -> None:
     assert run_writer(folder) is None
 
 
-def test_a_run_on_another_machine_is_believed_while_its_heart_beats(new_run: MakeRun) -> None:
+def test_a_run_on_another_machine_is_believed_while_its_heart_beats(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     folder = status(new_run(last_step=340), "running")
     holder = {"host": "elsewhere", "pid": 7, "since": "noon", "token": "t"}
     (folder / Lease.FILE_NAME).write_text(json.dumps(holder))
-    assert (
-        read_status(folder).description
-        == "running: step 340 of 500 (process 7 on elsewhere, since noon)"
-    )
+    assert read_status(folder).description == snapshot
     assert read_status(folder).pid is None
     os.utime(folder / Lease.FILE_NAME, (time.time() - 3600,) * 2)
     assert read_status(folder).status == "interrupted"
 
 
-def test_a_run_that_hung_says_where_that_is_written_until_it_goes_on(new_run: MakeRun) -> None:
+def test_a_run_that_hung_says_where_that_is_written_until_it_goes_on(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     folder = status(new_run(last_step=340), "running")
     (folder / "hang.txt").write_text("a step made no progress for 10 min")
     hung = "interrupted at step 340 of 500: it hung, hang.txt says where"
     assert read_status(folder).description == hung
 
     os.utime(folder / "hang.txt", (time.time() - 3600,) * 2)
-    assert read_status(folder).description == "interrupted at step 340 of 500"
+    assert read_status(folder).description == snapshot
 
 
 def test_a_lock_of_a_dead_process_alone_is_a_run_that_never_started(
@@ -148,9 +149,7 @@ def test_what_keeps_a_run_from_going_on_is_told_first(
     assert read_status(folder).description == snapshot
     status(folder, "finished")
     (folder / "recipe.yaml").write_text("name: [")
-    assert read_status(folder).description.startswith(
-        "damaged: recipe.yaml is no recipe any more: "
-    )
+    assert read_status(folder).description == snapshot
     (folder / "recipe.yaml").write_text("name: x\nmethod: magic\n")
     assert read_status(folder).description == snapshot
     (folder / "recipe.yaml").unlink()
@@ -230,11 +229,8 @@ def test_a_copy_in_a_mirror_runs_as_long_as_it_changes(
     mirror(folder, path=str(folder))
     changed = (folder / "mirror.json").stat().st_mtime
     found = read_status(folder, now=changed + 14)
-    assert (found.status, found.description, found.is_mirrored) == (
-        "running",
-        "running: step 60 of 500 (as copied 14 s ago)",
-        True,
-    )
+    assert (found.status, found.is_mirrored) == ("running", True)
+    assert found.description == snapshot
     assert read_status(folder, now=changed + 3600).description == snapshot
     assert [line.split(":")[0] for line in recovery_points(folder).lines(NOW)] == [
         f"mirror {folder}"

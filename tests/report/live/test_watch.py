@@ -3,15 +3,22 @@ is noticed, a study's member that is written.
 """
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Journal, Lease
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
-def test_a_pipe_gets_the_state_then_lines_then_the_end(world: Any) -> None:
+
+def test_a_pipe_gets_the_state_then_lines_then_the_end(
+    world: Any, snapshot: SnapshotAssertion
+) -> None:
     world.begin()
     world.write(world.step(1), world.step(2))
     world.acts = [
@@ -22,7 +29,7 @@ def test_a_pipe_gets_the_state_then_lines_then_the_end(world: Any) -> None:
         lambda: world.end("finished"),
     ]
     lines = world.watch_lines()
-    assert lines[0] == "quickstart: step 2/100  49 s left"
+    assert lines == snapshot
     assert any(line.startswith("running: process ") for line in lines[:4])
     assert [line.split("  ")[0] for line in lines if line.startswith("step ")] == [
         "step 3/100 (3 %)",
@@ -30,7 +37,6 @@ def test_a_pipe_gets_the_state_then_lines_then_the_end(world: Any) -> None:
         "step 100/100 (100 %)",
         "step 100/100",
     ]
-    assert lines[-1].startswith("finished: 100 steps")
     assert sum(line.startswith("finished") for line in lines) == 1
 
 
@@ -46,7 +52,9 @@ def test_a_run_that_starts_is_waited_for(world: Any) -> None:
     assert lines[-1].startswith("finished")
 
 
-def test_a_run_that_only_prepares_is_followed_to_its_first_step(world: Any) -> None:
+def test_a_run_that_only_prepares_is_followed_to_its_first_step(
+    world: Any, snapshot: SnapshotAssertion
+) -> None:
     world.folder.mkdir(parents=True)
     world.lease = Lease.acquire(world.folder)
     lease = world.lease
@@ -62,38 +70,39 @@ def test_a_run_that_only_prepares_is_followed_to_its_first_step(world: Any) -> N
         lambda: world.end("stopped"),
     ]
     lines = world.watch_lines()
-    assert "no record yet: it reads data, plans and loads the model" in lines[1]
-    assert "quickstart: 100 steps of 4.10k tokens" in lines
+    assert lines == snapshot
     assert lines[-1] == f"to go on: brimful train {world.folder}/recipe.yaml"
 
 
-def test_a_run_that_never_comes_is_an_error_after_a_while(world: Any) -> None:
+def test_a_run_that_never_comes_is_an_error_after_a_while(world: Any, refuses: Refuses) -> None:
     world.acts = [world.waits(30), world.waits(30), world.waits(30)]
-    with pytest.raises(RunFolderError, match=r"does not exist\. Give the name of a run"):
+    with refuses(RunFolderError):
         world.watch_lines()
     world.folder.mkdir(parents=True)
     world.acts = [world.waits(61)]
-    with pytest.raises(RunFolderError, match="holds no run"):
+    with refuses(RunFolderError):
         world.watch_lines()
-    with pytest.raises(RunFolderError, match="holds no run"):
+    with refuses(RunFolderError):
         world.watch_lines(once=True)
 
 
-def test_ctrl_c_leaves_quietly_and_the_run_goes_on(world: Any) -> None:
+def test_ctrl_c_leaves_quietly_and_the_run_goes_on(world: Any, snapshot: SnapshotAssertion) -> None:
     world.begin()
     world.write(world.step(1))
-    assert world.watch_lines()[-1] == "left; what was watched goes on by itself"
+    assert world.watch_lines()[-1] == snapshot
     assert (world.folder / Lease.FILE_NAME).exists()
 
 
-def test_once_shows_the_present_state_and_returns(world: Any) -> None:
+def test_once_shows_the_present_state_and_returns(world: Any, snapshot: SnapshotAssertion) -> None:
     world.begin()
     world.write(world.step(1))
-    assert world.watch_lines(once=True)[0] == "quickstart: step 1/100  50 s left"
+    assert world.watch_lines(once=True)[0] == snapshot
     assert len(world.watch_lines(once=True)) < 6
 
 
-def test_a_silence_is_told_once_and_again_when_it_comes_back(world: Any) -> None:
+def test_a_silence_is_told_once_and_again_when_it_comes_back(
+    world: Any, snapshot: SnapshotAssertion
+) -> None:
     world.begin()
     world.write(world.step(1))
     world.acts = [
@@ -106,18 +115,20 @@ def test_a_silence_is_told_once_and_again_when_it_comes_back(world: Any) -> None
     ]
     lines = world.watch_lines()
     assert sum("no record for" in line for line in lines) == 2
-    assert "a step takes 500 ms" in next(line for line in lines if "no record for" in line)
+    assert next(line for line in lines if "no record for" in line) == snapshot
 
 
-def test_a_run_that_is_trained_and_still_scored_says_so(world: Any) -> None:
+def test_a_run_that_is_trained_and_still_scored_says_so(
+    world: Any, snapshot: SnapshotAssertion
+) -> None:
     world.begin()
     world.write(world.step(1))
     (world.folder / "environment.json").write_text('{"command": "brimful run quickstart"}')
     world.acts = [lambda: world.end("finished")]
-    assert world.watch_lines()[-1] == "trained; its process goes on: scores and a report follow"
+    assert world.watch_lines()[-1] == snapshot
 
 
-def test_a_killed_run_is_told_with_how_to_go_on(world: Any) -> None:
+def test_a_killed_run_is_told_with_how_to_go_on(world: Any, snapshot: SnapshotAssertion) -> None:
     world.folder.mkdir(parents=True)
     world.begin()
     world.write(world.step(7))
@@ -128,11 +139,13 @@ def test_a_killed_run_is_told_with_how_to_go_on(world: Any) -> None:
 
     world.acts = [dies]
     lines = world.watch_lines()
-    assert lines[-2].startswith("interrupted at step 7 of 100")
+    assert lines[-2] == snapshot
     assert lines[-1] == f"to go on: brimful train {world.folder}/recipe.yaml"
 
 
-def test_a_resumed_run_is_followed_from_where_it_goes_on(world: Any) -> None:
+def test_a_resumed_run_is_followed_from_where_it_goes_on(
+    world: Any, snapshot: SnapshotAssertion
+) -> None:
     world.begin()
     world.write(*map(world.step, range(1, 21)))
     keep_bytes = sum(
@@ -145,7 +158,7 @@ def test_a_resumed_run_is_followed_from_where_it_goes_on(world: Any) -> None:
 
     world.acts = [resumes, lambda: world.end("finished")]
     lines = world.watch_lines()
-    assert "quickstart: goes on at step 10 of 100" in lines
+    assert lines == snapshot
     assert sum(line.startswith("step 11/100") for line in lines) == 1
     assert not any(line.startswith("step 5/100") for line in lines)
 
