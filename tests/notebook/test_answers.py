@@ -1,16 +1,21 @@
 """Scores and examples of runs of every kind, from what their folders hold."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import scores_and_examples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -51,7 +56,9 @@ def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(
         scores_and_examples(tmp_path, ["The "])
 
 
-def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
+def test_a_classifier_shows_its_most_confident_mistakes(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     folder = tmp_path / "sorted"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(load("moderation-offline").to_yaml())
@@ -76,7 +83,7 @@ def test_a_classifier_shows_its_most_confident_mistakes(tmp_path: Path) -> None:
 
     (group,) = scores_and_examples(folder, [])["groups"]
     assert group["title"] == "Most confident mistakes of the validation texts"
-    assert group["examples"][0]["texts"] == [["labelled ham", "the model says spam (0.980)"]]
+    assert group["examples"][0]["texts"] == snapshot
 
 
 def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(
@@ -106,8 +113,8 @@ def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run
     assert scores_and_examples(tmp_path, []) == {"lines": [], "groups": []}
 
 
-def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"is not a run folder: it has no recipe\.yaml"):
+def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RunFolderError, names=["recipe.yaml"]):
         scores_and_examples(tmp_path, [])
-    with pytest.raises(CommandFailed, match=r"is not a run folder: it has no recipe\.yaml"):
+    with refuses(CommandFailed, names=["recipe.yaml"]):
         run_command([str(tmp_path)], module="brimful.notebook.answers")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.notebook import cell
@@ -87,5 +88,5 @@ def test_outside_a_notebook_every_helper_says_what_to_do_in_a_terminal() -> None
             call()
 
 
-def test_an_error_on_purpose_is_one_message_in_a_notebook() -> None:
-    assert RequestError("too small")._render_traceback_() == ["brimful: too small"]
+def test_an_error_on_purpose_is_one_message_in_a_notebook(snapshot: SnapshotAssertion) -> None:
+    assert RequestError("too small")._render_traceback_() == snapshot

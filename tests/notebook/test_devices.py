@@ -10,6 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RecipeError
 from brimful.chains.plans import survey
@@ -73,7 +74,11 @@ def test_without_a_driver_there_is_no_gpu_and_a_way_to_one(
     ],
 )
 def test_a_gpu_is_named_with_its_memory_and_what_it_cannot_do(
-    name: str | bytes, said: str, shown: Any, monkeypatch: pytest.MonkeyPatch
+    name: str | bytes,
+    said: str,
+    shown: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     fakes = {
         "nvmlInit": lambda: None,
@@ -86,7 +91,7 @@ def test_a_gpu_is_named_with_its_memory_and_what_it_cannot_do(
         monkeypatch.setattr(pynvml, function, fake)
     devices.gpu()
 
-    assert "16.0 GiB, 15.0 GiB of it free" in shown.text
+    assert shown.text == snapshot
     assert said in shown.text
 
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from syrupy.assertion import SnapshotAssertion
+
 from brimful.base.rundir import Lease
 from brimful.notebook.panel import CURVE_POINTS, RunPanel, curve, page, written_now
 
@@ -34,7 +36,9 @@ def _append(folder: Path, *records: dict[str, object], name: str = "metrics.json
         file.writelines(json.dumps(record) + "\n" for record in records)
 
 
-def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(tmp_path: Path) -> None:
+def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     folder = tmp_path / "tiny"
     panel = RunPanel(folder)
     panel.look()
@@ -49,7 +53,7 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(tmp_p
     panel.look()
     assert panel.heading().startswith("step 10 of 40 (25 %)")
     assert panel.is_training
-    assert panel.lines == ["step 10/40  validation loss 2.5000  best"]
+    assert panel.lines == snapshot
     assert ("validation", "2.500 (best at step 10)") in panel.fields()
 
     (folder / "metrics.jsonl").write_text("")

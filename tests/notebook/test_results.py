@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.notebook import results
 
 
-def test_examples_are_escaped_and_stand_beside_each_other() -> None:
+def test_examples_are_escaped_and_stand_beside_each_other(snapshot: SnapshotAssertion) -> None:
     example = {
         "prompt": "<b>?",
         "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]],
@@ -26,7 +27,7 @@ def test_examples_are_escaped_and_stand_beside_each_other() -> None:
     assert "<b>?" not in html
     assert "<i>no" not in html
     assert "loss &lt; 3" in html
-    assert "after tuning: yes & yes" in text
+    assert text == snapshot
 
 
 def test_a_study_shows_its_table_first(tmp_path: Path, shown: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline
@@ -130,15 +131,19 @@ def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(
     assert "problem" in ended[2]
 
 
-def test_without_runs_the_tab_says_how_to_make_one(tmp_path: Any) -> None:
+def test_without_runs_the_tab_says_how_to_make_one(
+    tmp_path: Any, snapshot: SnapshotAssertion
+) -> None:
     choices, note = ChatTab(Library(tmp_path)).begin(None)
 
     assert choices["choices"] == []
-    assert "`brimful run quickstart` makes one" in note
+    assert note == snapshot
 
 
-def test_a_run_that_is_gone_is_told_when_it_is_chosen(tmp_path: Any) -> None:
+def test_a_run_that_is_gone_is_told_when_it_is_chosen(
+    tmp_path: Any, snapshot: SnapshotAssertion
+) -> None:
     shown, turns, told, _ = ChatTab(Library(tmp_path)).chosen("gone", request())
 
     assert (shown, turns) == ("", ())
-    assert "there is no run" in told
+    assert told == snapshot

@@ -3,10 +3,12 @@ alike.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
 from brimful.chains.plans import survey
@@ -15,6 +17,8 @@ from brimful.planning.surveyed import Surveyed
 from brimful.recipe import load, load_text
 from brimful.studio.fit import Fit, assess, remedy_line
 from brimful.studio.fit_request import FitRequest
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TINY = """
 name: tiny
@@ -117,17 +121,19 @@ def test_what_does_not_fit_says_so_and_closely_what_would() -> None:
     )
 
 
-def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not() -> None:
+def test_a_remedy_that_may_help_is_not_told_as_one_that_does_not(
+    snapshot: SnapshotAssertion,
+) -> None:
     (surveyed,) = survey(load_text(TINY, "a text"), L4)
     assert isinstance(surveyed, Surveyed)
     footprint = replace(surveyed.derived.footprint, verdict="does not fit")
     remedy = Remedy("fewer", "less", "a=b", footprint, 0)
 
-    assert "one sequence still does not fit; less" in remedy_line(remedy)
-    assert "one sequence may fit; less" in remedy_line(
-        replace(remedy, footprint=replace(footprint, verdict="uncertain"))
+    assert remedy_line(remedy) == snapshot
+    assert (
+        remedy_line(replace(remedy, footprint=replace(footprint, verdict="uncertain"))) == snapshot
     )
-    assert "up to 1 sequence at a time fit" in remedy_line(replace(remedy, largest=1))
+    assert remedy_line(replace(remedy, largest=1)) == snapshot
 
 
 def test_a_device_that_cannot_run_the_recipe_is_unknown_and_the_others_are_told() -> None:
@@ -139,10 +145,10 @@ def test_a_device_that_cannot_run_the_recipe_is_unknown_and_the_others_are_told(
     assert "adamw_8bit" in apple.reason
 
 
-def test_devices_are_named_exactly() -> None:
-    with pytest.raises(DeviceError, match="did you mean"):
+def test_devices_are_named_exactly(refuses: Refuses) -> None:
+    with refuses(DeviceError):
         _ask(devices=("NVIDIA L44",))
-    with pytest.raises(DeviceError, match="no device"):
+    with refuses(DeviceError, names=["no device"]):
         _ask(devices=())
 
 
@@ -158,11 +164,9 @@ def test_devices_that_share_the_job_are_planned_together() -> None:
     assert together.step_time_s == entry.derived.plan.predicted["step_time_s"]
 
 
-def test_a_device_that_cannot_share_a_job_says_so() -> None:
+def test_a_device_that_cannot_share_a_job_says_so(snapshot: SnapshotAssertion) -> None:
     shared, alone = _ask(devices=(L4, "Apple M3 Max"), together=2).devices
 
     assert shared.verdict == "fits"
-    assert (alone.verdict, alone.reason) == (
-        "unknown",
-        "Apple M3 Max cannot share a job with others.",
-    )
+    assert alone.verdict == "unknown"
+    assert alone.reason == snapshot

@@ -3,14 +3,19 @@ in one message.
 """
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
 from brimful.recipe import OF_RECIPE, Recipe, load, load_text, shipped_names
 from brimful.studio.fit_request import FitRequest, known_models, recipe_for
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 TINY = {
@@ -98,17 +103,17 @@ def test_another_method_changes_a_recipe() -> None:
     assert recipe_for(FitRequest("code-lora", method="pretrain")).recipe.method == "pretrain"
 
 
-def test_a_rank_without_adapters_is_said_to_be_unused() -> None:
-    assert "rank is not used" in recipe_for(FitRequest("tiny-gpt", rank=8)).notes[0]
+def test_a_rank_without_adapters_is_said_to_be_unused(snapshot: SnapshotAssertion) -> None:
+    assert recipe_for(FitRequest("tiny-gpt", rank=8)).notes[0] == snapshot
 
 
-def test_an_encoder_is_a_classifier_or_pretrained() -> None:
+def test_an_encoder_is_a_classifier_or_pretrained(refuses: Refuses) -> None:
     assert recipe_for(FitRequest("google-bert/bert-base-uncased")).recipe.method == "classify"
     assert (
         recipe_for(FitRequest("google-bert/bert-base-uncased", method="pretrain")).recipe.method
         == "mlm"
     )
-    with pytest.raises(RequestError, match="encoder"):
+    with refuses(RequestError, names=["encoder"]):
         recipe_for(FitRequest("google-bert/bert-base-uncased", method="lora"))
 
 
@@ -140,7 +145,9 @@ def test_a_pasted_config_is_a_model_in_a_file_or_the_published_one_that_it_is() 
     assert recipe_for(FitRequest(json.dumps(dict(row.config)))).recipe.model == LLAMA
 
 
-def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type() -> None:
+def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type(
+    refuses: Refuses,
+) -> None:
     short = {
         "model_type": "llama",
         "hidden_size": 64,
@@ -151,11 +158,13 @@ def test_a_pasted_config_that_leaves_things_out_has_the_limits_of_its_model_type
     found = recipe_for(FitRequest(json.dumps(short)))
 
     assert (found.model.vocabulary, found.model.context) == (32_000, 2048)
-    with pytest.raises(PlanError, match="sequence_length 4096 is above the 2048 positions"):
+    with refuses(PlanError, names=["sequence_length", "4096", "2048"]):
         recipe_for(FitRequest(json.dumps(short), sequence_length=4096))
 
 
-def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_about() -> None:
+def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_about(
+    snapshot: SnapshotAssertion,
+) -> None:
     text = {key: value for key, value in TINY.items() if key != "model_type"}
 
     found = recipe_for(
@@ -163,14 +172,16 @@ def test_of_a_pasted_config_of_several_parts_the_one_that_reads_text_is_asked_ab
     )
 
     assert (found.model.vocabulary, found.model.context) == (512, 256)
-    assert "the part that reads text (gemma3_text)" in found.notes[-1]
+    assert found.notes[-1] == snapshot
 
 
-def test_a_folder_with_a_config_is_a_model_only_where_folders_are_allowed(tmp_path: Path) -> None:
+def test_a_folder_with_a_config_is_a_model_only_where_folders_are_allowed(
+    tmp_path: Path, refuses: Refuses
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
 
     assert recipe_for(FitRequest(str(tmp_path))).recipe.model == str(tmp_path)
-    with pytest.raises(RequestError, match="nothing is called"):
+    with refuses(RequestError):
         recipe_for(FitRequest(str(tmp_path)), local_folders=False)
 
 
@@ -207,11 +218,11 @@ def test_recipes_and_models_are_listed() -> None:
     assert LLAMA in models
 
 
-def test_tokens_a_step_that_no_longer_divide_become_sequences() -> None:
+def test_tokens_a_step_that_no_longer_divide_become_sequences(snapshot: SnapshotAssertion) -> None:
     text = recipe_for(FitRequest("tiny-gpt")).to_yaml().replace("sequences: 128", "tokens: 32768")
 
     found = recipe_for(FitRequest(text, sequence_length=384))
 
     assert isinstance(found.recipe, Recipe)
     assert found.recipe.effective_batch == 85
-    assert "no whole number" in found.notes[0]
+    assert found.notes[0] == snapshot

@@ -1,19 +1,16 @@
 """What the page shows is escaped, for HTML and for the templates of Gradio."""
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.studio.html import problem, problem_of, render, style
 
 
-def test_texts_stay_texts() -> None:
+def test_texts_stay_texts(snapshot: SnapshotAssertion) -> None:
     shown = problem("<b>{{value}}</b> ${1 + 1} & 'so on'")
 
-    assert "<b>" not in shown
-    assert "{{" not in shown
-    assert "${" not in shown
-    assert "&lt;b&gt;&#123;&#123;value&#125;&#125;&lt;/b&gt; &#36;&#123;1 + 1&#125; &amp;" in shown
-    assert 'role="alert"' in shown
+    assert shown == snapshot
 
 
 def test_no_problem_is_nothing() -> None:
@@ -22,12 +19,12 @@ def test_no_problem_is_nothing() -> None:
 
 def test_an_unexpected_error_is_a_line_on_the_page_and_whole_on_the_terminal(
     capsys: pytest.CaptureFixture[str],
+    snapshot: SnapshotAssertion,
 ) -> None:
     shown = problem_of(KeyError("x" * 1000))
 
-    assert "this failed unexpectedly (KeyError: " in shown
+    assert shown == snapshot
     assert len(shown) < 500
-    assert "Traceback" not in shown
     assert "KeyError: 'xxx" in capsys.readouterr().err
     assert "unexpectedly" not in problem_of(RequestError("that is none"))
 

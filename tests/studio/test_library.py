@@ -1,12 +1,16 @@
 """Only runs below the folder can be opened, whatever a request says."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.studio.library import Library
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def make_run(folder: Path, *, finished: bool = False) -> Path:
@@ -51,13 +55,13 @@ def test_runs_are_listed_by_their_names_below_the_folder(library: Library) -> No
         "group//../../secret",
     ],
 )
-def test_nothing_else_is_opened(library: Library, name: str) -> None:
-    with pytest.raises(RunFolderError, match="there is no run"):
+def test_nothing_else_is_opened(library: Library, name: str, refuses: Refuses) -> None:
+    with refuses(RunFolderError):
         library.path(name)
 
 
-def test_an_absolute_path_is_not_a_name_even_of_a_run(library: Library) -> None:
-    with pytest.raises(RunFolderError, match="there is no run"):
+def test_an_absolute_path_is_not_a_name_even_of_a_run(library: Library, refuses: Refuses) -> None:
+    with refuses(RunFolderError):
         library.path(str(library.folder / "one"))
 
 

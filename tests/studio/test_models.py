@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.base.manifest import note_hashes
@@ -31,6 +33,8 @@ from brimful.studio.models import (
 )
 from brimful.training.admission import write_status
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
 HOW = GenerationRequest(GREEDY, tokens=6)
 
 
@@ -47,7 +51,7 @@ def written(
 
 
 def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
-    tuned: Path, monkeypatch: pytest.MonkeyPatch
+    tuned: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     desk, loads = ModelHolder(), []
     load = models.load_run
@@ -58,7 +62,7 @@ def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
     assert run == again
     assert run.text != base.text
     assert len(loads) == 1
-    assert run.remarks == ("--- stopped after 6 tokens, without its end",)
+    assert run.remarks == snapshot
     assert has_base(tuned)
     assert takes_messages(tuned)
     assert writes_text(tuned)
@@ -95,13 +99,13 @@ def test_a_conversation_goes_on_from_its_turns_and_from_nobody_elses(tuned: Path
 
 
 def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(
-    tuned: Path, monkeypatch: pytest.MonkeyPatch
+    tuned: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     desk = ModelHolder()
-    with pytest.raises(RequestError, match="nothing to go on from"):
+    with refuses(RequestError):
         [*desk.write(tuned, "run", HOW, ("", ()), threading.Event())]
     monkeypatch.setattr(models, "FP32_BYTES", 2**50)
-    with pytest.raises(RequestError, match=r"needs about .* and this machine has"):
+    with refuses(RequestError, names=["needs about"]):
         [*ModelHolder().write(tuned, "run", HOW, ("a", ()), threading.Event())]
     assert written(desk, tuned, "run").text, "an error leaves the desk usable"
 
@@ -124,7 +128,7 @@ def test_pieces_come_while_they_are_written_and_end_when_told() -> None:
     assert len(shown) < 10_000
 
 
-def test_a_reader_that_leaves_ends_the_writer_and_errors_arrive() -> None:
+def test_a_reader_that_leaves_ends_the_writer_and_errors_arrive(refuses: Refuses) -> None:
     def write(show: Callable[[str], None]) -> None:
         while True:
             show("x")
@@ -140,7 +144,7 @@ def test_a_reader_that_leaves_ends_the_writer_and_errors_arrive() -> None:
         show("x")
         raise RequestError("no more")
 
-    with pytest.raises(RequestError, match="no more"):
+    with refuses(RequestError, names=["no more"]):
         [*pieces(fail, threading.Event())]
 
 

@@ -4,14 +4,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.studio.fit import Fit
 from brimful.studio.fit_request import FitRequest
 from brimful.studio.planners import Planners, Superseded
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SMALL = """
 name: small
@@ -69,6 +73,7 @@ def begun(planners: Planners, session: str) -> Any:
 
 def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
     make: Callable[..., Planners],
+    refuses: Refuses,
 ) -> None:
     planners = make()
 
@@ -76,7 +81,7 @@ def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
 
     assert isinstance(fit, Fit)
     assert [device.device for device in fit.devices] == ["Tesla T4"]
-    with pytest.raises(RequestError, match="did you mean 'quickstart'"):
+    with refuses(RequestError):
         planners.answer("a", QUICK)
 
 
@@ -120,16 +125,20 @@ def test_what_is_given_up_leaves_its_place_to_those_who_wait(make: Callable[...,
     planners.give_up("nobody")
 
 
-def test_a_process_that_ends_by_itself_is_told(make: Callable[..., Planners]) -> None:
+def test_a_process_that_ends_by_itself_is_told(
+    make: Callable[..., Planners], snapshot: SnapshotAssertion
+) -> None:
     planners = make()
     long = ask(planners, "a", LONG)
     begun(planners, "a").kill()
 
     problem = long.get(timeout=300)
     assert isinstance(problem, RequestError)
-    assert "may be out of memory" in str(problem)
+    assert str(problem) == snapshot
 
 
-def test_what_nobody_expected_is_told_as_such(make: Callable[..., Planners]) -> None:
-    with pytest.raises(RuntimeError, match="TypeError: assess"):
+def test_what_nobody_expected_is_told_as_such(
+    make: Callable[..., Planners], refuses: Refuses
+) -> None:
+    with refuses(RuntimeError, names=["TypeError: assess"]):
         make().answer("a", QUICK, unknown=True)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.studio.fit_request import FitRequest
@@ -153,11 +154,13 @@ def test_controls_set_back_bring_their_answer_back_at_once(planners: Planners) -
 
 
 @pytest.mark.parametrize("event", ["changed", "left"])
-def test_a_change_or_a_closed_page_ends_what_was_worked_on(planners: Planners, event: str) -> None:
+def test_a_change_or_a_closed_page_ends_what_was_worked_on(
+    planners: Planners, event: str, snapshot: SnapshotAssertion
+) -> None:
     tab = FitTab(planners, local_folders=False)
     long = controls("meta-llama/Llama-3.1-70B")
     updates = tab.answer(request(event), FitTabState(), *long)
-    assert "Working on meta-llama/Llama-3.1-70B" in [next(updates), next(updates)][-1].status
+    assert [next(updates), next(updates)][-1].status == snapshot
     came: list[Any] = []
     waits = threading.Thread(target=lambda: came.extend(updates))
     waits.start()
