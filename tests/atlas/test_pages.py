@@ -1,14 +1,19 @@
 """An atlas on disk."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.atlas.pages import INDEX, PAGE, write_atlas
 from brimful.atlas.scope import Scope
 from brimful.base.errors import RequestError
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SMALL = Scope(
     models=("HuggingFaceTB/SmolLM2-135M",),
@@ -28,7 +33,9 @@ def _value(path: Path, function: str) -> Any:
     return json.loads(text.removeprefix(start).removesuffix(");"))
 
 
-def test_an_atlas_names_its_tables_and_all_of_them_are_there(tmp_path: Path) -> None:
+def test_an_atlas_names_its_tables_and_all_of_them_are_there(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     said: list[str] = []
 
     written = write_atlas(tmp_path / "atlas", SMALL, said.append)
@@ -43,7 +50,7 @@ def test_an_atlas_names_its_tables_and_all_of_them_are_there(tmp_path: Path) -> 
     assert written.size_bytes == sum(
         path.stat().st_size for path in (tmp_path / "atlas").rglob("*") if path.is_file()
     )
-    assert said == ["1 of 1: lora of HuggingFaceTB/SmolLM2-135M, 8 x 512 tokens a step"]
+    assert said == snapshot
 
 
 def test_an_older_atlas_is_replaced_and_its_other_tables_go(tmp_path: Path) -> None:
@@ -65,17 +72,17 @@ def test_what_an_interrupted_atlas_left_is_no_obstacle(tmp_path: Path) -> None:
     assert write_atlas(tmp_path, SMALL, lambda text: None).page == tmp_path / PAGE
 
 
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
 
-    with pytest.raises(RequestError, match="something other than an atlas"):
+    with refuses(RequestError):
         write_atlas(tmp_path, SMALL, lambda text: None)
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_no_folder(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "atlas").write_text("")
 
-    with pytest.raises(RequestError, match="is no folder"):
+    with refuses(RequestError):
         write_atlas(tmp_path / "atlas", SMALL, lambda text: None)

@@ -82,8 +82,10 @@ def judging(code: str | None = None, verdict: str = "parses as Python") -> Gener
 # --- remarks
 
 
-def test_an_answer_that_is_code_alone_gets_one_line(loaded: LoadedRun) -> None:
-    assert judging().remarks(loaded, SAMPLE) == ["--- parses as Python"]
+def test_an_answer_that_is_code_alone_gets_one_line(
+    loaded: LoadedRun, snapshot: SnapshotAssertion
+) -> None:
+    assert judging().remarks(loaded, SAMPLE) == snapshot
 
 
 def test_code_with_text_around_it_is_shown_alone(loaded: LoadedRun) -> None:
@@ -95,10 +97,11 @@ def test_code_with_text_around_it_is_shown_alone(loaded: LoadedRun) -> None:
     ]
 
 
-def test_an_empty_answer_shows_no_code(loaded: LoadedRun) -> None:
-    assert judging("", "is no program: empty").remarks(
-        loaded, replace(SAMPLE, completion="```\n```")
-    ) == ["--- is no program: empty"]
+def test_an_empty_answer_shows_no_code(loaded: LoadedRun, snapshot: SnapshotAssertion) -> None:
+    assert (
+        judging("", "is no program: empty").remarks(loaded, replace(SAMPLE, completion="```\n```"))
+        == snapshot
+    )
 
 
 def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(
@@ -110,13 +113,15 @@ def test_an_answer_that_was_cut_says_so_whether_or_not_it_is_code(
     assert GREEDILY.remarks(loaded, SAMPLE) == []
 
 
-def test_a_text_that_goes_on_has_no_end_and_is_judged_as_a_whole(fresh: LoadedRun) -> None:
+def test_a_text_that_goes_on_has_no_end_and_is_judged_as_a_whole(
+    fresh: LoadedRun, snapshot: SnapshotAssertion
+) -> None:
     cut = replace(SAMPLE, finish="length")
     seen: list[str] = []
     judge = GenerationRequest(
         GREEDY, judge=lambda text: (text, seen.append(text) or "parses as Python")
     )
-    assert judge.remarks(fresh, cut) == ["--- parses as Python"]
+    assert judge.remarks(fresh, cut) == snapshot
     assert seen == ["a taskx = 1\n"]
 
 
@@ -286,11 +291,11 @@ def test_the_oldest_turns_are_left_out_where_the_answer_would_not_fit(
 
 
 def test_a_question_that_does_not_fit_is_told_and_ends_nothing(
-    loaded: LoadedRun, capsys: pytest.CaptureFixture[str]
+    loaded: LoadedRun, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     converse(loaded, GREEDILY, asking("q" * 400, "the cat"))
     said = capsys.readouterr()
-    assert "the model reads at most 256" in said.err
+    assert said.err == snapshot
     assert said.out.count("without its end") == 1
 
 

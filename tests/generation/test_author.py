@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.data.formats import Example, Message
 from brimful.generation.author import source_fingerprint, teacher
@@ -20,7 +21,9 @@ def rft(**values: object) -> RftRecipe:
     return RftRecipe.model_validate({"questions": QuestionsRecipe(path="x"), **values})
 
 
-def test_a_teacher_is_told_what_to_do_and_shown_solved_examples(base_model: Path) -> None:
+def test_a_teacher_is_told_what_to_do_and_shown_solved_examples(
+    base_model: Path, snapshot: SnapshotAssertion
+) -> None:
     author = teacher(str(base_model), rft(system="Be brief.", shots=2), SHOTS, CPU, "fp32")
     text = author.tokenizer.decode(author.prompt_ids("What is 9?"))
 
@@ -34,7 +37,7 @@ def test_a_teacher_is_told_what_to_do_and_shown_solved_examples(base_model: Path
     )
     assert "What is 2?" not in text
     assert author.stop.texts == ("### Instruction:",)
-    assert "shown 2 solved examples" in author.name
+    assert author.name == snapshot
 
 
 def test_a_teacher_is_never_shown_the_answer_to_what_it_is_asked(base_model: Path) -> None:

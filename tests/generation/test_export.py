@@ -5,6 +5,7 @@ rounding.
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from brimful.generation import export
 from brimful.generation.export import Exported, MergeCheck, export_merged, export_run, refuse_unlike
 from brimful.generation.load import load_run
 from brimful.recipe import AdapterRecipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeTuned = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -336,10 +339,12 @@ def test_too_little_room_is_told_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_is_told(make_tuned: MakeTuned, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told(
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Refuses
+) -> None:
     run = make_tuned()
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot be written"):
+    with refuses(RunFolderError):
         export_run(run, tmp_path / "file" / "out")
 
 

@@ -2,6 +2,9 @@
 positions only.
 """
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +19,8 @@ from transformers import (
 
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 IDS = torch.tensor([[5, 9, 20, 3]])
 POSITIONS = torch.arange(4)[None]
@@ -59,10 +64,10 @@ def test_one_token_sees_the_slots_that_it_is_shown(model: PreTrainedModel) -> No
             )
 
 
-def test_a_model_without_a_cache_is_refused(model: PreTrainedModel) -> None:
+def test_a_model_without_a_cache_is_refused(model: PreTrainedModel, refuses: Refuses) -> None:
     class Bare(type(model)):  # type: ignore[misc]
         def forward(self, input_ids: torch.Tensor) -> nn.Module:
             raise NotImplementedError
 
-    with pytest.raises(RequestError, match="Bare takes no cache"):
+    with refuses(RequestError):
         Forward(Bare(model.config))

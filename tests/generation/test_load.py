@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from brimful.generation.load import (
 from brimful.generation.sampler import GREEDY
 from brimful.model.published import without_adapters
 from brimful.recipe import AdapterRecipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeRun = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -317,7 +320,7 @@ def test_a_base_that_changed_is_told(make_tuned: MakeRun, base_folder: Path) -> 
             load()
 
 
-def test_adapters_of_another_run_are_told(make_tuned: MakeRun) -> None:
+def test_adapters_of_another_run_are_told(make_tuned: MakeRun, refuses: Refuses) -> None:
     folder, other = (
         make_tuned(),
         make_tuned(AdapterRecipe(rank=4, targets=["q_proj"]), name="other"),
@@ -325,7 +328,7 @@ def test_adapters_of_another_run_are_told(make_tuned: MakeRun) -> None:
     (other / "model" / "adapter_model.safetensors").replace(
         folder / "model" / "adapter_model.safetensors"
     )
-    with pytest.raises(PlanError, match="do not belong to the model"):
+    with refuses(PlanError):
         load_run(folder, CPU, torch.float32)
 
 
@@ -347,12 +350,12 @@ def test_a_run_that_tuned_nothing_has_no_model_from_before(
 
 
 def test_the_base_of_a_run_whose_data_facts_are_lost_is_not_guessed(
-    make_tuned: MakeRun, make_run: MakeRun
+    make_tuned: MakeRun, make_run: MakeRun, refuses: Refuses
 ) -> None:
     tuned, fresh = make_tuned(), make_run()
     for folder in (tuned, fresh):
         (folder / "data.json").unlink(missing_ok=True)
 
     assert base_of(fresh) == ""
-    with pytest.raises(RunFolderError, match="Run the command that trained it again"):
+    with refuses(RunFolderError):
         base_of(tuned)

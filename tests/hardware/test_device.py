@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
 from brimful.hardware.device import Abilities, Device, abilities_of
@@ -103,10 +104,10 @@ def test_a_device_keeps_its_rates_when_the_mapping_it_was_made_from_changes() ->
     assert device.flop_per_s("fp32") == 1e13
 
 
-def test_measured_rates_replace_the_known_ones_and_say_so() -> None:
+def test_measured_rates_replace_the_known_ones_and_say_so(snapshot: SnapshotAssertion) -> None:
     device = make_device().with_rates({"fp32": 2e13}, "measured with matrices")
     assert dict(device.dense_flop_per_s) == {"fp32": 2e13}
-    assert device.source == "made for a test; measured with matrices"
+    assert device.source == snapshot
 
 
 def test_devices_and_catalog_are_read_without_torch() -> None:

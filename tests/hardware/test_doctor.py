@@ -121,8 +121,8 @@ def test_a_gpu_without_any_half_precision_trains_in_fp32() -> None:
     assert any("training runs in fp32" in warning for warning in warnings)
 
 
-def test_a_cpu_build_on_a_gpu_machine_is_pointed_out() -> None:
-    assert "torch 2.13.0 is built without CUDA" in only_warning(diagnosis_of(driver_gpu_count=1))
+def test_a_cpu_build_on_a_gpu_machine_is_pointed_out(snapshot: SnapshotAssertion) -> None:
+    assert only_warning(diagnosis_of(driver_gpu_count=1)) == snapshot
 
 
 def test_a_driver_that_torch_cannot_use_is_reported_in_torchs_words(
@@ -138,11 +138,9 @@ def test_a_driver_that_torch_cannot_use_is_reported_in_torchs_words(
     assert warning == snapshot
 
 
-def test_hidden_gpus_are_counted() -> None:
+def test_hidden_gpus_are_counted(snapshot: SnapshotAssertion) -> None:
     a100 = present("NVIDIA A100-SXM4-40GB")
-    assert "CUDA_VISIBLE_DEVICES='1' hides 3 of 4 GPUs" in only_warning(
-        diagnosis_of(a100, driver_gpu_count=4, visible_devices="1")
-    )
+    assert only_warning(diagnosis_of(a100, driver_gpu_count=4, visible_devices="1")) == snapshot
     assert warnings_of(diagnosis_of(a100, visible_devices="0")) == ()
     all_hidden = diagnosis_of(
         driver_gpu_count=0,
@@ -150,7 +148,7 @@ def test_hidden_gpus_are_counted() -> None:
         torch_backend="CUDA 13.0",
         driver_problem="No CUDA GPUs are available",
     )
-    assert "hides all GPUs" in only_warning(all_hidden)
+    assert only_warning(all_hidden) == snapshot
 
 
 def test_hiding_gpus_on_a_machine_without_any_is_no_warning() -> None:
@@ -172,8 +170,7 @@ def test_selecting_the_smaller_and_older_of_two_gpus_is_pointed_out(
     t4, a100 = present("Tesla T4", 0), present("NVIDIA A100-SXM4-40GB", 1)
     wrong = warnings_of(diagnosis_of(t4, a100))[0]
     assert wrong == snapshot
-    assert "14.6 GiB instead of 39.5 GiB and sm_75 instead of sm_80" in wrong
-    assert "plan.device=cuda:1" in wrong
+    assert wrong == snapshot
     assert warnings_of(diagnosis_of(t4, a100, selected=a100)) == ()
 
 
@@ -186,12 +183,10 @@ def test_selecting_the_cpu_beside_a_gpu_is_pointed_out() -> None:
     assert "plan.device=cuda:0" in only_warning(diagnosis_of(present("NVIDIA H200"), selected=CPU))
 
 
-def test_a_gpu_full_of_other_programs_is_pointed_out() -> None:
+def test_a_gpu_full_of_other_programs_is_pointed_out(snapshot: SnapshotAssertion) -> None:
     h200 = present("NVIDIA H200")
     busy = dataclasses.replace(h200, free_memory_bytes=h200.memory_bytes // 2)
-    assert "69.5 GiB of the 139.1 GiB of NVIDIA H200 (cuda:0) are taken" in only_warning(
-        diagnosis_of(busy)
-    )
+    assert only_warning(diagnosis_of(busy)) == snapshot
     with_a_desktop = dataclasses.replace(h200, free_memory_bytes=round(0.9 * h200.memory_bytes))
     assert warnings_of(diagnosis_of(with_a_desktop)) == ()
 

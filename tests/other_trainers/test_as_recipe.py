@@ -1,5 +1,7 @@
 """Recipes made from other tools' files: they load, and say what differs."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.job import read_job
 from brimful.other_trainers.recognise import tool_named, tool_names
 from brimful.recipe import load_text
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MODEL = "meta-llama/Llama-3.2-1B"
 FILES = {
@@ -79,8 +83,8 @@ def test_the_recipe_of_a_job_loads_and_trains_the_same(
     assert text == snapshot
 
 
-def test_a_job_that_is_not_understood_is_no_recipe() -> None:
+def test_a_job_that_is_not_understood_is_no_recipe(refuses: Refuses) -> None:
     read = read_job(tool_named("axolotl"), {**FILES["axolotl"], "deepspeed": "zero3.json"})
 
-    with pytest.raises(RequestError, match="deepspeed"):
+    with refuses(RequestError, names=["deepspeed"]):
         recipe_text(Path("job.yaml"), read)

@@ -4,6 +4,7 @@ user's.
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ from brimful.planning.choices import (
     precision_choice,
 )
 from brimful.recipe import Recipe, load
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -193,12 +196,12 @@ def test_logits_of_a_piece_of_the_loss_stay_small(
 
 
 def test_256_mib_of_logits_are_1024_tokens_of_65536_entries(
-    tiny: Callable[..., Recipe], devices: dict[str, Device]
+    tiny: Callable[..., Recipe], devices: dict[str, Device], snapshot: SnapshotAssertion
 ) -> None:
     choice = loss_chunk_choice(tiny("plan={}"), devices["Tesla T4"], 65_536)
 
     assert choice.value == 1024
-    assert "256.0 MiB of logits" in choice.reason
+    assert choice.reason == snapshot
 
 
 # --- update, loader and layout
@@ -255,13 +258,18 @@ def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
     ],
 )
 def test_weights_of_bf16_are_multiplied_in_bf16_and_updated_by_rounding(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], kind: str, variant: str, device: str
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    kind: str,
+    variant: str,
+    device: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     recipe = tiny("plan={}", f"optimizer.kind={kind}", "optimizer.weights=bf16")
 
     choice = optimizer_choice(recipe, devices[device])
     assert (choice.value, choice.alternative) == (variant, None)
-    assert "rounded at random" in choice.reason
+    assert choice.reason == snapshot
     precision = precision_choice(recipe, devices[device])
     assert precision.value == "bf16"
     assert "optimizer.weights" in precision.reason
@@ -376,10 +384,7 @@ def test_an_encoder_takes_a_kernel_that_looks_to_both_sides(
 
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
 def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], kernel: str, refuses: Refuses
 ) -> None:
-    with pytest.raises(
-        PlanError,
-        match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager",
-    ):
+    with refuses(PlanError, names=["plan.attention=", str(kernel), "hides"]):
         attention_choice(tiny(*ENCODER, f"plan.attention={kernel}"), cpu(), "fp32")

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from brimful.planning.survey import (
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
 MARGINS: tuple[Margin, ...] = ("conservative", "balanced", "tight")
 
 
@@ -47,12 +50,9 @@ def test_examples_have_many_lengths_which_leaves_the_allocator_more_in_pieces(
 @pytest.mark.parametrize("kernel", ["brimful_blocks", "brimful_expanded", "brimful_packed"])
 @pytest.mark.parametrize("encoder", ["bert"], indirect=True)
 def test_a_classifiers_encoder_refuses_a_kernel_that_looks_to_the_left_only(
-    labels_recipe_file: Path, kernel: str
+    labels_recipe_file: Path, kernel: str, refuses: Refuses
 ) -> None:
-    with pytest.raises(
-        PlanError,
-        match=f"plan.attention={kernel} hides .* an encoder looks to both sides; use sdpa or eager",
-    ):
+    with refuses(PlanError, names=["plan.attention=", str(kernel), "hides"]):
         prepare(
             load(str(labels_recipe_file), [f"plan.attention={kernel}"]), catalog.get("NVIDIA H200")
         )

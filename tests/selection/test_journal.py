@@ -5,12 +5,14 @@ files that others read.
 import json
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_journal, records_lost
@@ -29,6 +31,8 @@ from brimful.selection.journal import (
     write_samples,
 )
 from brimful.selection.sample import JudgedSample, SampledPrompt
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Written = Callable[[SampledPrompt, int], JudgedSample]
 
@@ -119,7 +123,9 @@ def test_a_damaged_sample_is_dropped_for_good_and_drawn_again(tmp_path: Path, sa
     assert records_lost(path, num_written=4) == 0
 
 
-def test_samples_drawn_with_something_else_are_not_mixed_in(tmp_path: Path, sample: Any) -> None:
+def test_samples_drawn_with_something_else_are_not_mixed_in(
+    tmp_path: Path, sample: Any, snapshot: SnapshotAssertion
+) -> None:
     with SampleJournal(tmp_path, DECIDES) as journal:
         journal.append(sample(0))
 
@@ -134,26 +140,22 @@ def test_samples_drawn_with_something_else_are_not_mixed_in(tmp_path: Path, samp
             },
         )
     told = str(refused.value)
-    assert 'verifier (was "number", now "exact")' in told
-    assert (
-        'sampling (was {"temperature": 0.7, "top_k": null}, now {"temperature": 1.0, "top_k":'
-        " null})" in told
-    )
-    assert 'template (was null, now "chat")' in told
+    assert told == snapshot
     assert "model" not in told
-    assert "run.name=NAME" in told
     with SampleJournal(tmp_path, DECIDES) as journal:
         assert journal.held == [sample(0)], "nothing is lost by the refusal"
 
 
-def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, sample: Any) -> None:
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(
+    tmp_path: Path, sample: Any, refuses: Refuses
+) -> None:
     path = tmp_path / JOURNAL_FILE
     path.write_text(json.dumps(sample(0).to_json()) + "\n")
-    with pytest.raises(RunFolderError, match="does not say what its samples were drawn with"):
+    with refuses(RunFolderError):
         SampleJournal(tmp_path, DECIDES)
 
     path.write_text(json.dumps({"decides": {}}) + '\n{"question": "q"}\n')
-    with pytest.raises(RunFolderError, match="record 2 is not a sample"):
+    with refuses(RunFolderError):
         SampleJournal(tmp_path, {})
     assert path.read_text().endswith('{"question": "q"}\n')
 

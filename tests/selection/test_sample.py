@@ -2,12 +2,16 @@
 
 import json
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from brimful.base.errors import RunFolderError
 from brimful.selection.sample import JudgedSample
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(
@@ -56,15 +60,15 @@ def test_nan_comes_back_as_nan(sample: Any) -> None:
     ],
 )
 def test_what_is_no_sample_is_refused_with_its_place_and_field(
-    sample: Any, changes: dict[str, Any], named: str
+    sample: Any, changes: dict[str, Any], named: str, refuses: Refuses
 ) -> None:
-    with pytest.raises(RunFolderError, match=f"^a file, line 3.*{named}"):
+    with refuses(RunFolderError, names=["line 3", str(named)]):
         JudgedSample.from_json(sample().to_json() | changes, "a file, line 3")
 
 
-def test_a_missing_field_is_named(sample: Any) -> None:
+def test_a_missing_field_is_named(sample: Any, refuses: Refuses) -> None:
     record = sample().to_json()
     del record["path"]
 
-    with pytest.raises(RunFolderError, match="missing or unknown path"):
+    with refuses(RunFolderError):
         JudgedSample.from_json(record, "here")

@@ -1,9 +1,12 @@
 """What a report and a stop need to know of a drawing, counted by hand."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.base.intervals import wilson_interval
@@ -18,6 +21,8 @@ from brimful.selection.statistics import (
     refuse_nothing_kept,
     statistics_of,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
 QUESTIONS = [
@@ -123,7 +128,7 @@ def test_statistics_are_a_json_value(statistics: Statistics) -> None:
 
 
 def test_nothing_kept_stops_with_the_reasons_and_what_helps(
-    sample: Any, statistics: Statistics
+    sample: Any, statistics: Statistics, snapshot: SnapshotAssertion
 ) -> None:
     refuse_nothing_kept(statistics)
 
@@ -135,25 +140,21 @@ def test_nothing_kept_stops_with_the_reasons_and_what_helps(
     with pytest.raises(DataError) as stopped:
         refuse_nothing_kept(statistics_of(QUESTIONS, choose(drawn, RULES), RULES))
     told = str(stopped.value).splitlines()
-    assert (
-        told[0] == "none of 3 samples of 3 questions can be kept, so there is nothing to train on."
-    )
-    assert told[1] == "  2 of 3: unended, such as 'and so on' to 'What is a?'"
-    assert told[2] == "  1 of 3: wrong (off), such as 'text 2' to 'What is a?'"
-    assert told[3] == "What helps most: raise rft.max_new_tokens."
+    assert told == snapshot
 
 
-def test_answers_that_repeat_themselves_are_not_told_to_be_longer(sample: Any) -> None:
+def test_answers_that_repeat_themselves_are_not_told_to_be_longer(
+    sample: Any, snapshot: SnapshotAssertion
+) -> None:
     loop = " ".join(f"{number} + 1 = {number + 1}." for number in range(243, 263))
     drawn = [sample(number, question="a", finish="length", completion=loop) for number in range(3)]
     with pytest.raises(DataError) as stopped:
         refuse_nothing_kept(statistics_of(QUESTIONS, choose(drawn, RULES), RULES))
     told = str(stopped.value).splitlines()
-    assert told[1].startswith("  3 of 3: unended (repeats itself), such as '243 + 1 = 244. 244")
-    assert told[2].startswith("What helps most: shorter and more varied demonstrations")
+    assert told == snapshot
 
 
-def test_no_samples_at_all_are_no_error_until_they_are_to_be_trained_on() -> None:
+def test_no_samples_at_all_are_no_error_until_they_are_to_be_trained_on(refuses: Refuses) -> None:
     empty = statistics_of([], [], RULES)
 
     assert (empty.samples, empty.correct, empty.lengths, empty.questions_by_kept) == (
@@ -162,5 +163,5 @@ def test_no_samples_at_all_are_no_error_until_they_are_to_be_trained_on() -> Non
         None,
         [0, 0, 0],
     )
-    with pytest.raises(DataError, match="ask at least one question"):
+    with refuses(DataError):
         refuse_nothing_kept(empty)

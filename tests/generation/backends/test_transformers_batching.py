@@ -1,5 +1,6 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,8 @@ from brimful.generation.backends.transformers_batching import TransformersBatchi
 from brimful.generation.engine import Engine
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CONTEXT, VOCABULARY = 64, 120
 SETTINGS = SamplingSettings(temperature=1.2, top_k=50, top_p=0.95, min_p=0.01)
@@ -88,18 +91,23 @@ def test_a_stream_that_is_closed_early_ends_its_thread_and_puts_the_model_back(
     ],
 )
 def test_what_it_cannot_do_is_refused_at_once_with_what_can(
-    model: PreTrainedModel, change: dict[str, float], stop: StopRules, logprobs: bool, named: str
+    model: PreTrainedModel,
+    change: dict[str, float],
+    stop: StopRules,
+    logprobs: bool,
+    named: str,
+    refuses: Refuses,
 ) -> None:
-    with pytest.raises(RequestError, match=rf"{named}.*plan\.sampling=brimful"):
+    with refuses(RequestError, names=[str(named), "plan.sampling=brimful"]):
         TransformersBatching(model).stream(
             REQUESTS, replace(SETTINGS, **change), stop, logprobs=logprobs
         )
 
 
-def test_a_text_longer_than_the_context_is_refused(model: PreTrainedModel) -> None:
-    with pytest.raises(
-        RequestError, match=r"prompt 3 has 2 tokens; with 63 new ones.*more than the 64"
-    ):
+def test_a_text_longer_than_the_context_is_refused(
+    model: PreTrainedModel, refuses: Refuses
+) -> None:
+    with refuses(RequestError, names=["63", "64"]):
         next(
             TransformersBatching(model).stream(
                 [Request(3, (1, 2), seed=0, max_new_tokens=CONTEXT - 1)], GREEDY, STOP
@@ -107,7 +115,7 @@ def test_a_text_longer_than_the_context_is_refused(model: PreTrainedModel) -> No
         )
 
 
-def test_a_model_that_fails_ends_the_stream_with_one_error() -> None:
+def test_a_model_that_fails_ends_the_stream_with_one_error(refuses: Refuses) -> None:
     config = LlamaConfig(
         vocab_size=20,
         hidden_size=16,
@@ -119,7 +127,7 @@ def test_a_model_that_fails_ends_the_stream_with_one_error() -> None:
     broken = LlamaForCausalLM(config).eval()
     torch.nn.init.constant_(broken.lm_head.weight, torch.nan)
 
-    with pytest.raises(RequestError, match="not finite"):
+    with refuses(RequestError):
         next(
             TransformersBatching(broken).stream(
                 [Request(0, (1, 2), seed=0, max_new_tokens=2)], GREEDY, STOP
@@ -127,14 +135,12 @@ def test_a_model_that_fails_ends_the_stream_with_one_error() -> None:
         )
 
 
-def test_a_recurrent_model_is_refused() -> None:
+def test_a_recurrent_model_is_refused(refuses: Refuses) -> None:
     mamba = AutoModelForCausalLM.from_config(
         MambaConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, state_size=4)
     )
 
-    with pytest.raises(
-        RequestError, match=r"attention only, not MambaForCausalLM.*plan\.sampling=brimful"
-    ):
+    with refuses(RequestError, names=["plan.sampling=brimful"]):
         TransformersBatching(mamba)
 
 

@@ -1,5 +1,7 @@
 import importlib.util
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,8 @@ from brimful.generation.backends.vllm_engine import (
 )
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 REQUEST = Request(4, (1, 2, 3), seed=9, max_new_tokens=20)
@@ -39,11 +43,8 @@ class _Output:
 
 
 @pytest.mark.skipif(HAS_VLLM, reason="vLLM is installed")
-def test_without_vllm_it_is_refused_with_how_to_get_it() -> None:
-    with pytest.raises(
-        RequestError,
-        match=r"(?s)not installed.*extra vllm.*plan\.sampling=brimful|plan\.sampling=brimful.*extra vllm",
-    ):
+def test_without_vllm_it_is_refused_with_how_to_get_it(refuses: Refuses) -> None:
+    with refuses(RequestError):
         VllmEngine("there", device=torch.device("cuda"), dtype=torch.bfloat16)
 
 
@@ -79,17 +80,15 @@ def test_texts_are_put_together_only_where_a_stop_text_needs_it() -> None:
     ) == (False, None, None, 0.0)
 
 
-def test_min_p_with_top_p_means_something_else_there_and_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"min_p 0\.1 with top_p 0\.9.*plan\.sampling=brimful"):
+def test_min_p_with_top_p_means_something_else_there_and_is_refused(refuses: Refuses) -> None:
+    with refuses(RequestError, names=["min_p", "0.1", "top_p", "0.9", "plan.sampling=brimful"]):
         refuse(SamplingSettings(temperature=1.0, top_k=None, top_p=0.9, min_p=0.1))
 
     refuse(SamplingSettings(temperature=1.0, top_k=5, top_p=1.0, min_p=0.1))
 
 
-def test_a_text_that_it_would_cut_is_refused() -> None:
-    with pytest.raises(
-        RequestError, match="prompt 4 has 3 tokens; with 20 new ones that is more than the 22"
-    ):
+def test_a_text_that_it_would_cut_is_refused(refuses: Refuses) -> None:
+    with refuses(RequestError, names=["20", "22"]):
         check_room(REQUEST, 22)
 
     check_room(REQUEST, 23)
