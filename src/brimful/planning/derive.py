@@ -251,7 +251,7 @@ def _plan(
         footprint.correction_bytes,
         correction if runs else Correction(),
     )
-    decided = (
+    decided: tuple[Choice, ...] = (
         choices["precision"],
         result.choices["micro_batch"],
         result.choices["compile"],

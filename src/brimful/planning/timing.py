@@ -254,7 +254,8 @@ def _byte_rates(known: "_Known", work: Work, rates: Rates, bytes_W: Int64Array) 
     code_W = 2 * kinds.number_W + (bytes_W <= rates.cache_bytes)
     rate_by_code = np.zeros(2 * len(kinds.each))
     for code in np.flatnonzero(np.bincount(code_W)).tolist():
-        rate_by_code[code] = rate(*kinds.each[code // 2], code % 2)
+        kind, operator, low = kinds.each[code // 2]
+        rate_by_code[code] = rate(kind, operator, low, code % 2)
     rate_W: FloatArray = rate_by_code[code_W]
     return rate_W
 
