@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import (
-    FakeTensor,
-    FakeTensorMode,
-    in_kernel_invocation_manager,
-)
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 MOST_KNOWN = 100_000
 """Calls, some 500 bytes each; a recording has a few hundred of its own."""
@@ -42,14 +39,31 @@ class _Made:
 
     def on(self, mode: FakeTensorMode, args: tuple[Any, ...]) -> FakeTensor:
         """Return such a tensor."""
-        with in_kernel_invocation_manager(mode):
+        with torch._C._DisableTorchDispatch():
             made = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
             if self.view_of is not None:
                 storage = args[self.view_of].untyped_storage()
                 made.set_(storage, self.offset, self.shape, self.stride)
-        return FakeTensor(mode, made, self.device)
+            return _fake(mode, made, self.device)
 
 
+def _fake(mode: FakeTensorMode, made: Tensor, device: torch.device) -> FakeTensor:
+    """Return `FakeTensor(mode, made, device)`, whose constructor takes as long as all else here:
+    its attributes are those of another one on this device.
+    """
+    if device not in _ATTRIBUTES:
+        like = FakeTensor(mode, torch.empty(0, device="meta"), device)
+        _ATTRIBUTES[device] = {key: each for key, each in vars(like).items() if each is not mode}
+    fake: FakeTensor = Tensor._make_subclass(
+        FakeTensor, made, False, dispatch_device=True, device_for_backend_keys=device
+    )
+    if not mode._allow_unsafe_data_ptr_access:
+        torch._C._set_throw_on_mutable_data_ptr(fake)
+    vars(fake).update(_ATTRIBUTES[device], fake_mode=mode)
+    return fake
+
+
+_ATTRIBUTES: dict[torch.device, dict[str, Any]] = {}
 _Output = _Made | int
 """An output that is made, or the argument that is returned."""
 _KNOWN: dict[Any, tuple[type | None, tuple[_Output, ...]]] = {}
