@@ -126,8 +126,6 @@ def configurations() -> Mapping[str, StepSpec]:
             recompute=True,
             offload=True,
         ),
-        "llama, full, bf16 autocast, compiled": _spec(llama, autocast="bf16", compiled="blocks"),
-        "llama, LoRA, fp32, compiled": _spec(llama, adapter=Lora(8), compiled="blocks"),
         "gpt2, full, fp32, chunked, dropout": _spec(gpt2),
         "gpt2, full, bf16 autocast, whole logits, for-loop": _spec(
             gpt2, autocast="bf16", loss="model", optimizer="for_loop"
