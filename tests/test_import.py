@@ -2,11 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 import brimful
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HEAVY = (
     "torch",
@@ -179,9 +183,9 @@ def test_dir_and_help_show_the_public_functions() -> None:
         assert name in shown
 
 
-def test_public_names_are_sorted_and_an_unknown_one_is_an_attribute_error() -> None:
+def test_public_names_are_sorted_and_an_unknown_one_is_an_attribute_error(refuses: Refuses) -> None:
     assert brimful.__all__ == sorted(brimful.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+    with refuses(AttributeError, names=["'trian'"]):
         _ = brimful.trian
 
 

@@ -7,12 +7,14 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.dotted import flatten, parse_yaml
 from brimful.base.errors import RecipeError
@@ -29,6 +31,8 @@ from brimful.recipe import (
     shipped_text,
 )
 from brimful.recipe.loading import presets_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SHIPPED = [
     (name, choice)
@@ -300,13 +304,9 @@ def test_of_two_overrides_of_the_same_thing_the_last_counts(minimal: str) -> Non
     assert load(minimal, ["batch.tokens=64", "batch.sequences=2"]).effective_batch == 2
 
 
-def test_two_rivals_in_a_file_are_refused(minimal: str) -> None:
-    assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == [
-        "batch: give exactly one of batch.sequences and batch.tokens"
-    ]
-    assert _problems(minimal, "training={}") == [
-        "training: give exactly one of training.steps, training.epochs and training.tokens"
-    ]
+def test_two_rivals_in_a_file_are_refused(minimal: str, snapshot: SnapshotAssertion) -> None:
+    assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == snapshot
+    assert _problems(minimal, "training={}") == snapshot
 
 
 def test_a_section_that_the_file_leaves_out_can_be_overridden(minimal: str) -> None:
@@ -387,17 +387,14 @@ def test_fine_tuning_scales_with_examples_not_with_their_longest_length(minimal:
     assert _rates(scaled) == (3e-3, None)
 
 
-def test_a_minimum_above_the_scaled_peak_is_told(minimal: str) -> None:
+def test_a_minimum_above_the_scaled_peak_is_told(minimal: str, snapshot: SnapshotAssertion) -> None:
     overrides = [
         "optimizer.scale_learning_rate=linear",
         "batch.sequences=1",
         "optimizer.min_learning_rate=9e-4",
     ]
 
-    assert (
-        "min_learning_rate 0.0009 is above learning_rate 0.00025"
-        in _problems(minimal, *overrides)[0]
-    )
+    assert _problems(minimal, *overrides)[0] == snapshot
 
 
 # --- what is wrong is told
@@ -512,13 +509,13 @@ def test_a_problem_names_path_rule_and_value(minimal: str, override: str, proble
     assert _problems(minimal, override) == [problem]
 
 
-def test_validation_and_test_must_leave_text_to_train_on(minimal: str) -> None:
-    assert _problems(minimal, "data.validation=0.5", "data.test=0.5") == [
-        "data: validation 0.5 + test 0.5 leave no text to train on"
-    ]
+def test_validation_and_test_must_leave_text_to_train_on(
+    minimal: str, snapshot: SnapshotAssertion
+) -> None:
+    assert _problems(minimal, "data.validation=0.5", "data.test=0.5") == snapshot
 
 
-def test_all_problems_are_told_in_one_error(minimal: str) -> None:
+def test_all_problems_are_told_in_one_error(minimal: str, snapshot: SnapshotAssertion) -> None:
     problems = _problems(
         minimal,
         "oops",
@@ -529,14 +526,7 @@ def test_all_problems_are_told_in_one_error(minimal: str) -> None:
         "seed=[",
     )
 
-    assert problems == [
-        "'oops': write overrides as dotted.key=value, for example optimizer.learning_rate=1e-3",
-        "seed: '[' is not a YAML value; quote it",
-        "batch.sequences: must be greater than 0, got 0",
-        "model.layers: must be a valid integer, got 'none'",
-        "data.path: required, but missing",
-        "modle: unknown key - did you mean 'model'?",
-    ]
+    assert problems == snapshot
 
 
 def test_an_empty_mapping_misses_every_required_section(tmp_path: Path) -> None:
@@ -782,16 +772,14 @@ def test_what_does_not_belong_to_a_published_model_is_told(
 
 
 @pytest.mark.parametrize("override", ["adapter.rank=4", "quantize=nf4"])
-def test_adapters_and_quantisation_are_not_for_fresh_models(minimal: str, override: str) -> None:
-    assert _problems(minimal, override) == [
-        "as a whole: adapter and quantize belong to a published model: model=HUB_ID or a folder"
-    ]
+def test_adapters_and_quantisation_are_not_for_fresh_models(
+    minimal: str, override: str, snapshot: SnapshotAssertion
+) -> None:
+    assert _problems(minimal, override) == snapshot
 
 
-def test_a_fresh_model_needs_a_tokenizer(minimal: str) -> None:
-    assert _problems(minimal, "tokenizer=null") == [
-        "as a whole: tokenizer is required for a fresh model, for example tokenizer.vocabulary=4096"
-    ]
+def test_a_fresh_model_needs_a_tokenizer(minimal: str, snapshot: SnapshotAssertion) -> None:
+    assert _problems(minimal, "tokenizer=null") == snapshot
 
 
 @pytest.mark.parametrize(
@@ -817,13 +805,11 @@ def test_what_is_wrong_with_a_model_is_told_without_the_names_of_kinds(
 
 
 def test_a_published_model_is_neither_built_nor_tokenised_afresh(
-    published: str, minimal: str
+    published: str, minimal: str, refuses: Refuses
 ) -> None:
-    with pytest.raises(
-        RecipeError, match=r"names the published model openai-community/gpt2; this needs"
-    ):
+    with refuses(RecipeError, names=["openai-community/gpt2"]):
         _ = load(published).fresh_model
-    with pytest.raises(RecipeError, match="openai-community/gpt2"):
+    with refuses(RecipeError, names=["openai-community/gpt2"]):
         _ = load(published).own_tokenizer
     assert (load(minimal).fresh_model.layers, load(minimal).own_tokenizer.vocabulary) == (1, 300)
 
@@ -879,10 +865,8 @@ def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str)
 
 
 @pytest.mark.parametrize("text", ["12", "soon", "0h"])
-def test_a_session_is_a_time(text: str, minimal: str) -> None:
-    with pytest.raises(
-        RecipeError, match=r"run\.session: .* is not a time above zero\. .*90m, 3h, 1\.5d or 1h30m"
-    ):
+def test_a_session_is_a_time(text: str, minimal: str, refuses: Refuses) -> None:
+    with refuses(RecipeError, names=["run.session:", "90m", "3h", "1.5d", "1h30m"]):
         load(minimal, [f"run.session={text}"])
 
 

@@ -2,10 +2,14 @@
 
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from brimful.base.time_limit import processor_time_limit
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _loop_for_ever() -> None:
@@ -13,9 +17,9 @@ def _loop_for_ever() -> None:
         pass
 
 
-def test_what_takes_too_long_is_ended_and_what_follows_is_not() -> None:
+def test_what_takes_too_long_is_ended_and_what_follows_is_not(refuses: Refuses) -> None:
     before = signal.getsignal(signal.SIGVTALRM)
-    with pytest.raises(TimeoutError, match="more than 50 ms of the processor"):  # noqa: SIM117
+    with refuses(TimeoutError, names=["50"]):  # noqa: SIM117
         with processor_time_limit(0.05):
             _loop_for_ever()
 

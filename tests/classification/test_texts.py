@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RecipeError, RequestError
 from brimful.classification.texts import Source, TextRow, source_of, windows
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -104,8 +107,10 @@ def test_a_column_of_another_name_is_matched_where_only_one_can_be_meant(
     assert f"'{column}'" in source.notes[0]
 
 
-def test_of_two_columns_that_could_be_the_text_none_is_taken(recipe, write) -> None:
-    with pytest.raises(DataError, match="none that must be the text"):
+def test_of_two_columns_that_could_be_the_text_none_is_taken(
+    recipe, write, refuses: Refuses
+) -> None:
+    with refuses(DataError):
         source_of(write("t.csv", "review,comment\na,b\n"), recipe())
 
 
@@ -136,10 +141,12 @@ def test_a_header_is_seen_where_the_runs_own_files_have_none(
     assert len(_texts(source_of(name, by_number, ["data.header=false"]))) == 2
 
 
-def test_a_header_of_unusual_names_is_asked_about_and_rows_are_no_header(recipe, write) -> None:
+def test_a_header_of_unusual_names_is_asked_about_and_rows_are_no_header(
+    recipe, write, refuses: Refuses
+) -> None:
     """A header repeats in no column; a label does."""
     by_number = recipe("data.text_column=1", "data.label_column=0")
-    with pytest.raises(DataError, match="ref, remark"):
+    with refuses(DataError):
         source_of(write("t.csv", "ref,remark,reason\nham,I am late,x\nham,well,y\n"), by_number)
     rows = "ham,ok\nham,I am late\nspam,win\n"
     source = source_of(write("u.csv", rows), by_number)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from transformers import PreTrainedTokenizerFast
 from brimful.base.errors import DataError
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import Example, Message, Prompt
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Fast = PreTrainedTokenizerFast
 USER, SYSTEM = Message("user", "the cat"), Message("system", "sat on the mat")
@@ -330,14 +333,16 @@ def test_tools_that_would_be_lost_are_refused(
     template.encode([example((USER, Message("tool", "x")), "one")])
 
 
-def test_a_template_that_leaves_out_tools_answers_is_refused(chat_tokenizer: Fast) -> None:
+def test_a_template_that_leaves_out_tools_answers_is_refused(
+    chat_tokenizer: Fast, refuses: Refuses
+) -> None:
     """Where another role is passed over in silence, the row would lose its middle."""
     chat_tokenizer.chat_template = (
         str(chat_tokenizer.chat_template)
         .replace("{{ '<|im_start|>' + m", "{% if m.role != 'tool' %}{{ '<|im_start|>' + m", 1)
         .replace("}}{% endfor %}", "}}{% endif %}{% endfor %}")
     )
-    with pytest.raises(DataError, match="does not write messages of role tool"):
+    with refuses(DataError):
         Template.of(chat_tokenizer).encode([example((USER, Message("tool", "x")), "one")])
 
 

@@ -1,12 +1,16 @@
 """Messages as the rows of several conventions hold them."""
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from brimful.base.errors import DataError
 from brimful.data.conversations import Message, conversation, with_tools
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 KEYS = ("role", "content")
 ANSWER = {"role": "assistant", "content": "x"}
@@ -39,9 +43,9 @@ def test_text_in_parts_is_joined() -> None:
 @pytest.mark.parametrize(
     "part", [{"type": "image"}, {"type": "image_url", "image_url": {}}, {"type": "input_audio"}]
 )
-def test_parts_that_are_no_text_are_refused_by_name(part: dict[str, Any]) -> None:
+def test_parts_that_are_no_text_are_refused_by_name(part: dict[str, Any], refuses: Refuses) -> None:
     """With the message and the part."""
-    with pytest.raises(DataError, match=f"row 1, message 1, part 2 is of type '{part['type']}'"):
+    with refuses(DataError, names=["row 1", str(part["type"])]):
         messages({"role": "user", "content": ["look", part]})
 
 
@@ -61,7 +65,7 @@ def test_calls_of_tools_are_kept_for_the_chat_template() -> None:
     assert named == Message("user", "c")
 
 
-def test_calls_of_sharegpt_become_the_same() -> None:
+def test_calls_of_sharegpt_become_the_same(refuses: Refuses) -> None:
     """One, or a list of them."""
     text = json.dumps({"name": "f", "arguments": {"a": 1}})
     for value in (text, f"[{text}]"):
@@ -69,7 +73,7 @@ def test_calls_of_sharegpt_become_the_same() -> None:
         assert called.fields["tool_calls"] == [
             {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
         ]
-    with pytest.raises(DataError, match="must be JSON with 'name' and 'arguments'"):
+    with refuses(DataError, names=["'name'", "'arguments'"]):
         messages({"from": "function_call", "value": "f(1)"})
 
 

@@ -4,7 +4,8 @@ reads.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from itertools import islice
 
@@ -15,6 +16,8 @@ from brimful.data import conversion
 from brimful.data.conversion import KINDS, conversion_documents, conversion_rows, questions
 from brimful.data.conversion_pairs import pairs, value_split
 from brimful.data.units import Unit, convert, units_spelled
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)")
 STATED = re.compile(r"(?:^|\. )([\d.]+) ([a-z ]+) = ([\d.]+) ([a-z ]+)", re.MULTILINE)
@@ -173,7 +176,7 @@ def test_there_are_several_paths(rows: dict[str, list[dict[str, str]]]) -> None:
     assert sum(" + " in row["reasoning"] for row in rows["train"]) > 250
 
 
-def test_an_unknown_split_is_refused() -> None:
+def test_an_unknown_split_is_refused(refuses: Refuses) -> None:
     """With the nearest."""
-    with pytest.raises(DataError, match=r"no split 'tests'.*test"):
+    with refuses(DataError, names=["'tests'", "test"]):
         next(conversion_rows("tests"))

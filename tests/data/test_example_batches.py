@@ -1,6 +1,7 @@
 """Packed or padded, in many pieces or few: a batch holds the same inputs and targets, each once."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, evaluation_batches
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Split = Callable[..., ExampleSplit]
 SIZES = [(3, 4), (1, 1), (2, 14), (5, 1), (1, 7), (6, 6), (1, 2), (9, 3), (4, 4), (2, 2), (8, 1)]
@@ -124,8 +127,10 @@ def test_padded_rows_are_of_similar_length(example_split: Split) -> None:
     assert all(micro.lengths_E is None for micro in micros)
 
 
-def test_a_split_with_too_long_an_example_is_a_mistake_of_the_caller(example_split: Split) -> None:
-    with pytest.raises(ValueError, match="longest example 9"):
+def test_a_split_with_too_long_an_example_is_a_mistake_of_the_caller(
+    example_split: Split, refuses: Refuses
+) -> None:
+    with refuses(ValueError):
         ExampleSequences(example_split((5, 5)), 8)
 
 

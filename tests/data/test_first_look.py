@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from brimful.data import first_look as module
 from brimful.data import hub
 from brimful.data.first_look import first_look
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Make = Callable[..., Recipe]
 
@@ -95,13 +98,13 @@ def test_every_split_is_looked_at_and_only_its_beginning(tmp_path: Path, made: M
 
 
 def test_a_long_text_is_not_read(
-    tmp_path: Path, made: Make, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Make, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     """It would take longer than all the rest; rows are read however long their file is."""
     monkeypatch.setattr(module, "_WHOLE_BYTES", 10)
     (tmp_path / "a.txt").write_bytes(b"not UTF-8: \xe9")
     first_look(made("pretrain", tmp_path / "a.txt"))
-    with pytest.raises(DataError, match="no column"):
+    with refuses(DataError):
         first_look(made("pretrain", rows(tmp_path / "a.jsonl", {"body": "x" * 20})))
 
 

@@ -152,18 +152,16 @@ def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way
     assert len(choose_names(texts * 2, rules(), COLUMNS, multiple=False)) == 150
 
 
-def test_an_unknown_label_is_named_with_place_number_and_remedy() -> None:
+def test_an_unknown_label_is_named_with_place_number_and_remedy(
+    snapshot: SnapshotAssertion,
+) -> None:
     """The nearest known one, too."""
     with pytest.raises(DataError) as caught:
         check_known(
             [("ham",), ("spamm",), ("x",)], ["t:1", "t:2", "t:3"], ("ham", "spam"), "test", rules()
         )
     said = str(caught.value)
-    assert said.startswith(
-        "t:2: unknown label 'spamm' in test - did you mean 'spam'? The labels that training has:"
-        " ham, spam. 2 of 3 rows"
-    )
-    assert 'labels.mapping=\'{"spamm": "ham"}\'' in said
+    assert said == snapshot
     check_known([("ham",)], ["t:1"], ("ham", "spam"), "test", rules())
 
 

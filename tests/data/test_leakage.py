@@ -2,6 +2,8 @@
 
 import random
 
+from syrupy.assertion import SnapshotAssertion
+
 from brimful.data.leakage import leakage_notes, normalised, scan, without
 
 PAIRS = [
@@ -84,12 +86,8 @@ def test_progress_is_told() -> None:
     assert seen[-1] == ("reading", 10, 10)
 
 
-def test_what_was_found_is_said_in_sentences() -> None:
+def test_what_was_found_is_said_in_sentences(snapshot: SnapshotAssertion) -> None:
     """Per split that has duplicates; what is compared may be prompts."""
     scanned = scan([("train", "a"), ("train", "A"), ("validation", "a"), ("test", "b")])
-    assert leakage_notes(scanned, 1, "prompt") == [
-        "train: 1 of 2 prompts repeat another training prompt (0 of them exactly)",
-        "validation: 1 of 1 prompts also stand in training (1 of them exactly)",
-        "1 of these were dropped from validation and test",
-    ]
+    assert leakage_notes(scanned, 1, "prompt") == snapshot
     assert leakage_notes(scan([("train", "a"), ("test", "b")]), 0) == []

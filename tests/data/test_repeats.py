@@ -1,6 +1,7 @@
 """Repeated texts and conflicting labels are found row by row, by the order of the splits."""
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.data.repeats import (
     EXACT,
@@ -117,7 +118,7 @@ def test_the_order_of_several_labels_makes_no_conflict() -> None:
     assert find_repeats(rows, None).is_conflict_R.tolist() == [False, False, True]
 
 
-def test_the_report_counts_and_shows_both_places() -> None:
+def test_the_report_counts_and_shows_both_places(snapshot: SnapshotAssertion) -> None:
     """The notes say it in sentences."""
     rows = [
         row(LONG, 0),
@@ -157,22 +158,7 @@ def test_the_report_counts_and_shows_both_places() -> None:
         "train: x b",
         "valid: X b",
     ]
-    assert repeat_notes(report, 0) == [
-        "train: 1 of 3 texts (33.3%) repeat an earlier training text: 1 exactly",
-        (
-            "train: 2 of 3 texts stand in training with another label, such as train: x a (a) and"
-            " train: x b (b); they are kept"
-        ),
-        (
-            "validation: 2 of 3 texts (66.7%) repeat a training text: 1 but for case and white"
-            " space, 1 nearly (similarity of character 5-grams 0.8 or more); scored apart, and"
-            " nothing is chosen by them"
-        ),
-        (
-            "validation: 1 of 3 texts stand in training with another label, such as valid: X b (b)"
-            " and train: x a (a)"
-        ),
-    ]
+    assert repeat_notes(report, 0) == snapshot
     assert "; dropped" in repeat_notes(report, 2)[2]
 
 

@@ -1,11 +1,15 @@
 """Columns by name and by number, and errors that stay short."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
 from brimful.base.errors import DataError
 from brimful.data.rows import cell_of, column_name, missing_column, short, text_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROW = {"id": 7, "text": "a\r\nb"}
 
@@ -51,9 +55,9 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(
     assert str(caught.value).startswith(said)
 
 
-def test_the_error_names_the_key_that_chooses_the_column() -> None:
+def test_the_error_names_the_key_that_chooses_the_column(refuses: Refuses) -> None:
     """Labels have one of their own."""
-    with pytest.raises(DataError, match=r"Choose one with data\.label_column=NAME"):
+    with refuses(DataError, names=["data.label_column=NAME"]):
         cell_of(ROW, "label", "here", "data.label_column")
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from brimful.data.tokens import (
     write_tokens,
 )
 from brimful.model.published import load_tokenizer
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
 
@@ -75,14 +78,14 @@ def test_ids_take_16_bits_while_they_fit(tmp_path: Path, vocabulary: int, width:
     assert token_dtype(vocabulary) == f"<u{width}"
 
 
-def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path, refuses: Refuses) -> None:
     """Neither the cache nor its half-written shadow."""
 
     def documents() -> Iterator[tuple[str, str]]:
         yield "train", "a" * tokens.BATCH_CHARACTERS
         raise DataError("the source broke off")
 
-    with pytest.raises(DataError, match="broke off"):
+    with refuses(DataError):
         write_tokens(tmp_path / "key", documents(), spell, vocabulary=1000, end_of_text=0)
     assert list(tmp_path.iterdir()) == []
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from fractions import Fraction
 
 import pytest
@@ -17,6 +19,8 @@ from brimful.data.units import (
     units_of,
     units_spelled,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SPELLED = "|".join(
     sorted(
@@ -118,9 +122,9 @@ def test_every_unit_is_told_apart_by_name_plural_and_symbol() -> None:
     assert [unit.symbol for unit in units_of("time")][:3] == ["ms", "s", "min"]
 
 
-def test_units_of_different_things_do_not_convert() -> None:
+def test_units_of_different_things_do_not_convert(refuses: Refuses) -> None:
     """The error names both."""
-    with pytest.raises(DataError, match=r"hours measure time and kilograms mass"):
+    with refuses(DataError):
         convert(Fraction(1), named("hour"), named("kg"))
 
 

@@ -1,12 +1,16 @@
 """Whether a model is asked through its chat template or with text to continue."""
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.asking import ways_to_ask
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
@@ -48,6 +52,7 @@ def test_the_recipe_may_choose(chatty: PreTrainedTokenizerFast) -> None:
 
 def test_a_chat_template_that_is_not_there_cannot_be_asked_for(
     byte_tokenizer: PreTrainedTokenizerFast,
+    refuses: Refuses,
 ) -> None:
-    with pytest.raises(RequestError, match=r"evaluation.ask=chat, but .* has no chat template"):
+    with refuses(RequestError, names=["evaluation.ask=chat, but"]):
         ways_to_ask("chat", byte_tokenizer, ["Some-Instruct"])

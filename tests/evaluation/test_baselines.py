@@ -2,6 +2,8 @@
 
 import gzip
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ from brimful.base.env import shared_data_folder
 from brimful.base.errors import RequestError
 from brimful.evaluation import baselines
 from brimful.evaluation.baselines import ngram_baselines
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def markov(count: int, states: int, seed: int) -> tuple[np.ndarray, float]:
@@ -71,12 +75,14 @@ def test_pairs_that_training_never_saw_cost_a_finite_price(splits) -> None:
     assert counted.bigram.loss > counted.uniform.loss
 
 
-def test_ids_beyond_the_vocabulary_and_splits_too_short_are_refused(splits) -> None:
-    with pytest.raises(RequestError, match="id 7, the vocabulary has ids 0 to 6"):
+def test_ids_beyond_the_vocabulary_and_splits_too_short_are_refused(
+    splits, refuses: Refuses
+) -> None:
+    with refuses(RequestError):
         ngram_baselines(splits.of([1, 2]), splits.of([1, 7]), 7)
-    with pytest.raises(RequestError, match="training split has 1 tokens"):
+    with refuses(RequestError):
         ngram_baselines(splits.of([1]), splits.of([1, 2]), 7)
-    with pytest.raises(RequestError, match="evaluation split has 0 tokens"):
+    with refuses(RequestError):
         ngram_baselines(splits.of([1, 2]), splits.of([]), 7)
 
 

@@ -1,5 +1,8 @@
 """Held-out answers: every example's own loss, whatever goes through the model together."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,8 @@ from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LENGTHS, PROMPT = (9, 4, 12, 6, 6), 2
 
@@ -102,10 +107,10 @@ def test_out_of_memory_makes_fewer_examples_go_together(
     assert score.batch_sizes[-1] <= 2
 
 
-def test_nothing_to_score_is_an_error(model: PreTrainedModel) -> None:
+def test_nothing_to_score_is_an_error(model: PreTrainedModel, refuses: Refuses) -> None:
     empty = ExampleSplit(
         np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64), 0, ()
     )
 
-    with pytest.raises(RequestError, match="no examples"):
+    with refuses(RequestError):
         _scored(model, empty, 16)

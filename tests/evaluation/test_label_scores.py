@@ -3,6 +3,8 @@ floor and without repeated texts.
 """
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from brimful.evaluation.label_scores import (
     quick_metrics,
     score_labels,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 BINARY = Labels(("ham", "spam"), False, 1)
 FOUR = Labels(("a", "b", "c", "d"), False, None)
@@ -298,13 +302,13 @@ def _half() -> tuple[Any, ...]:
     return choose_calibration(np.zeros((0, 2)), np.zeros(0, np.int64), BINARY, "0.5").thresholds
 
 
-def test_logits_that_are_not_finite_are_an_error_that_names_the_first_text() -> None:
+def test_logits_that_are_not_finite_are_an_error_that_names_the_first_text(
+    refuses: Refuses,
+) -> None:
     logits_EC, split = _split(BINARY, 10)
     logits_EC[3, 0] = np.nan
 
-    with pytest.raises(
-        RequestError, match=r"logits of 1 of 10 texts are not finite \(first: test.csv:5\)"
-    ):
+    with refuses(RequestError, names=["10", "test.csv:5"]):
         score_labels(
             logits_EC,
             split,
@@ -366,6 +370,8 @@ def test_the_objective_falls_as_the_metric_improves() -> None:
 
 
 @pytest.mark.parametrize(("labels", "told"), [(FOUR, "4 labels"), (SEVERAL, "several per text")])
-def test_f1_without_a_positive_label_is_an_error(labels: Labels, told: str) -> None:
-    with pytest.raises(RequestError, match=f"{told}. Use macro_f1"):
+def test_f1_without_a_positive_label_is_an_error(
+    labels: Labels, told: str, refuses: Refuses
+) -> None:
+    with refuses(RequestError, names=[told, "macro_f1"]):
         objective({}, "f1", labels)

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 
@@ -156,20 +160,14 @@ def test_running_out_of_memory_halves_the_batch_and_scores_only_what_failed_agai
 
 
 def test_when_not_even_one_window_fits_the_error_says_what_needs_less(
-    model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch
+    model: PreTrainedModel, splits, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     def no_memory(*_: object, **__: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(likelihood, "token_losses", no_memory)
     model.train()
-    with pytest.raises(
-        RequestError,
-        match=(
-            r"out of memory \(tried to allocate 2.00 GiB\): not even one window of 16"
-            r" tokens.*chunks of 7.*plan.loss_chunk"
-        ),
-    ):
+    with refuses(RequestError, names=["2.00", "16", "plan.loss_chunk"]):
         score(model, splits.random(100), batch_size=4)
     assert model.training
 
@@ -259,14 +257,16 @@ def test_requests_out_of_range_say_the_rule(
         score(model, splits.random(100), **changes)
 
 
-def test_a_split_with_nothing_to_predict_is_refused(model: PreTrainedModel, splits) -> None:
-    with pytest.raises(RequestError, match="1 tokens"):
+def test_a_split_with_nothing_to_predict_is_refused(
+    model: PreTrainedModel, splits, refuses: Refuses
+) -> None:
+    with refuses(RequestError, names=["1 tokens"]):
         score(model, splits.of([3]))
 
 
 def test_a_head_with_a_bias_is_refused_instead_of_scored_without_it(
-    model: PreTrainedModel, splits
+    model: PreTrainedModel, splits, refuses: Refuses
 ) -> None:
     model.get_output_embeddings().bias = torch.nn.Parameter(torch.ones(50))
-    with pytest.raises(RequestError, match="bias"):
+    with refuses(RequestError, names=["bias"]):
         score(model, splits.random(100))

@@ -3,16 +3,21 @@
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RequestError
 from brimful.data.formats import Example, Message
 from brimful.evaluation.task import load_task
 from brimful.evaluation.task_data import load_examples
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MBPP = [
     {
@@ -93,16 +98,16 @@ def test_wrong_data_are_one_clear_error(tmp_path: Path, content: str | None, sai
         load_examples(load_task("mbpp", ["id='{{ text }}'"]), paths={"mbpp": str(path)}, own={})
 
 
-def test_two_rows_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_rows_of_one_name_are_refused(tmp_path: Path, refuses: Refuses) -> None:
     """As in two files put into one: runs are compared by the names of examples."""
     path = _jsonl(tmp_path / "t.jsonl", [*MBPP, MBPP[5]])
-    with pytest.raises(DataError, match=r"t\.jsonl:9: 12 was there before, in .*t\.jsonl:6"):
+    with refuses(DataError, names=["t.jsonl:9", "12", "t.jsonl:6"]):
         load_examples(load_task("mbpp"), paths={"mbpp": str(path)}, own={})
 
 
-def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "x.bin").write_text("x")
-    with pytest.raises(DataError, match="no file that brimful reads"):
+    with refuses(DataError):
         load_examples(load_task("mbpp"), paths={"mbpp": str(tmp_path / "x.bin")}, own={})
 
 
@@ -123,25 +128,24 @@ def test_the_hub_is_asked_for_the_tasks_splits(monkeypatch: pytest.MonkeyPatch) 
     assert found.scored[0].where == "google-research-datasets/mbpp, split test, row 1"
 
 
-def test_without_network_the_error_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_the_error_names_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise ConnectionError("no network.\ndetails")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    with pytest.raises(DataError) as error:
+    with refuses(DataError, names=["openai/openai_humaneval", "evaluation.data='{humaneval"]):
         load_examples(load_task("humaneval"), paths={}, own={})
-    assert (
-        str(error.value)
-        == "task humaneval: loading openai/openai_humaneval from the Hugging Face hub failed: no"
-        " network. A local file works too: evaluation.data='{humaneval: FILE}'."
-    )
 
 
-def test_the_runs_own_examples_are_scored_where_their_answer_is_python() -> None:
+def test_the_runs_own_examples_are_scored_where_their_answer_is_python(
+    snapshot: SnapshotAssertion,
+) -> None:
     found = load_examples(load_task("code-syntax"), paths={}, own=OWN)
     assert [example.row["prompt"] for example in found.scored] == ["Ask", "More"]
     assert [example.own_prompt for example in found.scored] == ["Ask", "More"]
-    assert found.notes == ["2 of 4 validation examples are left out (scored: completion is python)"]
+    assert found.notes == snapshot
 
 
 def test_an_examples_name_is_its_place_and_its_content() -> None:
@@ -304,26 +308,21 @@ def test_the_guides_lists_are_questions_of_either_task(tmp_path: Path, name: str
     assert len(found.shots) == 4
 
 
-def test_a_task_that_needs_a_file_says_which() -> None:
-    with pytest.raises(DataError) as error:
+def test_a_task_that_needs_a_file_says_which(refuses: Refuses) -> None:
+    with refuses(
+        DataError,
+        names=["unit-conversion-guide-5-percent", "evaluation.data='{unit-conversion-guide"],
+    ):
         load_examples(load_task("unit-conversion-guide-5-percent"), paths={}, own={})
-    assert (
-        str(error.value)
-        == "task unit-conversion-guide-5-percent needs a file with lists of [question, answer] or"
-        " [question, answer, reasoning]: evaluation.data='{unit-conversion-guide: FILE}'."
-    )
 
 
 @pytest.mark.parametrize("row", [["a question alone"], "text", ["q", 1, "r", "x"]])
 def test_a_row_that_is_neither_columns_nor_such_a_list_is_named(
-    tmp_path: Path, row: object
+    tmp_path: Path, row: object, refuses: Refuses
 ) -> None:
     path = tmp_path / "train.json"
     path.write_text(json.dumps([["1 m in cm?", 100], row]))
-    with pytest.raises(
-        DataError,
-        match=r"train\.json.*expected an object with columns, or a list \[question, answer\]",
-    ):
+    with refuses(DataError, names=["train.json"]):
         load_examples(
             load_task("unit-conversion-guide"), paths={"unit-conversion-guide": str(path)}, own={}
         )

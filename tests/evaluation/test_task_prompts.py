@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.data.formats import Example, Message
 from brimful.evaluation.task import load_task
@@ -90,7 +91,9 @@ def test_what_text_prompts_end_in_is_read_off_the_training_examples(
     assert text_ending_of(Example(prompt, "x", "", "") for prompt in prompts) == ending
 
 
-def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: Any) -> None:
+def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(
+    subjects: Any, snapshot: SnapshotAssertion
+) -> None:
     """Each byte is a token: 64 for the answer, and 31, 23 or 7 more characters of solved examples
     do not fit.
     """
@@ -103,12 +106,7 @@ def test_solved_examples_are_dropped_one_by_one_until_the_prompt_fits(subjects: 
     assert [question.shots for question in questions.asked] == [2, 1, 0]
     assert [example.id for example in questions.skipped] == ["3"]
     assert all(len(question.ids) <= 64 for question in questions.asked)
-    assert questions.notes == [
-        "1 of 3 answers are begun with `x =`, as all solved examples before them begin",
-        "answers have at most 64 tokens, half the model's context",
-        "2 of 3 prompts have fewer than 2 solved examples, to fit the context of 128 tokens",
-        "1 of 4 examples are skipped: their prompts have more than 64 tokens",
-    ]
+    assert questions.notes == snapshot
 
 
 def test_a_context_with_room_for_everything_leaves_nothing_to_note(subjects: Any) -> None:

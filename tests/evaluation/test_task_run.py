@@ -3,10 +3,12 @@
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, DataError, RequestError
 from brimful.data.formats import Example
@@ -17,6 +19,8 @@ from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, questions_for
 from brimful.evaluation.task_run import TaskResult, evaluate_tasks
 from brimful.verify.sandbox import ProgramResult, Sandbox
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PROBLEMS = [
     {
@@ -314,12 +318,12 @@ def test_samples_of_a_question_are_judged_one_by_one(
 
 
 def test_a_reference_that_nothing_can_be_held_against_is_told_before_anything_is_asked(
-    subjects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subjects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     path = tmp_path / "sums.json"
     path.write_text(json.dumps([*SUMS, ["What are 2 moons in days?", "many"]]))
-    with pytest.raises(DataError, match=r"sums\.json.*many.*Are these the task's data"):
+    with refuses(DataError, names=["sums.json"]):
         evaluate_tasks(
             subjects.of(),
             [load_task("unit-conversion-guide")],
@@ -391,7 +395,10 @@ def test_a_model_with_random_weights_gets_a_whole_result(
 
 
 def test_answers_that_run_in_a_loop_are_counted(
-    subjects: Any, sums: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sums: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     said = [("1 + 1 = 2. " * 20, "length"), ("2 + 2", "loop"), ("A long answer", "length")]
 
@@ -402,7 +409,7 @@ def test_answers_that_run_in_a_loop_are_counted(
     monkeypatch.setattr(task_run, "write_answers", write_answers)
     task = load_task("unit-conversion-guide")
     [result] = evaluate_tasks(subjects.of(), [task], paths=sums)
-    assert "2 of 5 answers repeat the same words up to the limit" in result.facts["notes"][-1]
+    assert result.facts["notes"][-1] == snapshot
     assert result.records[1]["finish"] == "loop"
 
 
@@ -441,7 +448,11 @@ def test_with_several_samples_an_example_has_their_mean_and_all_of_them(
 
 
 def test_programs_that_the_machine_was_too_busy_to_judge_are_left_out_not_failed(
-    subjects: Any, sandbox: Sandbox, problems: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sandbox: Sandbox,
+    problems: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     def run_all(
         programs: list[Any], progress: Callable[[int, ProgramResult], None]
@@ -466,17 +477,17 @@ def test_programs_that_the_machine_was_too_busy_to_judge_are_left_out_not_failed
     )
     assert len(result.records) == 5
     assert result.errors == {"timeout": 5}
-    assert result.facts["notes"] == [
-        "1 examples are left out: the machine was too busy to judge their programs"
-    ]
+    assert result.facts["notes"] == snapshot
     assert told[-1] == ("verify", 6, 6)
 
 
-def test_where_no_prompt_fits_the_result_says_so_and_has_no_values(subjects: Any) -> None:
+def test_where_no_prompt_fits_the_result_says_so_and_has_no_values(
+    subjects: Any, snapshot: SnapshotAssertion
+) -> None:
     [result] = evaluate_tasks(subjects.of(context=4), [load_task("bleu")], own=OWN)
     told = result.to_json()
     assert (told["n"], told["skipped"], told["metrics"]["bleu"]["value"]) == (0, 5, None)
-    assert "5 of 5 examples are skipped: their prompts have more than 2 tokens" in told["notes"]
+    assert told["notes"] == snapshot
 
 
 @pytest.mark.parametrize(
@@ -498,11 +509,15 @@ def test_what_is_missing_is_said_before_anything_is_written(
 
 
 def test_data_of_every_task_are_read_before_the_first_is_asked(
-    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     tasks = [load_task("bleu"), load_task("mbpp")]
-    with pytest.raises(DataError, match="no file"):
+    with refuses(DataError):
         evaluate_tasks(
             subjects.of(),
             tasks,
@@ -513,7 +528,11 @@ def test_data_of_every_task_are_read_before_the_first_is_asked(
 
 
 def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_asked(
-    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: Refuses,
 ) -> None:
     """Such as the sanitized file of MBPP, which has `prompt` in place of `text`."""
     monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
@@ -521,7 +540,7 @@ def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_as
     path.write_text(
         json.dumps({"task_id": 11, "prompt": "Add.", "code": "x = 1", "test_list": ["assert x"]})
     )
-    with pytest.raises(DataError, match=r"sanitized\.jsonl:1: 'text' is undefined"):
+    with refuses(DataError, names=["'text'", "sanitized.jsonl:1"]):
         evaluate_tasks(
             subjects.of(),
             [load_task("bleu"), load_task("mbpp")],
@@ -532,7 +551,11 @@ def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_as
 
 
 def test_problems_without_tests_are_refused_before_the_first_is_asked(
-    subjects: Any, sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
     path = tmp_path / "problems.jsonl"
@@ -542,20 +565,17 @@ def test_problems_without_tests_are_refused_before_the_first_is_asked(
             for problem in PROBLEMS
         )
     )
-    with pytest.raises(
-        DataError,
-        match=(
-            r"problems\.jsonl.*: a problem without test; it has: task_id, .*Are these the task's"
-            r" data"
-        ),
-    ):
+    with refuses(DataError, names=["problems.jsonl", "task_id"]):
         evaluate_tasks(
             subjects.of(), [load_task("humaneval")], paths={"humaneval": str(path)}, sandbox=sandbox
         )
 
 
 def test_of_two_ways_to_ask_the_better_one_counts_and_both_are_told(
-    subjects: Any, sums: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    subjects: Any,
+    sums: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """The model answers right where its prompt is text to continue, and nothing elsewhere."""
     subject = subjects.of(is_tuned=False, ways=("chat", "plain"))
@@ -572,4 +592,4 @@ def test_of_two_ways_to_ask_the_better_one_counts_and_both_are_told(
     assert result.prompt == "plain"
     assert result.metrics["accuracy"].value == 1
     assert result.facts["asked"] == {"template": 0.0, "plain": 1.0}
-    assert "template accuracy 0.0%, plain accuracy 100.0%" in result.facts["notes"][-1]
+    assert result.facts["notes"][-1] == snapshot

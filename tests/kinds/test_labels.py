@@ -5,6 +5,7 @@ killed and continued, predicted with.
 import json
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from brimful.recipe import Recipe, load
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore
 from brimful.training.checkpoint import load as load_checkpoint
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Texts = Callable[..., list[tuple[str, str]]]
 """`texts(count, seed=0)`: pairs of a text and its label."""
@@ -278,17 +281,18 @@ def test_what_cannot_be_is_told_before_training(
 
 def test_a_classifier_writes_no_text_and_is_not_scored_like_one_that_does(
     classified: Callable[..., Recipe],
+    refuses: Refuses,
 ) -> None:
     folder = pipeline.train(classified("training.steps=2", "evaluation.every=2"), _console()).folder
 
     for asked in (EvaluationRequest(("humaneval",)), EvaluationRequest(samples=2)):
-        with pytest.raises(RequestError, match="is a classifier"):
+        with refuses(RequestError):
             scoring.evaluate(folder, _console(), request=asked)
-    with pytest.raises(RequestError, match="before it was tuned its head knew no labels"):
+    with refuses(RequestError):
         scoring.evaluate(folder, _console(), untuned=True)
-    with pytest.raises(RequestError, match="brimful predict"):
+    with refuses(RequestError):
         load_run(folder, torch.device("cpu"), torch.float32)
-    with pytest.raises(RequestError, match="is a run of method classify"):
+    with refuses(RequestError):
         finished.diagnose(folder, _console())
 
 
@@ -314,12 +318,14 @@ def test_what_rebalancing_did_is_taken_off_the_probabilities(
     )
 
 
-def test_only_encoders_read_texts_without_labels(classified: Callable[..., Recipe]) -> None:
+def test_only_encoders_read_texts_without_labels(
+    classified: Callable[..., Recipe], refuses: Refuses
+) -> None:
     recipe = classified(
         "model=recipe:shakespeare-char", "labels.pretrain=on_texts", "sequence_length=24"
     )
 
-    with pytest.raises(RequestError, match="only method mlm reads texts without labels"):
+    with refuses(RequestError):
         LabelledRunData.base_recipe(load("shakespeare-char"), recipe)
 
 

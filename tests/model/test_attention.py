@@ -3,6 +3,7 @@ length.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from brimful.model import attention
 from brimful.model.attention import BLOCK_ROWS, block_causal_attention, register
 from brimful.model.build import build
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -120,7 +123,9 @@ def test_a_whole_model_says_the_same_with_it(tiny: Callable[..., Recipe], model:
     )
 
 
-def test_generating_with_it_is_refused_rather_than_wrong(tiny: Callable[..., Recipe]) -> None:
+def test_generating_with_it_is_refused_rather_than_wrong(
+    tiny: Callable[..., Recipe], refuses: Refuses
+) -> None:
     register()
     model = build(
         tiny(),
@@ -131,7 +136,7 @@ def test_generating_with_it_is_refused_rather_than_wrong(tiny: Callable[..., Rec
     ).eval()
     cache = model(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
 
-    with pytest.raises(ValueError, match="generate with sdpa"):
+    with refuses(ValueError):
         model(torch.tensor([[4]]), past_key_values=cache)
 
 

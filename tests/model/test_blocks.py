@@ -1,5 +1,7 @@
 """Blocks are found in encoders and causal models alike, and every parameter has its place."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from transformers import (
 
 from brimful.base.errors import PlanError
 from brimful.model.blocks import depth_of_parameters, named_blocks_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 _BERT = {
     "hidden_size": 8,
@@ -103,6 +107,6 @@ def test_depth_counts_from_the_embeddings_to_the_head(make: Any, depths: dict[st
     assert set(found.values()) == {0, 1, 2, 3, 4}
 
 
-def test_a_model_without_blocks_is_told() -> None:
-    with pytest.raises(PlanError, match="Linear has no list of transformer blocks"):
+def test_a_model_without_blocks_is_told(refuses: Refuses) -> None:
+    with refuses(PlanError):
         named_blocks_of(nn.Linear(2, 2))

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from brimful.model.build import (
 )
 from brimful.model.description import CLS_ID, PAD_ID, SEP_ID, ParameterCount
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ARCHITECTURES = ["llama", "gpt2"]
 BOTH = pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -147,7 +150,7 @@ def test_rotary_tables_and_masks_are_counted_beside_the_parameters(
 
 
 def test_a_module_that_differs_from_its_description_is_refused(
-    built: Callable[..., PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+    built: Callable[..., PreTrainedModel], monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(
         brimful.model.build,
@@ -155,7 +158,7 @@ def test_a_module_that_differs_from_its_description_is_refused(
         lambda *_: ParameterCount(embedding=1, blocks=2, head=3),
     )
 
-    with pytest.raises(PlanError, match=r"has [\d,]+ parameters but 6 were counted"):
+    with refuses(PlanError):
         built()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +32,8 @@ from transformers.utils import logging as transformers_logging
 
 from brimful.base.errors import PlanError
 from brimful.model import catalog
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROWS: list[dict[str, Any]] = tomllib.loads(
     resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
@@ -275,17 +278,19 @@ def test_a_config_that_cannot_be_planned_says_why(
         catalog.config_of_model(str(folder(values)))
 
 
-def test_a_folder_without_a_config_and_a_path_that_is_not_there_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"has no config\.json"):
+def test_a_folder_without_a_config_and_a_path_that_is_not_there_are_errors(
+    tmp_path: Path, refuses: Refuses
+) -> None:
+    with refuses(PlanError, names=["config.json"]):
         catalog.config_of_model(str(tmp_path))
     for missing in (str(tmp_path / "absent"), "./absent", "absent.json", "a/b/c", ""):
-        with pytest.raises(PlanError, match="neither an existing file or folder, nor a hub id"):
+        with refuses(PlanError):
             catalog.config_of_model(missing)
 
 
-def test_a_weights_file_is_not_read_as_a_config(tmp_path: Path) -> None:
+def test_a_weights_file_is_not_read_as_a_config(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\0")
-    with pytest.raises(PlanError, match=r"is not a \.json file; give the model's config\.json"):
+    with refuses(PlanError, names=["config.json"]):
         catalog.config_of_model(str(tmp_path / "model.safetensors"))
 
 

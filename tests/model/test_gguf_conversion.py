@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from brimful.base.errors import PlanError
 from brimful.model import gguf_conversion
 from brimful.model.gguf_file import read_gguf
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Write = Callable[..., Path]
 needs_gguf = pytest.mark.skipif(
@@ -73,8 +76,8 @@ def test_a_file_whose_tokenizer_cannot_be_read_is_refused(
 
 
 def test_the_package_that_reads_it_is_an_extra_that_is_asked_for(
-    write_gguf: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_gguf: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(gguf_conversion, "find_spec", lambda name: None)
-    with pytest.raises(PlanError, match="extra gguf"):
+    with refuses(PlanError):
         gguf_conversion.convert(read_gguf(write_gguf()), tmp_path / "made")

@@ -1,6 +1,7 @@
 """A tokenizer in GGUF's words: how it splits text has a name, tokens have kinds."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -9,6 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_vocabulary import CONTROL, NORMAL, SPLITTING, UNUSED, vocabulary_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def splitting_at(pattern: str, *, ignore_merges: bool = False) -> PreTrainedTokenizerFast:
@@ -39,11 +42,13 @@ def test_a_tokenizer_trained_here_is_written_whole() -> None:
 
 
 @pytest.mark.parametrize("parts", [parts for parts in SPLITTING if parts[-1] == "bytes"])
-def test_the_patterns_of_llama_3_and_qwen_2_are_known(parts: tuple[str, str]) -> None:
+def test_the_patterns_of_llama_3_and_qwen_2_are_known(
+    parts: tuple[str, str], refuses: Refuses
+) -> None:
     name = SPLITTING[parts]
     is_llama = name == "llama-bpe"
     assert vocabulary_of(splitting_at(parts[0], ignore_merges=is_llama), 256).splitting == name
-    with pytest.raises(RequestError, match="splits text"):
+    with refuses(RequestError):
         vocabulary_of(splitting_at(parts[0], ignore_merges=not is_llama), 256)
 
 

@@ -3,6 +3,8 @@ greedy text, and so does llama.cpp where its bindings are installed.
 """
 
 import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_file import ARCHITECTURES, read_gguf
 from brimful.model.gguf_writing import LAYOUTS, GgufType, write_gguf
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 needs_gguf = pytest.mark.skipif(
     importlib.util.find_spec("gguf") is None, reason="needs the extra gguf"
@@ -210,9 +214,9 @@ def test_a_tokenizer_without_a_rule_in_llama_cpp_is_refused(tmp_path: Path, refu
 
 
 def test_without_the_package_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr("brimful.model.gguf_writing.find_spec", lambda name: None)
     make(tmp_path / "model", "llama")
-    with pytest.raises(RequestError, match="extra gguf"):
+    with refuses(RequestError):
         write_gguf(tmp_path / "model", tmp_path / "tiny.gguf", "f32", "tiny")

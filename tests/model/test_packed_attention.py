@@ -1,6 +1,7 @@
 """Examples end to end in one row learn exactly what they learn one at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from brimful.model.packed_attention import NAME
 from brimful.model.registered import register
 from brimful.training.method import Network, compiled, hidden_states_of, next_token_loss_sum
 from brimful.training.session import recompute_activations
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LENGTHS = (3, BLOCK_ROWS + 16, 1, 2 * BLOCK_ROWS + 2, 17)
 VALUES = {
@@ -211,10 +214,10 @@ def test_rows_with_padding_on_the_left_and_a_cache_are_attended_as_elsewhere(kin
     assert torch.equal(*texts)
 
 
-def test_a_model_with_sinks_is_refused_rather_than_wrong() -> None:
+def test_a_model_with_sinks_is_refused_rather_than_wrong(refuses: Refuses) -> None:
     heads = torch.zeros(1, 2, 3, 4)
 
-    with pytest.raises(ValueError, match="neither attention sinks nor position biases"):
+    with refuses(ValueError):
         packed_attention._attend(torch.nn.Module(), heads, heads, heads, None, s_aux=torch.zeros(2))
 
 

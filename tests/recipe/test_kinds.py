@@ -1,10 +1,15 @@
 """Which kind of run a method makes, and what the kinds say about themselves."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from brimful.base.discover import names_in
 from brimful.base.errors import BrimfulError
 from brimful.recipe.kinds import KINDS, kind_of_method, training_methods
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(
@@ -26,8 +31,8 @@ def test_every_file_of_a_method_belongs_to_exactly_one_kind() -> None:
     assert training_methods() == names_in("brimful.training.methods", ".py")
 
 
-def test_an_unknown_method_has_no_kind() -> None:
-    with pytest.raises(BrimfulError, match="unknown training method 'dpo'"):
+def test_an_unknown_method_has_no_kind(refuses: Refuses) -> None:
+    with refuses(BrimfulError, names=["'dpo'"]):
         kind_of_method("dpo")
 
 

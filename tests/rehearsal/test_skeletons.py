@@ -3,11 +3,13 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.architecture import KEYS, network_of, values_of, widths
 from brimful.planning.family import ShortFamily
@@ -33,6 +35,8 @@ from brimful.rehearsal.shipped_skeletons import (
 from brimful.rehearsal.skeletons import first_recordings, with_check
 from brimful.rehearsal.tracer import trace_family
 from ship_skeletons import content_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 NETWORK = widths(h=192, d=24, n=12, g=4, f=328, v=777, blocks=8)
 """Matrices of which most are no multiple of what shares a scale in 4 bits."""
@@ -117,13 +121,15 @@ def test_a_size_that_is_no_product_is_refused(
         dataclasses.replace(recordings, traces=tuple(traces)).skeleton()
 
 
-def test_networks_with_other_events_are_refused(recordings: SkeletonRecordings) -> None:
+def test_networks_with_other_events_are_refused(
+    recordings: SkeletonRecordings, refuses: Refuses
+) -> None:
     first, second, check = recordings.traces
     events_E = second.events_E.copy()
     events_E[[40, 41]] = events_E[[41, 40]]
     other = dataclasses.replace(second, events_E=events_E)
 
-    with pytest.raises(Irregular, match="events differ"):
+    with refuses(Irregular):
         dataclasses.replace(recordings, traces=(first, other, check)).skeleton()
 
 
@@ -211,7 +217,7 @@ def test_a_damaged_archive_is_none(
 
 
 def test_why_an_archive_cannot_be_used_is_said(
-    shipped: Callable[..., ShippedSkeletons], tmp_path: Path
+    shipped: Callable[..., ShippedSkeletons], tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     path = tmp_path / "llama.zip"
 
@@ -232,7 +238,7 @@ def test_why_an_archive_cannot_be_used_is_said(
     for said in (damaged, foreign):
         assert said is not None
         assert f"{path} is damaged" in said
-        assert "Steps are recorded here instead" in said
+        assert said == snapshot
 
 
 def test_the_keys_of_widths_are_those_of_a_config() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,8 @@ from brimful.rehearsal import one_step
 from brimful.rehearsal import verify as verify_module
 from brimful.rehearsal.verify import Verification, verify
 from brimful.training.optim import guarded_update
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PLAN = Plan(
     recipe="tiny",
@@ -201,7 +204,11 @@ def test_a_gradient_that_is_not_finite_fails_and_is_still_json(
 
 @pytest.mark.parametrize(("call", "which"), [(1, "plainest"), (2, "planned")])
 def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
-    verified: Callable[..., Verification], monkeypatch: pytest.MonkeyPatch, call: int, which: str
+    verified: Callable[..., Verification],
+    monkeypatch: pytest.MonkeyPatch,
+    call: int,
+    which: str,
+    refuses: Refuses,
 ) -> None:
     real, calls = verify_module.take_step, []
 
@@ -212,13 +219,7 @@ def test_a_step_that_runs_out_of_memory_is_told_with_a_way_out(
         return real(*args)
 
     monkeypatch.setattr(verify_module, "take_step", take_step)
-    with pytest.raises(
-        PlanError,
-        match=(
-            rf"out of memory \(tried to allocate 2.00 GiB\) in the {which} step of"
-            r" --verify.*smaller plan.micro_batch"
-        ),
-    ):
+    with refuses(PlanError, names=["2.00", which, "--verify", "smaller plan.micro_batch"]):
         verified()
 
 

@@ -3,15 +3,19 @@
 import copy
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.runs import read_run
 from brimful.runs.facts import ModelSection
 from brimful.runs.measurements import measured
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeRun = Callable[..., Path]
 
@@ -60,10 +64,10 @@ def test_an_unreadable_file_is_named_like_a_missing_one(
     assert name in read_run(folder).problems
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="is not a run folder"):
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RunFolderError):
         read_run(tmp_path)
-    with pytest.raises(RunFolderError, match="is not a folder"):
+    with refuses(RunFolderError):
         read_run(tmp_path / "nothing")
 
 
@@ -112,14 +116,14 @@ def test_the_kind_of_a_run_is_known_before_it_is_scored(
     assert (run.kind.name, run.is_tuned) == (kind, is_tuned)
 
 
-def test_a_half_written_run_opens(new_run: MakeRun) -> None:
+def test_a_half_written_run_opens(new_run: MakeRun, snapshot: SnapshotAssertion) -> None:
     folder = new_run(last_step=3, plan=None, data=None, environment=None, recipe=None)
     with open(folder / "metrics.jsonl", "a", encoding="utf-8") as journal:
         journal.write('{"kind": "step", "step": 4, "lo')
     run = read_run(folder)
     assert (run.plan, run.end, run.is_finished, run.last_step) == (None, None, False, 3)
     assert "plan.json" in run.problems
-    assert "the last record is cut off" in run.problems["metrics.jsonl"]
+    assert run.problems["metrics.jsonl"] == snapshot
 
 
 def test_values_of_a_wrong_kind_are_passed_over(new_run: MakeRun) -> None:
@@ -178,14 +182,16 @@ def test_a_mirror_is_read_when_it_is_asked_for(new_run: MakeRun) -> None:
     assert (mirror.path, mirror.durable_step, mirror.finished) == ("/copy", 20, True)
 
 
-def test_a_damaged_or_lost_mirror_json_of_a_copy_is_told(new_run: MakeRun) -> None:
+def test_a_damaged_or_lost_mirror_json_of_a_copy_is_told(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
     folder = new_run("copy")
     assert "mirror.json" not in read_run(folder).problems
 
     point = folder / "checkpoints" / "step-00000002"
     point.mkdir(parents=True)
     (point / "POINT.json").write_text("{}")
-    assert "is not known" in read_run(folder).problems["mirror.json"]
+    assert read_run(folder).problems["mirror.json"] == snapshot
     (folder / "mirror.json").write_text('{"state": "ok", "checksum": "mirror.json 0"}')
     assert "damaged" in read_run(folder).problems["mirror.json"]
     (folder / "mirror.json").write_text('{"state": "ok"}')

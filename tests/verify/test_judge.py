@@ -1,11 +1,16 @@
 """Many answers at once."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from brimful.base.errors import RequestError
 from brimful.verify.judge import judge
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import load_verifier
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROW = {"code": "def f(x):\n    return x + 1", "test_list": ["assert f(1) == 2"]}
 
@@ -39,10 +44,10 @@ def test_nothing_is_said_about_a_program_that_the_machine_was_too_busy_to_judge(
     )
 
 
-def test_programs_without_a_sandbox_are_refused() -> None:
+def test_programs_without_a_sandbox_are_refused(refuses: Refuses) -> None:
     assert load_verifier("mbpp").needs_sandbox
     assert isinstance(
         load_verifier("mbpp").program and load_verifier("mbpp").program("x = 1", ROW), Program
     )  # type: ignore[misc]
-    with pytest.raises(RequestError, match="needs the sandbox"):
+    with refuses(RequestError):
         judge(load_verifier("mbpp"), ["x = 1"], [ROW])

@@ -1,9 +1,13 @@
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from brimful.verify import landlock, seccomp
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def status_of(action: "object") -> int:
@@ -51,8 +55,8 @@ def test_files_open_as_the_rules_say(tmp_path: Path, name: str, mode: str, refus
     os.close(rules)
 
 
-def test_an_old_version_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_version_is_not_taken(monkeypatch: pytest.MonkeyPatch, refuses: Refuses) -> None:
     monkeypatch.setattr(landlock, "version", lambda: 2)
 
-    with pytest.raises(OSError, match="version 2"):
+    with refuses(OSError, names=["version 2"]):
         landlock.ruleset([], [])

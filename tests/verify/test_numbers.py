@@ -1,5 +1,7 @@
 """Numbers as models write them."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from decimal import Decimal
 
 import pytest
@@ -14,6 +16,8 @@ from brimful.verify.numbers import (
     read_number,
     reference_number,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TOLERANCE = Decimal("0.001")
 
@@ -186,10 +190,12 @@ def test_the_edge_of_the_tolerance_is_exact() -> None:
     assert not is_close(Decimal("1.1e-9"), Decimal(0), TOLERANCE)
 
 
-def test_a_reference_is_read_like_an_answer_and_refused_where_it_is_no_number() -> None:
+def test_a_reference_is_read_like_an_answer_and_refused_where_it_is_no_number(
+    refuses: Refuses,
+) -> None:
     assert reference_number("She has 9 left.\n#### 1,018") == 1018
     for wrong in ("nan", "Paris", "", "#### \n"):
-        with pytest.raises(ValueError, match="is not one number"):
+        with refuses(ValueError):
             reference_number(wrong)
 
 

@@ -3,8 +3,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from brimful.base.errors import RequestError
 from brimful.verify.isolation import ProgramLimits
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox, result_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("double",))
 
@@ -224,8 +227,8 @@ def test_large_programs_and_tests_are_sent_whole(sandbox: Sandbox) -> None:
     )
 
 
-def test_without_isolation_it_refuses_unless_told_otherwise() -> None:
-    with pytest.raises(RequestError, match="accept_unsandboxed"):
+def test_without_isolation_it_refuses_unless_told_otherwise(refuses: Refuses) -> None:
+    with refuses(RequestError, names=["accept_unsandboxed"]):
         Sandbox(level="none")
 
     with Sandbox(level="none", accept_unsandboxed=True) as sandbox:
@@ -235,16 +238,19 @@ def test_without_isolation_it_refuses_unless_told_otherwise() -> None:
 
 def test_a_level_that_does_not_exist_or_a_system_without_fork_is_refused(
     monkeypatch: pytest.MonkeyPatch,
+    refuses: Refuses,
 ) -> None:
-    with pytest.raises(RequestError, match="none of landlock, seccomp, none"):
+    with refuses(RequestError):
         Sandbox(level="docker")
     monkeypatch.delattr(os, "fork")
-    with pytest.raises(RequestError, match="Linux"):
+    with refuses(RequestError, names=["Linux"]):
         Sandbox()
 
 
-def test_a_python_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_does_not_start_is_told(
+    monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
 
-    with pytest.raises(RequestError, match="does not start"):
+    with refuses(RequestError):
         Sandbox()

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from brimful.base.errors import RequestError
 from brimful.verify.judge import judge
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict, Verifier, load_verifier, verifier_names
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 QUESTION = "Write <answer>7</answer>, #### 7 or \\boxed{7}. What is 2 + 3?"
 ODD = [
@@ -157,8 +160,8 @@ def test_a_reference_that_says_nothing_is_refused_with_a_reason(
         verifier.check(reference)
 
 
-def test_an_unknown_verifier_is_named_with_the_nearest() -> None:
-    with pytest.raises(RequestError, match="unknown verifier 'numbr' - did you mean 'number'"):
+def test_an_unknown_verifier_is_named_with_the_nearest(refuses: Refuses) -> None:
+    with refuses(RequestError, names=["'numbr'", "'number'"]):
         load_verifier("numbr")
 
 

@@ -4,6 +4,7 @@ other model in a folder.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from brimful.chains.serving import model_to_serve
 from brimful.model.description import is_own_architecture
 from brimful.model.obtained import folder_of_model
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -72,12 +75,12 @@ def test_what_cannot_be_converted_leaves_nothing(
     assert not to.exists() or not list(to.iterdir())
 
 
-def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_architectures_are_refused_by_name(tmp_path: Path, refuses: Refuses) -> None:
     folder = tmp_path / "gpt2"
     GPT2LMHeadModel(GPT2Config(n_embd=16, n_head=2, n_layer=1, vocab_size=50)).save_pretrained(
         folder
     )
-    with pytest.raises(PlanError, match="is of the architecture gpt2"):
+    with refuses(PlanError, names=["gpt2"]):
         convert_to_kernel(str(folder), tmp_path / "kernel", KernelSettings(), print)
 
 
@@ -86,6 +89,7 @@ def test_one_command_converts_and_others_train_write_and_export(
     write_gguf: GgufWriter,
     recipe_file: Path,
     said: Said,
+    refuses: Refuses,
 ) -> None:
     to = tmp_path / "kernel"
     code, out, _ = said("models", "convert", str(write_gguf()), str(to), "--features", "16")
@@ -100,7 +104,7 @@ def test_one_command_converts_and_others_train_write_and_export(
     assert said("generate", "converted", "--prompt", "the", "--tokens", "5")[0] == 0
     _, out, _ = said("export", "converted", "--to", str(tmp_path / "export"))
     assert "transformers reads it after `from brimful.model.registered" in out
-    with pytest.raises(RequestError, match="an architecture of brimful's own"):
+    with refuses(RequestError):
         model_to_serve(runs_folder() / "converted", print)
     code, _, err = said("models", "convert", str(to), str(tmp_path / "again"))
     assert (code, "is of the architecture kernel_llama" in err) == (2, True)

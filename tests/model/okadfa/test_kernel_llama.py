@@ -4,6 +4,8 @@ share the features of their keys.
 
 import copy
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from brimful.model.okadfa.kernel_llama import (
 )
 from brimful.model.registered import register
 from brimful.training.session import recompute_activations
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -94,7 +98,7 @@ def test_the_future_is_not_looked_at() -> None:
     assert not torch.allclose(before[:, 90:], after[:, 90:])
 
 
-def test_padding_and_packing_change_nothing_of_a_text() -> None:
+def test_padding_and_packing_change_nothing_of_a_text(refuses: Refuses) -> None:
     lengths = (3, 90, 1, 70)
     model, ids_BT = _model(), _ids(1, sum(lengths))
     positions_BT = torch.cat([torch.arange(each) for each in lengths])[None]
@@ -109,7 +113,7 @@ def test_padding_and_packing_change_nothing_of_a_text() -> None:
         ).logits[:, 13:]
     torch.testing.assert_close(packed, torch.cat(alone, dim=1), **CLOSE)
     torch.testing.assert_close(left, alone[1], **CLOSE)
-    with pytest.raises(ValueError, match="packed documents are read whole, without a cache"):
+    with refuses(ValueError):
         model(_ids(1, 6), packed_lengths=torch.tensor([2, 4]), use_cache=True)
 
 

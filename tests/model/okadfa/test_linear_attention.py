@@ -1,6 +1,7 @@
 """In chunks, one by one and all at once: the same attention, the same gradients."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from brimful.model.okadfa.linear_attention import CHUNK, GROUP, causal_attention, next_position
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 FEATURES, SIZE = 12, 5
 TOLERANCE = {
@@ -173,10 +176,10 @@ def test_gradients_pass_finite_differences() -> None:
     )
 
 
-def test_packed_documents_take_no_state() -> None:
+def test_packed_documents_take_no_state(refuses: Refuses) -> None:
     heads = _heads(4)
     _, state = causal_attention(*heads)
-    with pytest.raises(ValueError, match="not both"):
+    with refuses(ValueError):
         causal_attention(*heads, segments_BT=_numbers([4]), state_BHME=state)
 
 

@@ -1,6 +1,11 @@
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from brimful.verify.kinds.exact import VERIFIER, normal_form
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +23,6 @@ def test_the_normal_form_keeps_what_tells_texts_apart(text: str, normal: str) ->
     assert normal_form(text) == normal
 
 
-def test_a_reference_longer_than_any_final_answer_is_refused() -> None:
-    with pytest.raises(ValueError, match="has 1,001 characters"):
+def test_a_reference_longer_than_any_final_answer_is_refused(refuses: Refuses) -> None:
+    with refuses(ValueError, names=["1,001"]):
         VERIFIER.check("x" * 1001)

@@ -1,10 +1,14 @@
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from brimful.verify.kinds.number import VERIFIER
 from brimful.verify.numbers import read_number
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize("reference", [120, 120.0, "120", "1,200", "#### 5", "3/4", 1e22])
@@ -13,8 +17,8 @@ def test_numbers_of_any_kind_are_references(reference: object) -> None:
 
 
 @pytest.mark.parametrize("reference", ["Paris", float("nan"), float("inf"), "1 or 2"])
-def test_what_is_no_number_is_no_reference(reference: object) -> None:
-    with pytest.raises(ValueError, match="is not one number"):
+def test_what_is_no_number_is_no_reference(reference: object, refuses: Refuses) -> None:
+    with refuses(ValueError):
         VERIFIER.check(reference)
 
 

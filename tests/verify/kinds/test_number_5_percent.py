@@ -1,13 +1,17 @@
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from brimful.verify.kinds import number, number_5_percent
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
-def test_a_reference_that_rounds_to_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 when rounded"):
+
+def test_a_reference_that_rounds_to_zero_is_refused(refuses: Refuses) -> None:
+    with refuses(ValueError):
         number_5_percent.VERIFIER.check("0.0004")
 
 
