@@ -2,7 +2,7 @@
 attention, converted (at several temperatures), and the converted network with fresh weights, each
 tuned on the same tokens of WikiText-2.
 
-    python benchmarks/okadfa_conversion.py --data FOLDER [--only NAME,...] [--steps 40]
+    python benchmarks/okadfa_conversion.py --data FOLDER [--only NAME,...] [--steps 10]
 
 FOLDER holds wikitext-2/train.txt.gz, wikitext-2/valid.txt.gz and gpt2_bpe/. Scores are of the first
 documents of the validation text, before and after tuning, as perplexity per token of GPT-2's
@@ -41,20 +41,21 @@ name: okadfa-conversion
 method: sft
 model: MODEL
 sequence_length: 256
-batch: {sequences: 8}
+batch: {sequences: 4}
 training: {steps: STEPS}
 data: {path: ROWS, long_documents: drop, template: plain}
 optimizer: {learning_rate: RATE, warmup: 0.1}
-evaluation: {every: 20}
+evaluation: {every: 1000, max_sequences: 8}
+plan: {device: cpu, threads: 1}
 run: {name: conversion-NAME}
 """
-TEMPERATURES = (1.0, 2.0, 4.0)
+TEMPERATURES = (1.0, 4.0)
 TUNED_RATE, FRESH_RATE = 3e-4, 1e-3
 """Learning rates of what starts from published and from fresh weights; not searched for."""
 FRESH = "kernel, fresh weights"
 ROW_CHARACTERS = 700
 """About 170 tokens, so that rows fit the sequences."""
-SCORED_CHARACTERS = 100_000
+SCORED_CHARACTERS = 16_000
 
 
 def main() -> None:
@@ -62,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", default="", help="variants, separated by commas; default: all")
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     names = ["softmax", *(f"kernel, temperature {each:g}" for each in TEMPERATURES), FRESH]
     wanted = options.only.split(",") if options.only else names

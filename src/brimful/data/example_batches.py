@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from brimful.data.batches import IGNORED, MicroBatch
+from brimful.data.bins import even_bins, longest_first
 from brimful.data.examples import ExampleSplit
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 
@@ -73,7 +74,9 @@ class ExampleSequences:
         """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
         lengths = (self._split.lengths_E[self._shuffle.numbers(first_sample, count)] - 1).tolist()
         if self._layout == "packed":
-            return [sum(lengths[number] for number in filled) for filled in _bins(lengths, budget)]
+            return [
+                sum(lengths[number] for number in filled) for filled in even_bins(lengths, budget)
+            ]
         return [
             len(rows) * _width(lengths[rows[0]], self._sequence_length)
             for rows in _similar(lengths, budget, self._sequence_length)
@@ -108,7 +111,7 @@ class ExampleBatch:
             for rows in _similar(lengths, budget, self.sequence_length):
                 yield _padded([self.pairs[row] for row in rows], self.sequence_length)
             return
-        for filled in _bins(lengths, budget):
+        for filled in even_bins(lengths, budget):
             yield _packed([self.pairs[number] for number in filled])
 
 
@@ -157,48 +160,12 @@ def _similar(lengths: Sequence[int], budget: int, limit: int) -> Iterator[list[i
     positions, or one row.
     """
     rows: list[int] = []
-    for number in _longest_first(lengths):
+    for number in longest_first(lengths):
         if rows and (len(rows) + 1) * _width(lengths[rows[0]], limit) > budget:
             yield rows
             rows = []
         rows.append(number)
     yield rows
-
-
-def _longest_first(lengths: Sequence[int]) -> list[int]:
-    return sorted(range(len(lengths)), key=lambda number: -lengths[number])
-
-
-def _bins(lengths: Sequence[int], capacity: int) -> list[list[int]]:
-    """Numbers of the examples of each bin: as many bins as best-fit decreasing needs, and loads as
-    even as capacity allows.
-    """
-    bins: list[list[int]] = []
-    loads: list[int] = []
-    for number in _longest_first(lengths):
-        fitting = [place for place, load in enumerate(loads) if load + lengths[number] <= capacity]
-        if not fitting:
-            fitting = [len(bins)]
-            bins.append([])
-            loads.append(0)
-        fullest = max(fitting, key=loads.__getitem__)
-        bins[fullest].append(number)
-        loads[fullest] += lengths[number]
-    even = _evenly(lengths, len(bins))
-    if all(sum(lengths[number] for number in filled) <= capacity for filled in even):
-        bins = even
-    return sorted(map(sorted, bins))
-
-
-def _evenly(lengths: Sequence[int], num_bins: int) -> list[list[int]]:
-    """Longest first, each into the emptiest bin (Graham 1969)."""
-    bins: list[list[int]] = [[] for _ in range(num_bins)]
-    loads = [0] * num_bins
-    for number in _longest_first(lengths):
-        emptiest = min(range(num_bins), key=loads.__getitem__)
-        bins[emptiest].append(number)
-        loads[emptiest] += lengths[number]
-    return bins
 
 
 def _packed(pairs: Sequence[_Pair]) -> MicroBatch:

@@ -25,6 +25,7 @@ from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels, label_counts
 from brimful.data.length_window import LengthWindow
+from brimful.data.packed_passes import PackedPasses
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 from brimful.recipe import Recipe
 
@@ -342,6 +343,22 @@ class Passes:
             return torch.from_numpy(inputs_BT), None
         return torch.from_numpy(inputs_BT), torch.from_numpy(mask_BT)
 
+    def micro_batch(
+        self,
+        ids: Sequence[NDArray[np.uint32]],
+        targets: NDArray[Any],
+        weights: NDArray[np.float32],
+        budget: int,
+    ) -> MicroBatch:
+        """Return a pass of these texts, one in each row."""
+        inputs_BT, mask_BT = self.filled(ids)
+        return MicroBatch(
+            inputs_BT,
+            torch.from_numpy(targets),
+            mask_BT=mask_BT,
+            weights=torch.from_numpy(weights),
+        )
+
 
 def _evenly_cut(numbers: list[int], most: int) -> list[list[int]]:
     """As few pieces of at most `most` as there can be, of equal size as far as possible."""
@@ -366,7 +383,7 @@ class LabelledSequences:
         self,
         encoded: EncodedLabels,
         weights_C: NDArray[np.float32] | None,
-        passes: Passes,
+        passes: Passes | PackedPasses,
         seed: int,
         window: LengthWindow | None = None,
     ) -> None:
@@ -439,7 +456,7 @@ class LabelledBatch:
     ids: tuple[NDArray[np.uint32], ...]
     targets: NDArray[Any]
     weights: NDArray[np.float32]
-    passes: Passes
+    passes: Passes | PackedPasses
 
     @property
     def num_target_tokens(self) -> int:
@@ -456,14 +473,14 @@ class LabelledBatch:
         return float(len(self.ids))
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """Rows of similar length together, in passes of at most `max(sizes)` x the longest row
+        """Texts of similar length together, in passes of at most `max(sizes)` x the longest row
         allowed positions each, padding included.
         """
-        for numbers in self.passes.laid_out(
-            list(map(len, self.ids)), max(sizes) * self.passes.limit
-        ):
-            inputs_BT, mask_BT = self.passes.filled([self.ids[number] for number in numbers])
-            targets, weights = (
-                torch.from_numpy(array[numbers]) for array in (self.targets, self.weights)
+        budget = max(sizes) * self.passes.limit
+        for numbers in self.passes.laid_out(list(map(len, self.ids)), budget):
+            yield self.passes.micro_batch(
+                [self.ids[number] for number in numbers],
+                self.targets[numbers],
+                self.weights[numbers],
+                budget,
             )
-            yield MicroBatch(inputs_BT, targets, mask_BT=mask_BT, weights=weights)

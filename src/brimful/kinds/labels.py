@@ -38,6 +38,7 @@ from brimful.data.labelled_batches import (
     told_of,
 )
 from brimful.data.length_window import LengthWindow
+from brimful.data.packed_passes import PackedPasses
 from brimful.data.preparation import preparation_identity
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
@@ -225,11 +226,13 @@ class LabelledRunData(RunData[EncodedLabels]):
         return model
 
     def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
-        lay_out, steps = (
-            self._sequences(device_kind).positions_of_passes,
-            self.planned.training.steps,
-        )
-        return lambda _packing: lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
+        steps = self.planned.training.steps
+
+        def with_packing(packing: str) -> LongestPassAt:
+            lay_out = self._sequences(device_kind, packing).positions_of_passes
+            return lambda room: longest_pass_of(lay_out, self.recipe, steps, room)
+
+        return with_packing
 
     def _passes(self, device_kind: str) -> Passes:
         """Return how texts become rows on a kind of device."""
@@ -237,10 +240,12 @@ class LabelledRunData(RunData[EncodedLabels]):
         return Passes(pad_id_of(self.tokenizer), self.recipe.sequence_length, overhead)
 
     def sequences(self, plan: Plan) -> LabelledSequences:
-        return self._sequences(str(plan.device["kind"]))
+        return self._sequences(str(plan.device["kind"]), plan.packing)
 
-    def _sequences(self, device_kind: str) -> LabelledSequences:
-        passes = self._passes(device_kind)
+    def _sequences(self, device_kind: str, packing: str) -> LabelledSequences:
+        passes: Passes | PackedPasses = self._passes(device_kind)
+        if packing == "packed":
+            passes = PackedPasses(pad_id_of(self.tokenizer), self.recipe.sequence_length)
         steps, batch = self.recipe.label_rules.length_window, self.recipe.effective_batch
         window = LengthWindow(batch, steps) if steps > 1 else None
         seed = self.recipe.seed

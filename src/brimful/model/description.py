@@ -63,6 +63,12 @@ example into the next.
 """
 
 
+PACKABLE_ENCODERS = frozenset({"bert", "electra", "modernbert", "roberta", "xlm-roberta"})
+"""`model_type`s whose classifiers are tested to give packed texts the logits and gradients of one
+text at a time. Not among them: DeBERTa, whose attention cannot be replaced.
+"""
+
+
 @dataclass(frozen=True)
 class ParameterCount:
     """Parameters by role; tied weights once, buffers never.

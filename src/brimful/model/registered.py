@@ -2,7 +2,7 @@
 
 from transformers import PreTrainedModel
 
-from brimful.model import attention
+from brimful.model import attention, packed_texts
 from brimful.model.okadfa import kernel_llama, modeling, orthogonality
 from brimful.model.okadfa.configuration import MODEL_TYPE
 from brimful.model.step_hooks import StepHooks
@@ -15,6 +15,7 @@ _STEP_HOOKS = {MODEL_TYPE: orthogonality.step_hooks}
 def register() -> None:
     """Register the attention functions and the models by name; safe to call repeatedly."""
     attention.register()
+    packed_texts.register()
     modeling.register()
     kernel_llama.register()
 

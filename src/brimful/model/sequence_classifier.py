@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from brimful.base.errors import PlanError
+from brimful.model import packed_texts
 from brimful.model.catalog import config_of_model
 from brimful.model.published import (
     absent_weights,
@@ -17,6 +18,7 @@ from brimful.model.published import (
     refuse_unsafe_files,
     unreadable,
 )
+from brimful.model.quick_dropout import drop_quickly
 from brimful.model.quiet import quiet_logger, without_progress_bars
 from brimful.model.registered import register
 
@@ -79,6 +81,8 @@ def load_with_fresh_head(
     body = f"{model.base_model_prefix}."
     missing = [name.removeprefix(body) for name in absent_weights(info) if name.startswith(body)]
     refuse_missing([f"{body}{name}" for name in missing if not name.startswith(_HEADS)], source)
+    if attention == packed_texts.NAME:
+        drop_quickly(model)
     loaded: PreTrainedModel = model.to(device)
     return loaded.eval()
 

@@ -5,7 +5,7 @@ and packing, each with its reason.
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
-from brimful.model.description import PACKABLE
+from brimful.model.description import PACKABLE, PACKABLE_ENCODERS
 from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
@@ -14,10 +14,11 @@ BF16_PAYS_FROM = 1.3
 (assumption).
 """
 BF16_LEAST_WIDTH = 512
-"""On a CPU, for a classifier, whose passes have ever new shapes: below this width bf16's kernels,
-made anew for each shape, cost more than they gain. Measured on a Xeon with AMX, one thread, 16
-texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and 81, 384 158 and 137, 768 312 and
-427.
+"""On a CPU, for a classifier whose texts lie side by side, so that passes have ever new shapes:
+below this width bf16's kernels, made anew for each shape, cost more than they gain. Measured on a
+Xeon with AMX, one thread, 16 texts a step, ms in bf16 and fp32: width 128 76 and 33, 256 101 and
+81, 384 158 and 137, 768 312 and 427. Texts end to end make rows of few lengths: on an EPYC without
+AMX width 128 56 and 68, 256 108 and 164, 384 274 and 439.
 """
 LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """fp32 logits of one chunk of the loss."""
@@ -46,17 +47,26 @@ COMPILE_GAIN = {"cpu": 1.08, "mps": 1.0, "cuda": 1.85}
 measured.
 """
 PACKED_ATTENTION = "brimful_packed"
+TEXTS_ATTENTION = "brimful_texts"
 FIXED = "fixed by the user"
 
 
-def precision_choice(recipe: Recipe, device: Device, width: int | None = None) -> Choice:
-    """Choose the precision of the matrix products; `width` is the model's hidden size, if known."""
+def precision_choice(
+    recipe: Recipe, device: Device, width: int | None = None, *, packed: bool = False
+) -> Choice:
+    """Choose the precision of the matrix products.
+
+    Args:
+        width: The model's hidden size, if known.
+        packed: Examples or texts lie end to end, so that passes have few shapes.
+    """
     if recipe.optimizer.weights == "bf16":
         return _precision_of_bf16_weights(recipe, device)
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
-        return _cpu_precision(device, width if recipe.kind.rows == "texts" else None)
+        is_varied = recipe.kind.rows == "texts" and not packed
+        return _cpu_precision(device, width if is_varied else None)
     return _gpu_precision(device)
 
 
@@ -141,6 +151,14 @@ def attention_choice(
         )
     if fixed != "auto":
         return Choice("attention", fixed, FIXED)
+    if packed and attends_both_sides:
+        return Choice(
+            "attention",
+            TEXTS_ATTENTION,
+            "each text of a row attends within itself, to both sides; texts of similar length are"
+            " computed together",
+            "sdpa",
+        )
     if recipe.kind.fills_masks:
         return Choice(
             "attention",
@@ -298,9 +316,9 @@ def loader_choice(recipe: Recipe) -> Choice:
     )
 
 
-def packing_choice(recipe: Recipe, model_type: str) -> Choice:
-    """Choose how documents or examples are packed into rows. For documents the recipe decides,
-    because packing changes what a step sees.
+def packing_choice(recipe: Recipe, model_type: str, device_kind: str = "cpu") -> Choice:
+    """Choose how documents, examples or texts are packed into rows. For documents the recipe
+    decides, because packing changes what a step sees.
 
     Raises:
         PlanError: the recipe fixes a packing that this kind of run or model does not allow.
@@ -308,7 +326,7 @@ def packing_choice(recipe: Recipe, model_type: str) -> Choice:
     if recipe.kind.rows == "examples":
         return _packing_of_examples(recipe, model_type)
     if recipe.kind.rows == "texts":
-        return _packing_of_texts(recipe)
+        return _packing_of_texts(recipe, model_type, device_kind)
     reason = "the recipe's data.layout; the plan never changes what a step sees"
     if recipe.data.layout == "stream":
         reason = "the recipe's data.layout: documents run on, every position holds a token"
@@ -337,14 +355,36 @@ def _packing_of_examples(recipe: Recipe, model_type: str) -> Choice:
     return Choice("packing", "packed", reason, "padded")
 
 
-def _packing_of_texts(recipe: Recipe) -> Choice:
-    if recipe.plan.packing == "packed":
+def _packing_of_texts(recipe: Recipe, model_type: str, device_kind: str) -> Choice:
+    obstacle = _obstacle_to_packing_texts(recipe, model_type, device_kind)
+    if recipe.plan.packing == "packed" and obstacle:
         raise PlanError(
-            "plan.packing=packed: a classifier reads one text per row. Use plan.packing=padded, or"
-            " leave it out."
+            f"plan.packing=packed: a classifier reads one text per row here: {obstacle}. Use"
+            " plan.packing=padded, or leave it out."
         )
-    reason = "texts of similar length side by side, so that little is computed on padding"
-    return Choice("packing", "padded", reason)
+    if recipe.plan.packing != "auto":
+        return Choice("packing", recipe.plan.packing, FIXED)
+    if obstacle:
+        reason = (
+            "texts of similar length side by side, so that little is computed on padding; end to"
+            f" end they are not: {obstacle}"
+        )
+        return Choice("packing", "padded", reason)
+    reason = (
+        "texts of a micro-batch lie end to end, attention stays within each: nothing is computed on"
+        " padding"
+    )
+    return Choice("packing", "packed", reason, "padded")
+
+
+def _obstacle_to_packing_texts(recipe: Recipe, model_type: str, device_kind: str) -> str:
+    if device_kind != "cpu":
+        return "that was measured on CPUs only"
+    if model_type not in PACKABLE_ENCODERS:
+        return f"classifiers of type {model_type!r} are not known to keep them apart"
+    if recipe.plan.attention not in {"auto", TEXTS_ATTENTION}:
+        return f"plan.attention={recipe.plan.attention} knows nothing of where they end"
+    return ""
 
 
 def _obstacle_to_packing(recipe: Recipe, model_type: str) -> str:

@@ -415,7 +415,8 @@ def _beside(runner_up: Candidate, taken: Candidate, effective_batch: int) -> str
 def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
     """Choose whether to compile: if it saves more time over the run than it costs."""
     recipe, device = prepared.recipe, prepared.device
-    if recipe.plan.compile is True and recipe.kind.rows == "texts":
+    has_texts = recipe.kind.rows == "texts"
+    if recipe.plan.compile is True and has_texts:
         raise PlanError(
             "plan.compile=true: a classifier's passes have many shapes, and compiled blocks serve"
             " one. Leave it out."
@@ -427,12 +428,11 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         if recipe.plan.offload != "none":
             why = "tensors move between blocks (plan.offload)"
         return Choice("compile", False, why)
-    if prepared.choices["packing"].value in {"padded", "document"}:
+    if has_texts or prepared.choices["packing"].value in {"padded", "document"}:
         return Choice(
             "compile",
             False,
-            "texts side by side, each in a row, give passes of many shapes, and compiled blocks"
-            " serve one",
+            "texts of many lengths give passes of many shapes, and compiled blocks serve one",
         )
     if eager.time is None:
         return Choice(

@@ -178,7 +178,7 @@ def spec_of(
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe),
         quantize=recipe.quantize,
-        **_task(recipe),
+        **_task(recipe, is_packed=choices["packing"].value == "packed"),
         loss_chunk=int(choices["loss_chunk"].value),
         recompute=recompute,
         offload=recompute and recipe.plan.offload == "activations",
@@ -191,14 +191,14 @@ def spec_of(
     )
 
 
-def _task(recipe: Recipe) -> dict[str, Any]:
+def _task(recipe: Recipe, *, is_packed: bool) -> dict[str, Any]:
     """What the model is for, and how it comes to a loss."""
     kind = recipe.kind
     if kind.gives_labels:
         return {
             "task": kind.task,
             "loss": "model",
-            "padded": True,
+            "padded": not is_packed,
             "labels": max(2, len(recipe.label_rules.names)),
         }
     if kind.fills_masks:

@@ -344,9 +344,9 @@ def prepare(
     width = next(
         (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
     )
-    precision = precision_choice(recipe, device, width)
-    packing = packing_choice(recipe, str(facts.config["model_type"]))
+    packing = packing_choice(recipe, str(facts.config["model_type"]), device.kind)
     is_packed = packing.value == "packed"
+    precision = precision_choice(recipe, device, width, packed=is_packed)
     attention = attention_choice(
         recipe,
         device,

@@ -25,6 +25,8 @@ from transformers.pytorch_utils import Conv1D
 from brimful.base.errors import PlanError
 from brimful.model.published import refuse_unmatched
 from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
+from brimful.model import packed_texts
+from brimful.model.quick_dropout import drop_quickly
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
@@ -102,6 +104,8 @@ def plain_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
             )
     except (LookupError, ArithmeticError, AssertionError) as error:
         raise ValueError(f"transformers cannot build what its config says: {error!r}") from error
+    if spec.attention == packed_texts.NAME:
+        drop_quickly(model)
     return model
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
+from brimful.model.packed_texts import logits_of_packed
 from brimful.recipe import Recipe
 from brimful.training.method import LossSum, Method, Network
 
@@ -21,9 +22,8 @@ def _configured(recipe: Recipe) -> LossSum:
     gamma = rules.focal_gamma if rules.loss == "focal" else 0.0
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
-        logits_BC = network.model(**micro.model_inputs()).logits.float()
         return labels_loss_sum(
-            logits_BC,
+            _logits(network, micro),
             micro.targets_BT,
             micro.weights,
             focal_gamma=gamma,
@@ -31,6 +31,16 @@ def _configured(recipe: Recipe) -> LossSum:
         )
 
     return loss_sum
+
+
+def _logits(network: Network, micro: MicroBatch) -> Tensor:
+    """Return the logits of the texts of a pass, fp32 (B, C)."""
+    if micro.lengths_E is None:
+        logits_BC: Tensor = network.model(**micro.model_inputs()).logits
+        return logits_BC.float()
+    return logits_of_packed(
+        network.model, micro.inputs_BT, micro.lengths_E, len(micro.targets_BT)
+    ).float()
 
 
 def labels_loss_sum(
@@ -73,7 +83,7 @@ def labels_loss_sum(
 
 METHOD = Method(
     loss_sum=lambda network, micro: labels_loss_sum(
-        network.model(**micro.model_inputs()).logits.float(), micro.targets_BT, micro.weights
+        _logits(network, micro), micro.targets_BT, micro.weights
     ),
     trains=lambda name, parameter: True,
     configured=_configured,
