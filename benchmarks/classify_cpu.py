@@ -57,7 +57,6 @@ GROUPED = {"train_sampling_strategy": "group_by_length"}
 KEPT = ", memory kept"
 TRAINERS: dict[str, dict[str, Any]] = {
     "Trainer, default": {},
-    "Trainer, grouped by length": GROUPED,
     "Trainer, grouped by length, bf16": GROUPED | {"bf16": True},
     f"Trainer, grouped by length, bf16{KEPT}": GROUPED | {"bf16": True},
 }

@@ -39,7 +39,7 @@ def keep(values: Tensor, kept: Tensor, factor: float) -> Tensor:
 class QuickDropout(nn.Dropout):
     """torch's Dropout with another way to draw."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+    def forward(self, input: Tensor) -> Tensor:
         if not self.training or not self.p:
             return input
         dropped: Tensor = _Dropped.apply(input, self.p)  # type: ignore[no-untyped-call]

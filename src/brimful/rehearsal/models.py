@@ -23,10 +23,10 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
-from brimful.model.published import refuse_unmatched
-from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
 from brimful.model import packed_texts
+from brimful.model.published import refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
+from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
