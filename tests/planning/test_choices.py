@@ -14,10 +14,13 @@ from brimful.base.errors import PlanError
 from brimful.base.units import MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Abilities, Device
+from brimful.model import packed_texts
 from brimful.model.attention import NAME
+from brimful.model.description import PACKABLE_ENCODERS
 from brimful.planning.choices import (
     BF16_LEAST_WIDTH,
     BF16_PAYS_FROM,
+    TEXTS_ATTENTION,
     attention_choice,
     loader_choice,
     loss_chunk_choice,
@@ -105,6 +108,9 @@ def test_a_narrow_classifier_takes_fp32_on_a_cpu(
     device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 4e11})
 
     assert precision_choice(load("moderation-offline"), device, width).value == precision
+    # Rows of texts end to end have few lengths.
+    packed = precision_choice(load("moderation-offline"), device, width, packed=True)
+    assert packed.value == "bf16"
 
 
 def test_bf16_instructions_decide_whatever_a_busy_machine_measures(
@@ -367,6 +373,31 @@ def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(
     assert packing_choice(tuning(change), model_type).value == "padded"
     with refuses(PlanError):
         packing_choice(tuning(change, "plan.packing=packed"), model_type)
+
+
+def test_texts_lie_end_to_end_on_a_cpu_where_the_classifier_keeps_them_apart(
+    refuses: Callable[..., Any],
+) -> None:
+    """Others would not stay apart, so that is refused when asked for."""
+    for model_type in PACKABLE_ENCODERS:
+        assert packing_choice(load("moderation"), model_type).value == "packed"
+    assert packing_choice(load("moderation", ["plan.packing=padded"]), "bert").value == "padded"
+    for change, model_type, kind in (
+        ("plan.attention=sdpa", "bert", "cpu"),
+        ("plan.attention=auto", "deberta-v2", "cpu"),
+        ("plan.attention=auto", "bert", "cuda"),
+    ):
+        assert packing_choice(load("moderation", [change]), model_type, kind).value == "padded"
+        with refuses(PlanError):
+            packing_choice(load("moderation", [change, "plan.packing=packed"]), model_type, kind)
+
+
+def test_packed_texts_are_attended_to_from_both_sides(cpu: Callable[..., Device]) -> None:
+    choice = attention_choice(
+        load("moderation"), cpu(), "bf16", packed=True, attends_both_sides=True
+    )
+
+    assert choice.value == TEXTS_ATTENTION == packed_texts.NAME
 
 
 ENCODER = ("method=mlm", "model.architecture=modernbert")

@@ -382,7 +382,7 @@ def _obstacle_to_packing_texts(recipe: Recipe, model_type: str, device_kind: str
         return "that was measured on CPUs only"
     if model_type not in PACKABLE_ENCODERS:
         return f"classifiers of type {model_type!r} are not known to keep them apart"
-    if recipe.plan.attention not in {"auto", TEXTS_ATTENTION}:
+    if recipe.plan.attention != "auto":
         return f"plan.attention={recipe.plan.attention} knows nothing of where they end"
     return ""
 

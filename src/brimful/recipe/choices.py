@@ -88,8 +88,8 @@ class PlanChoices(Section):
     packing: Literal["auto", "packed", "padded"] = Field(
         "auto",
         description=(
-            "method sft: examples of a micro-batch end to end, attention within each; or one per"
-            " row, similar lengths together."
+            "methods sft and classify: examples of a micro-batch end to end, attention within each;"
+            " or one per row, similar lengths together."
         ),
     )
     threads: Annotated[int, Field(gt=0, le=1024)] | Auto = Field("auto", description="CPU threads.")

@@ -14,7 +14,7 @@ ModelTask = Literal["causal_lm", "masked_lm", "sequence_classification"]
 """What a model's head predicts: the next token, hidden tokens, or labels of the whole text."""
 RowLayout = Literal["documents", "examples", "texts"]
 """How rows of tokens are made. documents: as the recipe's `data.layout` says. examples: packed end
-to end or padded, as the plan decides. texts: always padded, one text per row.
+to end or padded, as the plan decides. texts: the same, each with its label.
 """
 
 
