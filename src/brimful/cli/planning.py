@@ -185,9 +185,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         save_surveyed(save, resolved, surveyed)
         command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
         say(f"saved: {save}; `{command}` uses it", stderr=True)
-    code = exit_code(surveyed, answered.budget if limits.budget else None)
-    if verification is not None and not verification.passed:
-        code = max(code, 1)
+    differs = verification is not None and not verification.passed
+    code = max(exit_code(surveyed, answered.budget if limits.budget else None), int(differs))
     if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
         keep(context.obj, said, code)
     raise typer.Exit(code)
