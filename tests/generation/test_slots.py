@@ -12,6 +12,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from brimful.generation import slots
 from brimful.generation.engine import context_of
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
@@ -24,13 +25,13 @@ def alone(model: PreTrainedModel, texts: list[list[int]]) -> torch.Tensor:
     )
 
 
-@pytest.mark.parametrize("kind", ["slots", "groups"])
+@pytest.mark.parametrize("kind", ["slots", "slots for few tokens", "groups"])
 def test_rows_that_come_and_go_read_as_alone(model: PreTrainedModel, kind: str) -> None:
     drawn, cache = (
         random.Random(0),
-        Slots(Forward(model), most_rows=8, context=128)
-        if kind == "slots"
-        else Groups(Forward(model)),
+        Groups(Forward(model))
+        if kind == "groups"
+        else Slots(Forward(model), 8, context=128, most_tokens=40 if "few" in kind else 1024),
     )
     texts: list[list[int]] = []
     with torch.inference_mode():
@@ -121,3 +122,21 @@ def test_the_store_never_outgrows_what_was_planned(model: PreTrainedModel) -> No
         for _ in range(3):
             cache.enter(cache.prefill([[1] * 20]), [0] * 2)
         assert {layer.keys.shape[::2] for layer in cache._cache.layers} == {(6, 30)}
+
+
+def test_rows_that_enter_after_a_long_text_do_not_take_its_length(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows x the longest position ever held would be far more than may be stored."""
+    monkeypatch.setattr(slots, "STEP", 8)
+    cache, short = Slots(Forward(model), most_rows=8, context=64, most_tokens=100), [5, 6, 7]
+    with torch.inference_mode():
+        cache.enter(cache.prefill([list(range(1, 25))]), [0])
+        cache.enter(cache.prefill([short]), [0])
+        cache.leave([0])
+        cache.enter(cache.prefill([short]), [0] * 7)
+
+        assert {layer.keys.shape[::2] for layer in cache._cache.layers} == {(8, 8)}
+        torch.testing.assert_close(
+            cache.step([9] * 8), alone(model, [[*short, 9]] * 8), rtol=1e-4, atol=1e-4
+        )

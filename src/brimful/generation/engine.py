@@ -299,7 +299,7 @@ class _Run:
         """Return what makes an empty cache: `Slots` where the model suits them, else `Groups`."""
         forward, context = self._engine.forward, self._engine.context
         if Slots.suit(forward, context):
-            return partial(Slots, forward, self._most_rows, context)
+            return partial(Slots, forward, self._most_rows, context, self._most_tokens)
         return partial(Groups, forward)
 
     def goes_on(self) -> bool:

@@ -5,6 +5,7 @@ Shapes: R slots for rows, B rows in use (the first ones), H key/value heads, S p
 positions in use, D head size, P prompts, L positions of the longest prompt, V vocabulary.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,8 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
 
     def _moved(self, old_RHSD: Tensor, rows: int) -> Tensor:
         new_RHSD = self._empty(old_RHSD)
-        new_RHSD[:rows, :, : old_RHSD.shape[2]] = old_RHSD[:rows]
+        kept = min(old_RHSD.shape[2], new_RHSD.shape[2])
+        new_RHSD[:rows, :, :kept] = old_RHSD[:rows, :, :kept]
         return new_RHSD
 
     def put(self, rows: slice, keys_PHLD: Tensor, values_PHLD: Tensor, source_B: Tensor) -> None:
@@ -130,6 +132,7 @@ class Slots:
         forward: The model.
         most_rows: So many rows at the same time; no more are stored.
         context: Positions that a row can have.
+        most_tokens: Positions of all rows in store, unless what is in use takes more.
     """
 
     waits_for_share = 16
@@ -139,8 +142,11 @@ class Slots:
     keeps_prefills = True
     """What was read once can be entered again later."""
 
-    def __init__(self, forward: Forward, most_rows: int, context: int) -> None:
-        self._forward, self._most_rows, self._context = forward, most_rows, context
+    def __init__(
+        self, forward: Forward, most_rows: int, context: int, most_tokens: int = sys.maxsize
+    ) -> None:
+        self._forward, self._context = forward, context
+        self._most_rows, self._most_tokens = most_rows, most_tokens
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)
         self._lengths: list[int] = []
@@ -245,16 +251,8 @@ class Slots:
         place = self._place
         if rows <= place.stored_rows and positions <= place.stored_positions:
             return
-        if rows > place.stored_rows:
-            place.stored_rows = max(rows, min(2 * place.stored_rows, 2 * rows, self._most_rows))
-        if positions > place.stored_positions:
-            place.stored_positions = max(
-                positions,
-                min(
-                    -(-max(positions, place.stored_positions * 3 // 2) // STEP) * STEP,
-                    self._context,
-                ),
-            )
+        positions = max([positions, *(length + 1 for length in self._lengths)])
+        place.stored_rows, place.stored_positions = self._sizes(rows, positions)
         used, device = len(self._lengths), self._forward.device
         for layer in self._cache.layers:
             layer.grow(used)
@@ -262,3 +260,21 @@ class Slots:
         lengths_R[:used] = self._length_R[:used]
         self._length_R, self._row_R = lengths_R, torch.arange(place.stored_rows, device=device)
         self._slot_S = torch.arange(place.stored_positions, device=device)
+
+    def _sizes(self, rows: int, positions: int) -> tuple[int, int]:
+        """Return how many rows and positions to store where so many are in use: room to grow where
+        all may take it, else what is in use, whatever longer texts took before.
+        """
+        place = self._place
+        more_rows, more_positions = place.stored_rows, place.stored_positions
+        if rows > more_rows:
+            more_rows = max(rows, min(2 * more_rows, self._most_rows))
+        if positions > more_positions:
+            more_positions = self._aligned(max(positions, more_positions * 3 // 2))
+        if more_rows * more_positions <= self._most_tokens:
+            return more_rows, more_positions
+        return rows, self._aligned(positions)
+
+    def _aligned(self, positions: int) -> int:
+        """Return the next multiple of `STEP`, or the context where that is less."""
+        return max(positions, min(-(-positions // STEP) * STEP, self._context))
