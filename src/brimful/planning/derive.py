@@ -5,7 +5,7 @@ Everything that the user fixed in the recipe's `plan` section is kept. The effec
 recipe is never changed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from brimful.base.errors import PlanError
@@ -251,24 +251,11 @@ def _plan(
         footprint.correction_bytes,
         correction if runs else Correction(),
     )
-    decided: tuple[Choice, ...] = (
-        choices["precision"],
-        result.choices["micro_batch"],
-        result.choices["compile"],
-        choices["loss_chunk"],
-        choices["attention"],
-        result.choices["recompute"],
-        choices["optimizer"],
-        choices["loader_workers"],
-        choices["packing"],
-    )
-    if recipe.plan.offload != "none":
-        decided = (*decided, Choice("offload", recipe.plan.offload, FIXED))
     precision = str(choices["precision"].value)
     return Plan(
         recipe=recipe.name,
         device=device.to_json(),
-        choices=decided if earlier is None else (*decided, earlier),
+        choices=tuple(_decided(prepared, result, earlier)),
         micro_batches=split(recipe.effective_batch, taken.micro_batch),
         precision=precision,
         attention=str(choices["attention"].value),
@@ -293,6 +280,24 @@ def _plan(
         memory_kind="" if result.untraced else memory_kind(recipe, precision),
         memory_correction_bytes=footprint.correction_bytes,
     )
+
+
+def _decided(prepared: Prepared, result: SearchResult, earlier: Choice | None) -> Iterator[Choice]:
+    """Yield the plan's choices in the order in which they are shown."""
+    choices = prepared.choices
+    yield choices["precision"]
+    yield result.choices["micro_batch"]
+    yield result.choices["compile"]
+    yield choices["loss_chunk"]
+    yield choices["attention"]
+    yield result.choices["recompute"]
+    yield choices["optimizer"]
+    yield choices["loader_workers"]
+    yield choices["packing"]
+    if prepared.recipe.plan.offload != "none":
+        yield Choice("offload", prepared.recipe.plan.offload, FIXED)
+    if earlier is not None:
+        yield earlier
 
 
 def _evaluation_share(recipe: Recipe, taken: Candidate, time: StepTime) -> float | None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes, format_duration
@@ -23,6 +24,7 @@ from brimful.planning.plan import Choice
 from brimful.planning.survey import Memory, Prepared, Tracer
 from brimful.planning.timing import StepTime, UnknownRate, step_time
 from brimful.planning.work import IrregularWork
+from brimful.recipe import Recipe
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
 """Most tokens of a micro-batch. Larger ones are no faster (CPU: caches, measured in docs/log.md;
@@ -116,12 +118,11 @@ def search(
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
     """
-    recipe, offloads = prepared.recipe, prepared.recipe.plan.offload != "none"
-    wanted = True if offloads else recipe.plan.recompute
+    recipe = prepared.recipe
+    wanted, why = _asked_for(recipe)
     plain = _Way(prepared, tracer, rates, factor, fill, recompute=wanted is True)
     if wanted != "auto":
-        reason = OFFLOADED if offloads else FIXED
-        return _settle(prepared, plain, total_steps, Choice("recompute", wanted, reason))
+        return _settle(prepared, plain, total_steps, Choice("recompute", wanted, why))
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
@@ -143,6 +144,13 @@ def search(
             reason += ", with it neither"
         return _settle(prepared, again, total_steps, Choice("recompute", True, reason, False))
     return _faster(prepared, plain, again, total_steps)
+
+
+def _asked_for(recipe: Recipe) -> tuple[bool | Literal["auto"], str]:
+    """Return what the recipe asks for in recomputation, and by which key."""
+    if recipe.plan.offload != "none":
+        return True, OFFLOADED
+    return recipe.plan.recompute, FIXED
 
 
 def highest_useful(prepared: Prepared) -> int:

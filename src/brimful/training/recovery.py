@@ -24,7 +24,6 @@ DECIDES_MEMORY = (
     "precision",
     "attention",
     "recompute",
-    "offload",
     "compile",
     "optimizer",
     "loss_chunk",
