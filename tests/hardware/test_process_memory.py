@@ -54,6 +54,23 @@ def test_a_peak_begins_anew_and_sees_what_was_freed_between_two_looks() -> None:
 
 
 @linux
+def test_files_that_are_dropped_do_not_raise_the_peak(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(64 * MIB))
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    assert sum(mapped[place] for place in range(0, len(mapped), mmap.PAGESIZE)) == 0
+    peak = PeakOfProcess()
+    held = np.ones(32 * MIB, np.uint8)
+    with_file = peak.look()
+
+    mapped.close()
+
+    assert peak.look() - with_file < 8 * MIB
+    assert held.all()
+
+
+@linux
 def test_memory_that_the_c_library_holds_free_is_given_back() -> None:
     full, held, given = _in_a_process(
         "import ctypes\n"

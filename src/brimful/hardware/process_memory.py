@@ -40,13 +40,15 @@ def give_back_free_memory() -> None:
 class PeakOfProcess:
     """The most that the process held beside mapped files since this was made.
 
-    The system keeps a peak of the resident set only. That peak without the mapped files of now is
-    one lower bound of ours, and what was held at each look is another.
+    The system keeps a peak of the resident set only. That peak without the most that mapped files
+    were seen to take is one lower bound of ours, and what was held at each look is another. The
+    mapped files of now would not do: the system drops their pages when memory is short.
     """
 
     def __init__(self) -> None:
         self._highest_bytes = unmapped_bytes()
         self._begins_anew = _reset_highest_resident()
+        self._most_of_files_bytes = _status().get("RssFile", 0)
 
     def look(self) -> int:
         """Return the peak so far, in bytes."""
@@ -54,8 +56,9 @@ class PeakOfProcess:
         if not _tells_apart(status):
             return max(self._highest_bytes, _highest_resident_of_all_time())
         held_bytes = _unmapped(status)
+        self._most_of_files_bytes = max(self._most_of_files_bytes, status["RssFile"])
         if self._begins_anew:
-            held_bytes = max(held_bytes, status["VmHWM"] - status["RssFile"])
+            held_bytes = max(held_bytes, status["VmHWM"] - self._most_of_files_bytes)
         self._highest_bytes = max(self._highest_bytes, held_bytes)
         return self._highest_bytes
 
