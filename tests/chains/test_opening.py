@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_json
@@ -38,11 +39,13 @@ def test_what_fits_is_printed_as_it_is() -> None:
     assert _opening([["a", "b"], ["c"], ["d"]]) == ["a", "b", "c", "d"]
 
 
-def test_what_does_not_fit_is_counted_and_the_plan_keeps_its_place() -> None:
+def test_what_does_not_fit_is_counted_and_the_plan_keeps_its_place(
+    snapshot: SnapshotAssertion,
+) -> None:
     lines = _opening([["title", "machine"], [f"note {n}" for n in range(9)], ["x", "y", "z"]])
 
     assert lines[-3:] == ["x", "y", "z"]
-    assert lines[6] == "(5 more lines with --explain)"
+    assert lines[6] == snapshot
     assert len(lines) == MOST_LINES - 2
 
 

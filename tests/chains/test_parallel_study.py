@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.rundir import read_json
 from brimful.chains import calls, pipeline
@@ -63,7 +64,7 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
 
 
 def test_ctrl_c_ends_all_and_the_same_command_continues(
-    tiny: Callable[..., Recipe], recipe_file: Path
+    tiny: Callable[..., Recipe], recipe_file: Path, snapshot: SnapshotAssertion
 ) -> None:
     options = ["study.variants={one: [seed=1], two: [seed=2]}", "training.steps=400"]
     folder = pipeline.folder_of(tiny(*options))
@@ -80,7 +81,7 @@ def test_ctrl_c_ends_all_and_the_same_command_continues(
     _, errors = process.communicate()
 
     assert process.returncode == 130, errors
-    assert "Run the same command to continue" in errors
+    assert errors == snapshot
     statuses = [read_json(folder / name / STATUS_FILE)["status"] for name in ("one", "two")]
     assert "stopped" in statuses
     assert not (folder / "study.md").exists()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HERE = Device(
     name="a CPU",
@@ -202,10 +205,12 @@ def test_a_model_in_parts_is_planned_where_the_recipe_asks(tiny: Callable[..., R
     assert sum(plan.time_terms.values()) == pytest.approx(plan.predicted["step_time_s"].value)
 
 
-def test_more_devices_than_sequences_are_refused(tiny: Callable[..., Recipe]) -> None:
+def test_more_devices_than_sequences_are_refused(
+    tiny: Callable[..., Recipe], refuses: Refuses
+) -> None:
     recipe = tiny("plan={}", "batch.sequences=3")
 
-    with pytest.raises(RequestError, match="too few for 4 devices"):
+    with refuses(RequestError):
         plans.survey(recipe, "4 x T4")
     fits, refused = plans.survey(recipe, "T4,4 x T4")
 

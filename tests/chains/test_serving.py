@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.chains import serving
 from brimful.chains.serving import Endpoint, choose_server, model_to_serve, vllm_command
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
 needs_server = pytest.mark.skipif(
@@ -72,11 +76,12 @@ def test_a_run_answers_a_chat_and_goes_on_with_a_text(tmp_path: Path) -> None:
 
 def test_without_its_packages_a_server_is_refused_with_how_to_install_them(
     monkeypatch: pytest.MonkeyPatch,
+    refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda name: None)
-    with pytest.raises(RequestError, match="extra serve"):
+    with refuses(RequestError):
         choose_server("auto")
-    with pytest.raises(RequestError, match="extra vllm"):
+    with refuses(RequestError):
         choose_server("vllm")
 
 
@@ -91,8 +96,8 @@ def test_vllm_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["labels-finished", "masked-finished"])
-def test_what_writes_no_text_is_not_served(name: str) -> None:
-    with pytest.raises(RequestError, match="writes no text"):
+def test_what_writes_no_text_is_not_served(name: str, refuses: Refuses) -> None:
+    with refuses(RequestError):
         model_to_serve(RUNS / name, lambda text: None)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 
@@ -15,10 +16,14 @@ from brimful.chains.text_score import score_text
 from brimful.generation.load import load_run
 from brimful.recipe import Recipe
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
 TEXT = "A word, and a word.\n"
 
 
-def test_a_text_is_scored_as_the_model_says(tiny: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_text_is_scored_as_the_model_says(
+    tiny: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
+) -> None:
     """Beside the model itself, asked once for all of it; and what cannot be scored."""
     folder = pipeline.train(tiny("training.steps=2"), Console(file=StringIO())).folder
     file = tmp_path / "mine.txt"
@@ -39,10 +44,10 @@ def test_a_text_is_scored_as_the_model_says(tiny: Callable[..., Recipe], tmp_pat
     assert record["bits_per_byte"] == pytest.approx(total_bits / record["bytes"], rel=1e-6)
 
     file.write_bytes(b"\xff\xfe words")
-    with pytest.raises(DataError, match="byte 0 is not UTF-8"):
+    with refuses(DataError, names=["UTF-8"]):
         score_text(folder, file, Console(file=StringIO()))
     file.write_text("\n \n")
-    with pytest.raises(DataError, match="holds no text"):
+    with refuses(DataError):
         score_text(folder, file, Console(file=StringIO()))
-    with pytest.raises(DataError, match="cannot be read"):
+    with refuses(DataError):
         score_text(folder, tmp_path / "nowhere.txt", Console(file=StringIO()))

@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from brimful.mirror.place import FINISHED
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import folder_of_step
 from brimful.mirror.status import STATUS, StatusBoard
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 
@@ -199,14 +203,14 @@ def test_a_point_waits_for_its_turn_but_not_at_the_end(run: Run) -> None:
     assert told == [2, 6]
 
 
-def test_a_mirror_that_another_process_took_over_is_left_alone(run: Run) -> None:
+def test_a_mirror_that_another_process_took_over_is_left_alone(run: Run, refuses: Refuses) -> None:
     first = _copier(run)
     run.save(2)
     first.bring_up_to_date(ending=False)
     _copier(run).bring_up_to_date(ending=False)
     run.save(4)
 
-    with pytest.raises(TakenOverError, match="was taken over by process"):
+    with refuses(TakenOverError):
         first.bring_up_to_date(ending=False)
     assert _steps(run) == [2]
 
@@ -224,7 +228,7 @@ def test_it_is_asked_again_before_each_commit_whose_the_mirror_is(run: Run) -> N
     assert _steps(run) == []
 
 
-def test_another_runs_mirror_is_not_taken_over(run: Run) -> None:
+def test_another_runs_mirror_is_not_taken_over(run: Run, refuses: Refuses) -> None:
     run.save(2)
     _copier(run).bring_up_to_date(ending=False)
     other = _copier(run)
@@ -232,7 +236,7 @@ def test_another_runs_mirror_is_not_taken_over(run: Run) -> None:
     values = json.loads((run.mirrored / STATUS).read_text())
     (run.mirrored / STATUS).write_text(json.dumps({**values, "durable_step": 2}))
 
-    with pytest.raises(TakenOverError, match="holds another run"):
+    with refuses(TakenOverError):
         other.bring_up_to_date(ending=False)
 
 

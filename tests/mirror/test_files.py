@@ -3,6 +3,8 @@
 import errno
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from brimful.base.errors import RunFolderError
 from brimful.base.units import MIB
 from brimful.mirror.files import CHUNK_BYTES, Entry, Files, IntegrityError, as_clause
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 class _Lossy(Files):
@@ -37,9 +41,9 @@ def test_a_copy_is_equal_and_counted_also_beyond_a_chunk_and_up_to_a_limit(tmp_p
     assert Entry.from_json(whole.to_json()) == whole
 
 
-def test_a_file_shorter_than_its_limit_is_no_copy(tmp_path: Path) -> None:
+def test_a_file_shorter_than_its_limit_is_no_copy(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "source").write_bytes(b"short")
-    with pytest.raises(IntegrityError, match="ends 5 bytes too early"):
+    with refuses(IntegrityError):
         Files().copy(tmp_path / "source", tmp_path / "target", 10)
 
 
@@ -91,7 +95,7 @@ def test_what_is_read_back_passes_the_page_cache(
 
 
 def test_fetching_tells_a_damaged_file_from_a_full_disk_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     source, files = tmp_path / "source", Files()
     source.write_bytes(b"content")
@@ -100,19 +104,21 @@ def test_fetching_tells_a_damaged_file_from_a_full_disk_here(
     assert (tmp_path / "back").read_bytes() == b"content"
 
     (tmp_path / "x").write_bytes(b"c0ntent")
-    with pytest.raises(IntegrityError, match="damaged"):
+    with refuses(IntegrityError, names=["damaged"]):
         files.fetch(tmp_path / "x", tmp_path / "again", entry)
-    with pytest.raises(RunFolderError, match=r"cannot be written.*Free space"):
+    with refuses(RunFolderError):
         files.fetch(tmp_path / "x", tmp_path / "missing" / "folder", entry)
 
 
-def test_damaged_json_is_told_from_what_cannot_be_read_now(tmp_path: Path) -> None:
+def test_damaged_json_is_told_from_what_cannot_be_read_now(
+    tmp_path: Path, refuses: Refuses
+) -> None:
     (tmp_path / "x.json").write_text("{")
     for name, told in (("x.json", "is damaged"), ("y.json", "is missing")):
-        with pytest.raises(IntegrityError, match=f"{name} {told}"):
+        with refuses(IntegrityError, names=[str(name), told]):
             Files().read_json(tmp_path / name)
     (tmp_path / "z.json").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with refuses(OSError, names=["directory"]):
         Files().read_json(tmp_path / "z.json")
 
 

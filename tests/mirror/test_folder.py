@@ -4,6 +4,8 @@ are drawn, never a lie at the end.
 
 import json
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Journal
 from brimful.mirror.files import Files
 from brimful.mirror.folder import make_mirror, mirrored_folder
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 JOURNAL = "drawn.jsonl"
 
@@ -130,10 +134,12 @@ def test_without_a_mirror_nothing_is_copied(drawn: Path) -> None:
         _draw(drawn, 0, 1)
 
 
-def test_a_mirror_is_made_or_refused_before_anything_is_computed(drawn: Path, mirror: Path) -> None:
+def test_a_mirror_is_made_or_refused_before_anything_is_computed(
+    drawn: Path, mirror: Path, refuses: Refuses
+) -> None:
     make_mirror(str(mirror / "runs"), drawn.parent)
     assert (mirror / "runs" / "chain").is_dir()
-    with pytest.raises(RunFolderError, match="is the drive mounted"):
+    with refuses(RunFolderError):
         make_mirror(str(mirror / "not" / "there"), drawn.parent)
 
 
@@ -144,7 +150,7 @@ def _draw_others(folder: Path, count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 9])
 def test_samples_of_another_kind_replace_nothing_here_or_there(
-    drawn: Path, mirror: Path, count: int
+    drawn: Path, mirror: Path, count: int, refuses: Refuses
 ) -> None:
     with mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None):
         _draw(drawn, 0, 3)
@@ -152,7 +158,7 @@ def test_samples_of_another_kind_replace_nothing_here_or_there(
     _draw_others(drawn, count)
 
     with (
-        pytest.raises(RunFolderError, match="drawn with something else"),
+        refuses(RunFolderError),
         mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None),
     ):
         pytest.fail("nothing is drawn")
@@ -178,11 +184,11 @@ def test_who_refuses_what_was_brought_back_is_told_where_it_came_from(
         raise RunFolderError("Other samples.")
 
 
-def test_a_mirror_that_cannot_be_read_is_told(drawn: Path, mirror: Path) -> None:
+def test_a_mirror_that_cannot_be_read_is_told(drawn: Path, mirror: Path, refuses: Refuses) -> None:
     (mirror / "samples-1" / "finished.json").mkdir(parents=True)
 
     with (
-        pytest.raises(RunFolderError, match="cannot be read: is a directory"),
+        refuses(RunFolderError),
         mirrored_folder(str(mirror), drawn, JOURNAL, lambda told: None),
     ):
         pytest.fail("nothing is drawn")

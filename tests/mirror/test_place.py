@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from brimful.base.errors import RunFolderError
 from brimful.mirror import place as module
 from brimful.mirror.files import Files
 from brimful.mirror.place import Place, within_limit
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _run_folder(tmp_path: Path) -> Path:
@@ -43,10 +47,10 @@ def test_a_place_is_the_runs_name_in_the_mirror_and_is_made_without_anything_abo
     ],
 )
 def test_a_mirror_that_protects_nothing_or_has_no_place_is_refused(
-    tmp_path: Path, mirror: str, told: str
+    tmp_path: Path, mirror: str, told: str, refuses: Refuses
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match=rf"{told}.*run\.mirror=PATH"):
+    with refuses(RunFolderError, names=[told, "run.mirror=PATH"]):
         Place.of(str(tmp_path / mirror), _run_folder(tmp_path))
 
 
@@ -64,13 +68,15 @@ def test_a_path_that_leads_nowhere_is_refused_in_one_sentence(tmp_path: Path, mi
         )
 
 
-def test_a_mirrored_run_that_would_hold_the_run_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="within each other"):
+def test_a_mirrored_run_that_would_hold_the_run_folder_is_refused(
+    tmp_path: Path, refuses: Refuses
+) -> None:
+    with refuses(RunFolderError):
         Place.of(str(tmp_path), tmp_path / "tiny" / "deeper" / "tiny")
 
 
 def test_a_drive_that_is_not_mounted_any_more_is_not_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     drive, real = tmp_path / "drive", os.path.ismount
     drive.mkdir()
@@ -78,12 +84,12 @@ def test_a_drive_that_is_not_mounted_any_more_is_not_written_to(
         patch.setattr(os.path, "ismount", lambda path: Path(path) == drive or real(path))
         place = Place.of(str(drive), _run_folder(tmp_path))
         place.require_there()
-    with pytest.raises(OSError, match="not mounted any more"):
+    with refuses(OSError):
         place.make(Files())
     assert list(drive.iterdir()) == []
 
 
-def test_a_mirror_is_written_to_before_it_is_relied_on(tmp_path: Path) -> None:
+def test_a_mirror_is_written_to_before_it_is_relied_on(tmp_path: Path, refuses: Refuses) -> None:
     class ReadOnly(Files):
         def write(self, descriptor: int, data: bytes) -> None:
             raise OSError(30, "Read-only file system")
@@ -91,21 +97,19 @@ def test_a_mirror_is_written_to_before_it_is_relied_on(tmp_path: Path) -> None:
     place = Place.of(str(tmp_path / "drive"), _run_folder(tmp_path))
     place.require_writable(Files())
     assert list(place.root.iterdir()) == []
-    with pytest.raises(
-        RunFolderError, match=r"cannot be written: read-only file system.*leave run\.mirror out"
-    ):
+    with refuses(RunFolderError, names=["run.mirror"]):
         place.require_writable(ReadOnly())
 
 
 def test_a_mirror_that_gives_no_answer_at_the_start_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     class Hanging(Files):
         def sync(self, descriptor: int) -> None:
             time.sleep(0.3)
 
     monkeypatch.setattr(module, "START_LIMIT_S", 0.05)
-    with pytest.raises(RunFolderError, match=r"no answer.*mounted and reachable"):
+    with refuses(RunFolderError):
         Place.of(str(tmp_path), _run_folder(tmp_path)).require_writable(Hanging())
 
 

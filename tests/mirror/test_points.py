@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from brimful.mirror.files import Files, IntegrityError
 from brimful.mirror.place import FINISHED
 from brimful.mirror.points import POINT, MirroredRun, RecoveryPoint, _signed
 from brimful.mirror.sources import folder_of_step, pinned
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 
@@ -65,11 +69,13 @@ def test_damage_anywhere_in_a_point_is_found(run: Run, name: str, damage: str) -
         _mirrored(run).check(2)
 
 
-def test_a_list_of_files_that_leads_out_of_its_folder_is_refused(run: Run) -> None:
+def test_a_list_of_files_that_leads_out_of_its_folder_is_refused(
+    run: Run, refuses: Refuses
+) -> None:
     run.save(2)
     files = dict(_add(run, 2).files)
     files["../../evil"] = files.pop("state.json")
-    with pytest.raises(IntegrityError, match="outside"):
+    with refuses(IntegrityError, names=["outside"]):
         RecoveryPoint.from_json(_signed(files, step=2, best_step=None, run_id="x"))
 
 
@@ -117,11 +123,12 @@ def test_whatever_operation_fails_the_old_points_stay_and_the_new_one_is_whole_o
 
 def test_a_newer_checkpoint_of_the_same_step_replaces_the_older_and_a_cut_replacement_is_read(
     run: Run,
+    refuses: Refuses,
 ) -> None:
     run.save(2)
     _add(run, 2)
     run.save(2, best=2)
-    with pytest.raises(OSError, match="space"):
+    with refuses(OSError, names=["space"]):
         _add(run, 2, _Failing("rename", 3), best=2)  # the list of files, the old point, the new one
     assert _mirrored(run).check(2).best_step is None
     assert _mirrored(run).path_of(2).name.startswith("step-00000002.replaced-")
@@ -131,16 +138,14 @@ def test_a_newer_checkpoint_of_the_same_step_replaces_the_older_and_a_cut_replac
     assert [path.name for path in (run.mirrored / "checkpoints").iterdir()] == ["step-00000002"]
 
 
-def test_a_damaged_local_checkpoint_is_not_copied(run: Run) -> None:
+def test_a_damaged_local_checkpoint_is_not_copied(run: Run, refuses: Refuses) -> None:
     run.save(2)
     path = folder_of_step(run.folder, 2) / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
 
-    with pytest.raises(
-        IntegrityError, match=r"local checkpoint of step 2 is damaged: model\.safetensors"
-    ):
+    with refuses(IntegrityError, names=["step 2", "model.safetensors"]):
         _add(run, 2)
     assert list((run.mirrored / "checkpoints").iterdir()) == []
 
@@ -162,7 +167,9 @@ def test_only_what_is_wanted_is_kept_and_what_was_cut_off_is_removed(run: Run) -
     assert not list(run.mirrored.glob(".*"))
 
 
-def test_the_list_of_a_finished_run_comes_back_or_is_told_to_be_damaged(run: Run) -> None:
+def test_the_list_of_a_finished_run_comes_back_or_is_told_to_be_damaged(
+    run: Run, refuses: Refuses
+) -> None:
     mirrored = _mirrored(run)
     assert mirrored.finished() == {}
     entries = {"model/x": mirrored.put(run.folder / "recipe.yaml", "model/x")}
@@ -172,5 +179,5 @@ def test_the_list_of_a_finished_run_comes_back_or_is_told_to_be_damaged(run: Run
     values = json.loads((run.mirrored / FINISHED).read_text())
     values["files"]["model/x"]["bytes"] += 1
     Path(run.mirrored / FINISHED).write_text(json.dumps(values))
-    with pytest.raises(IntegrityError, match="damaged"):
+    with refuses(IntegrityError, names=["damaged"]):
         mirrored.finished()

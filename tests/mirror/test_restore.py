@@ -1,6 +1,8 @@
 """What a new machine gets back from a mirror, and what is refused."""
 
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import STATUS
 from brimful.recipe import load
 from brimful.training.admission import admit, holds_no_work, status_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 
@@ -92,18 +96,12 @@ def test_a_damaged_point_is_named_and_an_older_sound_one_taken(run: Run) -> None
     assert local_steps(run.folder) == [2]
 
 
-def test_a_point_whose_best_checkpoint_is_damaged_is_not_used(run: Run) -> None:
+def test_a_point_whose_best_checkpoint_is_damaged_is_not_used(run: Run, refuses: Refuses) -> None:
     _mirrored_up_to(run, 2, 4, best=2)
     shutil.rmtree(run.folder)
     _damage(run, 2)
 
-    with pytest.raises(
-        RunFolderError,
-        match=(
-            r"(?s)no recovery point.*step 4: the best checkpoint \(step 2\), which this recovery point needs, is unusable.*step 2:"
-            r" .*--fresh"
-        ),
-    ):
+    with refuses(RunFolderError, names=["step 4", "step 2", "--fresh"]):
         _bring_back(run)
     assert not run.folder.exists()
 
@@ -147,12 +145,12 @@ def test_a_local_run_whose_newer_checkpoints_are_damaged_is_mended_from_the_mirr
     assert admit(run.recipe, run.folder, fresh=False).continues
 
 
-def test_a_run_that_is_being_written_is_not_replaced(run: Run) -> None:
+def test_a_run_that_is_being_written_is_not_replaced(run: Run, refuses: Refuses) -> None:
     _mirrored_up_to(run, 2, 4)
     shutil.rmtree(folder_of_step(run.folder, 4))
     with (
         Lease.acquire(run.folder),
-        pytest.raises(RunFolderError, match="is being written by process"),
+        refuses(RunFolderError),
     ):
         _bring_back(run)
     assert local_steps(run.folder) == [2]
@@ -242,10 +240,12 @@ def test_a_finished_run_that_was_trained_on_here_is_not_replaced_by_its_older_en
     assert local_steps(run.folder) == [2, 4]
 
 
-def test_a_folder_that_is_no_runs_mirror_is_refused_also_where_it_is_a_run_folder(run: Run) -> None:
+def test_a_folder_that_is_no_runs_mirror_is_refused_also_where_it_is_a_run_folder(
+    run: Run, refuses: Refuses
+) -> None:
     run.mirrored.mkdir()
     (run.mirrored / "thesis.docx").write_text("")
-    with pytest.raises(RunFolderError, match=r"not empty and no run's mirror.*run\.mirror=PATH"):
+    with refuses(RunFolderError, names=["run.mirror=PATH"]):
         _bring_back(run)
 
     (run.mirrored / "thesis.docx").unlink()
@@ -256,7 +256,7 @@ def test_a_folder_that_is_no_runs_mirror_is_refused_also_where_it_is_a_run_folde
     shutil.rmtree(run.mirrored)
     shutil.copytree(run.folder, run.mirrored)  # with checkpoints and a mirror.json of its own
     for act in (lambda: _bring_back(run), lambda: refuse_fresh(run.place, run.folder)):
-        with pytest.raises(RunFolderError, match="no run's mirror; a run folder is none either"):
+        with refuses(RunFolderError):
             act()
 
 
@@ -268,7 +268,9 @@ def test_a_finished_copy_without_points_is_known_by_its_own_number(run: Run) -> 
     assert "the finished run, " in _bring_back(run)[-1]
 
 
-def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(run: Run) -> None:
+def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(
+    run: Run, refuses: Refuses
+) -> None:
     assert set_aside(run.place) is None
     _mirrored_up_to(run, 2)
     refuse_fresh(run.place, run.folder)
@@ -279,14 +281,13 @@ def test_starting_over_moves_an_unfinished_run_away_and_never_a_finished_one(run
 
     run.finish()
     run.copy(is_finished=True)
-    with pytest.raises(
-        RunFolderError, match=r"finished run; --fresh does not replace it.*run\.name=tiny-2"
-    ):
+    with refuses(RunFolderError, names=["--fresh", "run.name=tiny-2"]):
         refuse_fresh(run.place, run.folder)
 
 
 def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is_taken(
     run: Run,
+    refuses: Refuses,
 ) -> None:
     class Failing(Files):
         def read(self, path: Path) -> Any:
@@ -296,9 +297,7 @@ def test_a_mirror_that_cannot_be_read_now_stops_the_run_before_an_older_point_is
 
     _mirrored_up_to(run, 2, 4)
     shutil.rmtree(run.folder)
-    with pytest.raises(
-        RunFolderError, match=r"cannot be read: input/output error.*Nothing was changed"
-    ):
+    with refuses(RunFolderError, names=["input/output"]):
         _bring_back(run, files=Failing())
     assert not run.folder.exists()
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from brimful.training.admission import (
     status_of,
     write_status,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 
@@ -178,10 +181,12 @@ def test_a_run_of_a_newer_brimful_is_refused(
 
 
 @pytest.mark.parametrize("damage", ["", '{"status', '{"checksum": "0"}'])
-def test_a_damaged_status_is_refused(tiny: Tiny, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_status_is_refused(
+    tiny: Tiny, tmp_path: Path, damage: str, refuses: Refuses
+) -> None:
     folder = _run(tmp_path / "run", tiny())
     (folder / "run.json").write_text(damage)
-    with pytest.raises(RunFolderError, match=r"brings run\.json back"):
+    with refuses(RunFolderError, names=["run.json"]):
         admit(tiny(), folder, fresh=False)
 
 

@@ -1,6 +1,8 @@
 """8-bit AdamW: near AdamW's own steps, whole after a restart, and clear where it cannot run."""
 
 import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from brimful.training.optim import (
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing
 from brimful.training.tensorfile import load_tensors, save_tensors
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytest.importorskip("bitsandbytes")
 FP32, CPU = Precision("fp32"), torch.device("cpu")
@@ -115,14 +119,14 @@ def test_going_back_within_a_run_drops_the_states_made_since() -> None:
     assert not optimizer.state
 
 
-def test_states_of_another_layout_are_refused() -> None:
+def test_states_of_another_layout_are_refused(refuses: Refuses) -> None:
     model = _model()
     optimizer = build_optimizer(model, SETTINGS, variant="8bit")
     _steps(model, optimizer, range(1))
     states = named_states(model, optimizer)
     states["0.weight:absmax1"] = torch.zeros(4)
 
-    with pytest.raises(CheckpointError, match="another version of bitsandbytes"):
+    with refuses(CheckpointError):
         load_named_states(model, build_optimizer(model, SETTINGS, variant="8bit"), states)
 
 
@@ -164,27 +168,29 @@ def test_an_update_whose_states_do_not_fit_changes_nothing_and_can_be_repeated(
     assert not torch.equal(_weights(model), before)
 
 
-def test_an_update_that_fails_half_done_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_fails_half_done_stops_training(
+    monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+) -> None:
     model = _model()
     optimizer = build_optimizer(model, SETTINGS, variant="8bit")
     model(torch.ones(1, 64)).sum().backward()
     _fails_at(monkeypatch, optimizer, "update_step", 2)
 
-    with pytest.raises(TrainingStopped, match="half an update"):
+    with refuses(TrainingStopped):
         attempt(lambda: _update(optimizer))
 
 
-def test_paged_states_need_cuda() -> None:
-    with pytest.raises(
-        DeviceError, match=r"paged_adamw_8bit has kernels for cuda only, not for cpu"
-    ):
+def test_paged_states_need_cuda(refuses: Refuses) -> None:
+    with refuses(DeviceError, names=["paged_adamw_8bit"]):
         build_optimizer(_model(), SETTINGS, variant="paged_8bit")
 
 
-def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bitsandbytes_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
-    with pytest.raises(RequestError, match=r"extra quantize.* pip install 'bitsandbytes"):
+    with refuses(RequestError):
         eight_bit.require("8bit", "cpu")
 
 

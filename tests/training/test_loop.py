@@ -10,12 +10,14 @@ import random
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from syrupy.assertion import SnapshotAssertion
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -33,6 +35,8 @@ from brimful.training.optim import build_optimizer, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress, restore, snapshot_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 FP32 = Precision("fp32")
@@ -260,7 +264,7 @@ def test_however_many_threads_make_batches_ahead_the_run_is_the_same_bit_for_bit
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_an_error_while_a_batch_is_made_ahead_ends_the_run(
-    workers: int, world: Callable[..., World]
+    workers: int, world: Callable[..., World], refuses: Refuses
 ) -> None:
     class Torn(RaggedSequences):
         def batch(self, first_sample: int, count: int) -> Batch:
@@ -271,7 +275,7 @@ def test_an_error_while_a_batch_is_made_ahead_ends_the_run(
     made = world("training.steps=10", sequences=Torn())
     made.parts = replace(made.parts, loader_workers=workers)
 
-    with pytest.raises(OSError, match="the tokens cannot be read"):
+    with refuses(OSError):
         made.run()
 
     made.parts.meter.flush()
@@ -427,6 +431,7 @@ def test_when_every_batch_is_bad_training_stops_with_a_diagnosis(
 
 def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
     world: Callable[..., World],
+    snapshot: SnapshotAssertion,
 ) -> None:
     made = world()
     losses = iter([4.0, float("nan"), 3.0, 2.0])
@@ -437,19 +442,17 @@ def test_a_validation_loss_that_is_no_number_rolls_back_and_training_goes_on(
     assert progress.samples_consumed == (12 + 4) * 8  # the steps since the checkpoint of step 4
     assert [snapshot.step for snapshot in made.saved] == [4, 4, 8, 12]
     assert [record["loss"] for record in made.records("evaluation")] == [4.0, None, 3.0, 2.0]
-    assert (
-        "B305: the validation loss after step 8 is not finite: rolled back to step 4"
-        in (made.records("event")[0]["message"])
-    )
+    assert made.records("event")[0]["message"] == snapshot
 
 
 def test_a_run_that_learns_nothing_in_its_few_steps_is_not_finished(
     world: Callable[..., World],
+    refuses: Refuses,
 ) -> None:
     made = world("training.steps=3")
     _poison(made, range(0, 8 * 100))
     object.__setattr__(made.parts, "restore_last_good", lambda: None)
-    with pytest.raises(TrainingStopped, match=r"not one of 3 steps.*no checkpoint"):
+    with refuses(TrainingStopped):
         made.run()
     assert made.saved == []
 
@@ -820,7 +823,9 @@ def _hungry(made: World) -> None:
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="limits the address space of a forked process"
 )
-def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., World]) -> None:
+def test_a_host_that_really_refuses_memory_is_survived(
+    world: Callable[..., World], snapshot: SnapshotAssertion
+) -> None:
     """The limit leaves room for a quarter of the batch, and 1 GiB for all that threads reserve."""
     free, limited = (
         world("training.steps=2", "batch.sequences=64", micro_batches=(64,)) for _ in range(2)
@@ -837,10 +842,8 @@ def test_a_host_that_really_refuses_memory_is_survived(world: Callable[..., Worl
     os.waitpid(child, 0)
     free.run()
     events = limited.records("out_of_memory")
-    assert (events[0]["from"], events[0]["where"]) == (
-        [64],
-        "forward pass (tried to allocate 4294967296 bytes)",
-    )
+    assert events[0]["from"] == [64]
+    assert events[0]["where"] == snapshot
     ours, others = ([record["loss"] for record in made.records("step")] for made in (limited, free))
     assert ours == pytest.approx(others, rel=1e-5)
 

@@ -4,10 +4,12 @@ checkpoints.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST, sha256_of
@@ -17,6 +19,8 @@ from brimful.recipe import Recipe
 from brimful.runs.deciding import DECIDING_FILES, problem_of, read_deciding, recipe_of_run
 from brimful.training.checkpoint import STATE_FILE
 from brimful.training.mending import mend
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 
@@ -65,33 +69,35 @@ def test_every_deciding_file_is_brought_back_bit_for_bit(run: Path, tiny: Tiny) 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "data.json", "plan.json", "run.json"])
 def test_a_damaged_file_is_refused_with_the_command_that_brings_it_back(
-    run: Path, tiny: Tiny, name: str
+    run: Path, tiny: Tiny, name: str, refuses: Refuses
 ) -> None:
     path = run / name
     path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    with pytest.raises(RunFolderError, match="Run the command that trained it again"):
+    with refuses(RunFolderError):
         recipe_of_run(run) if name == "recipe.yaml" else read_deciding(run, name)
 
     train(tiny(), Console(quiet=True))
     assert not problem_of(path)
 
 
-def test_a_file_in_the_place_of_another_is_damage(run: Path) -> None:
+def test_a_file_in_the_place_of_another_is_damage(run: Path, snapshot: SnapshotAssertion) -> None:
     plan, data = (run / "plan.json").read_bytes(), (run / "data.json").read_bytes()
     (run / "plan.json").write_bytes(data)
     (run / "data.json").write_bytes(plan)
-    assert "written as 'data.json'" in problem_of(run / "plan.json")
+    assert problem_of(run / "plan.json") == snapshot
     assert len(mend(run)) == 2
     assert (run / "plan.json").read_bytes() == plan
 
 
-def test_without_a_copy_a_finished_run_says_what_to_do(run: Path, tiny: Tiny) -> None:
+def test_without_a_copy_a_finished_run_says_what_to_do(
+    run: Path, tiny: Tiny, refuses: Refuses
+) -> None:
     _without_copies(run)
     (run / "run.json").write_text("")
     assert len(mend(run)) == 1
     assert read_json(run / "run.json")["status"] == "stopped"
 
     (run / "plan.json").unlink()
-    with pytest.raises(RunFolderError, match=r"run\.name=tiny-2"):
+    with refuses(RunFolderError, names=["run.name=tiny-2"]):
         train(tiny(), Console(quiet=True))
     assert train(tiny("run.name=tiny-2"), Console(quiet=True)).trained_now

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -36,6 +38,8 @@ from brimful.recipe import Recipe
 from brimful.training import loop, session
 from brimful.training.checkpoint import CheckpointStore, differences, load
 from brimful.training.method import Network, blocks_of, hidden_states_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 TIMING = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")
@@ -146,14 +150,15 @@ def _interrupt_at(
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_even_twice_checkpoints_and_says_how_to_continue(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, number: int, exit_code: int
+    tiny: Tiny,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    exit_code: int,
+    snapshot: SnapshotAssertion,
 ) -> None:
     error = _interrupt_at(tiny(), monkeypatch, number, step=3)
     assert error.exit_code == exit_code
-    assert (
-        "stopped at step 3 of 12; a checkpoint is saved. Run the same command to continue."
-        in str(error)
-    )
+    assert str(error) == snapshot
     folder = _train(tiny())
     undisturbed = _train(tiny("run.name=undisturbed"))
     assert differences(_final(folder), _final(undisturbed)) == []
@@ -178,17 +183,16 @@ def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
     assert not (silent / "tensorboard").exists()
 
 
-def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(tiny: Tiny) -> None:
+def test_a_finished_run_is_not_trained_again_and_fresh_does_not_replace_it(
+    tiny: Tiny, refuses: Refuses
+) -> None:
     folder = _train(tiny())
     before = (folder / "metrics.jsonl").read_bytes()
     assert pipeline.train(tiny(), Console(file=StringIO())) == pipeline.Run(
         folder, trained_now=False
     )
     assert (folder / "metrics.jsonl").read_bytes() == before
-    with pytest.raises(
-        RunFolderError,
-        match=r"holds a finished run; --fresh does not overwrite it. .*run.name=tiny-2",
-    ):
+    with refuses(RunFolderError, names=["--fresh", "run.name=tiny-2"]):
         _train(tiny(), fresh=True)
 
 
@@ -206,13 +210,13 @@ def test_fresh_moves_unfinished_work_aside_and_starts_over(
 
 
 def test_a_changed_learning_rate_is_refused_with_the_difference_and_applied_when_declared(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
     changed = tiny("optimizer.learning_rate=2e-2")
-    with pytest.raises(
+    with refuses(
         RunFolderError,
-        match=r"(?s)optimizer.learning_rate: 0.01 -> 0.02.*--accept-change optimizer.learning_rate",
+        names=["optimizer.learning_rate: 0.01 -> 0.02", "--accept-change optimizer.learning_rate"],
     ):
         _train(changed)
     folder = _train(changed, accept=["optimizer.learning_rate"])
@@ -236,12 +240,10 @@ def test_a_finished_run_goes_on_when_a_longer_training_is_declared(tiny: Tiny) -
     ["tokenizer.vocabulary=290", "data.validation=0.3", "model.width=64", "sequence_length=16"],
 )
 def test_another_recipe_in_the_same_folder_is_refused_with_what_differs(
-    tiny: Tiny, change: str
+    tiny: Tiny, change: str, refuses: Refuses
 ) -> None:
     _train(tiny())
-    with pytest.raises(
-        RunFolderError, match=f"(?s)made by another recipe.*{change.partition('=')[0]}"
-    ):
+    with refuses(RunFolderError, names=[change.partition("=")[0]]):
         _train(tiny(change), accept=[change.partition("=")[0]])
 
 
@@ -269,7 +271,7 @@ def test_a_checkpoint_of_other_data_is_refused_even_when_the_run_folder_does_not
 
 
 def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     recipe = tiny("checkpoint.every=2", "training.steps=12")
     _interrupt_at(recipe, monkeypatch, signal.SIGINT, step=5)
@@ -286,7 +288,7 @@ def test_a_damaged_newest_checkpoint_is_put_aside_said_and_the_run_ends_the_same
     assert any(
         "quarantine (step 5: model.safetensors is damaged" in message for message in messages
     )
-    assert "continuing from the checkpoint of step 4; 1 steps are done again" in messages
+    assert messages == snapshot
     assert (
         differences(
             _final(folder), _final(_train(tiny("checkpoint.every=2", "run.name=undisturbed")))
@@ -410,15 +412,13 @@ def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_run(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     real, refused = loop.guarded_update, []
 
     def act(*args: Any, **kwargs: Any) -> Any:
         if not refused:
-            with pytest.raises(
-                BrimfulError, match=f"is being written by process {os.getpid()}"
-            ) as caught:
+            with refuses(BrimfulError, names=[str(os.getpid())]) as caught:
                 _train(tiny())
             refused.append(caught.value)
         return real(*args, **kwargs)
@@ -628,12 +628,12 @@ def test_a_run_that_ended_before_it_had_a_plan_goes_on(
     assert "another plan" not in told
 
 
-def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(tiny: Tiny) -> None:
+def test_a_run_whose_plan_cannot_be_read_is_told_with_its_file(
+    tiny: Tiny, refuses: Refuses
+) -> None:
     folder = _train(tiny())
     (folder / "plan.json").write_text("{}")
-    with pytest.raises(
-        PlanError, match=r"plan\.json: not a plan that this version of brimful can read"
-    ):
+    with refuses(PlanError, names=["plan.json"]):
         scoring.evaluate(folder, Console(file=StringIO()))
 
 

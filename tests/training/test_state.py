@@ -5,6 +5,7 @@ does.
 import json
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from brimful.recipe import OptimizerRecipe, Recipe
 from brimful.training.optim import build_optimizer
 from brimful.training.precision import Precision
 from brimful.training.state import Progress, restore, snapshot_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 
@@ -111,7 +114,7 @@ def test_tied_weights_are_stored_once(tiny: Callable[..., Recipe]) -> None:
     "override", ["model.layers=1", "model.width=64", "model.tie_embeddings=false"]
 )
 def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(
-    tiny: Callable[..., Recipe], override: str
+    tiny: Callable[..., Recipe], override: str, refuses: Refuses
 ) -> None:
     model, optimizer = _trained(tiny(), steps=1)
     snapshot = snapshot_of(
@@ -120,7 +123,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_changes_nothing(
     other, other_optimizer = _trained(tiny(override), steps=0)
     before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
 
-    with pytest.raises(CheckpointError, match="of another model"):
+    with refuses(CheckpointError):
         restore(snapshot, other, other_optimizer, CPU)
     assert all(torch.equal(tensor, before[name]) for name, tensor in other.state_dict().items())
 

@@ -7,6 +7,7 @@ Shapes: B rows, T positions, N = B*T positions, D hidden size, V vocabulary.
 import gc
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,8 @@ from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix,
 from brimful.training.optim import StepGuard, build_optimizer, guarded_update, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU, VOCABULARY = torch.device("cpu"), 50
 BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "sublayer", "none"))
@@ -459,10 +462,12 @@ def test_where_compiling_fails_in_the_middle_of_the_network_its_gradients_are_st
     torch._dynamo.reset()
 
 
-def test_a_block_that_is_left_out_or_run_twice_is_refused(micro: MicroBatch) -> None:
+def test_a_block_that_is_left_out_or_run_twice_is_refused(
+    micro: MicroBatch, refuses: Refuses
+) -> None:
     for runs in ((0,), (0, 1, 1)):
         model = TwoLayers(runs=runs)
-        with pytest.raises(BrimfulError, match="has 3 segments and was cut"):
+        with refuses(BrimfulError):
             Feedback(BLOCK, 0)(Network(model, model.hidden_states, loss_chunk=16), micro)  # type: ignore[arg-type]
 
 
@@ -707,11 +712,11 @@ def test_the_matrix_depends_on_width_and_seed_alone_and_shares_no_random_numbers
 
 
 def test_the_file_is_the_method_and_it_wants_its_recipe(
-    tiny: Callable[..., Recipe], built: Build, micro: MicroBatch
+    tiny: Callable[..., Recipe], built: Build, micro: MicroBatch, refuses: Refuses
 ) -> None:
     network = _network(built("llama"))
     assert find_method("feedback") is METHOD
-    with pytest.raises(BrimfulError, match="method feedback needs the recipe's matrix and points"):
+    with refuses(BrimfulError):
         METHOD.loss_sum(network, micro)
 
     configured = find_method("feedback").with_options(

@@ -4,6 +4,7 @@ run is one of the product like any other.
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from brimful.recipe import Recipe
 from brimful.training.checkpoint import differences
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.methods.mlm import METHOD
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ENCODER = ("method=mlm", "model.architecture=modernbert")
 
@@ -118,9 +121,9 @@ def test_both_sides_of_a_hidden_token_count(network: Network, batch: MaskedBatch
 
 
 def test_a_micro_batch_that_does_not_name_its_targets_is_refused(
-    network: Network, batch: MaskedBatch
+    network: Network, batch: MaskedBatch, refuses: Refuses
 ) -> None:
-    with pytest.raises(ValueError, match="which positions are scored"):
+    with refuses(ValueError):
         METHOD.loss_sum(network, MicroBatch(batch.inputs_BT, batch.targets_BT))
 
 
@@ -145,7 +148,7 @@ def test_an_interrupted_run_ends_bit_for_bit_like_an_undisturbed_one(
 
 
 def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its_model_is_one_of_transformers(
-    tiny: Callable[..., Recipe], train: Callable[[Recipe], Path]
+    tiny: Callable[..., Recipe], train: Callable[[Recipe], Path], refuses: Refuses
 ) -> None:
     folder = train(tiny(*RUN, "training.steps=30"))
     scores = scoring.evaluate(folder, Console(file=StringIO()))
@@ -176,9 +179,7 @@ def test_a_run_learns_is_scored_as_masked_fills_masks_and_writes_no_text_and_its
     assert len(filled) == 5
     assert all(0 < guess["score"] < 1 for guess in filled)
 
-    with pytest.raises(
-        RequestError, match="is an encoder: it fills in masked words and writes no text"
-    ):
+    with refuses(RequestError):
         finished.Writer(folder, GREEDY).write("The cat")
-    with pytest.raises(RequestError, match="Leave --stride out"):
+    with refuses(RequestError, names=["--stride"]):
         scoring.evaluate(folder, Console(file=StringIO()), stride=4)
