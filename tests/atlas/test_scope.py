@@ -1,5 +1,8 @@
 """What an atlas answers, and what it refuses."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, TOKENS, scope_of
@@ -7,6 +10,8 @@ from brimful.base.errors import DeviceError, RequestError
 from brimful.hardware import catalog
 from brimful.model import catalog as models
 from brimful.rehearsal.shipped import shipped_models
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA, ENCODER = "meta-llama/Llama-3.1-8B", "google-bert/bert-base-uncased"
 
@@ -47,19 +52,19 @@ def test_questions_stay_within_the_context_and_go_from_short_to_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "error", "says"),
+    ("wishes", "error"),
     [
-        ({"models": ["meta-llama/Llama-3.1-8C"]}, RequestError, "did you mean"),
-        ({"methods": ["dora"]}, RequestError, "lora, qlora, full"),
-        ({"lengths": [1]}, RequestError, "at least 2"),
-        ({"tokens": [0]}, RequestError, "at least 1"),
-        ({"batches": [0]}, RequestError, "at least 1"),
-        ({"devices": ["H9000"]}, DeviceError, "H9000"),
-        ({"models": [ENCODER], "lengths": [4096]}, RequestError, "shorter"),
+        ({"models": ["meta-llama/Llama-3.1-8C"]}, RequestError),
+        ({"methods": ["dora"]}, RequestError),
+        ({"lengths": [1]}, RequestError),
+        ({"tokens": [0]}, RequestError),
+        ({"batches": [0]}, RequestError),
+        ({"devices": ["H9000"]}, DeviceError),
+        ({"models": [ENCODER], "lengths": [4096]}, RequestError),
     ],
 )
 def test_what_cannot_be_answered_is_refused(
-    wishes: dict[str, list[object]], error: type[Exception], says: str
+    wishes: dict[str, list[object]], error: type[Exception], refuses: Refuses
 ) -> None:
-    with pytest.raises(error, match=says):
+    with refuses(error):
         scope_of(**wishes)  # type: ignore[arg-type]

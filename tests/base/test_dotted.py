@@ -1,11 +1,14 @@
 """YAML values and dotted keys."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from brimful.base.dotted import flatten, format_yaml, override, parse_yaml
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RIVALS = {"batch": ("sequences", "tokens")}
 
@@ -156,20 +159,20 @@ def test_only_rivals_of_the_same_section_give_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "said"),
+    "assignment",
     [
-        ("nonsense", "write overrides as dotted.key=value"),
-        ("=3", "write overrides as dotted.key=value"),
-        ("model..layers=3", "write overrides as dotted.key=value"),
-        ("--fresh=1", "write overrides as dotted.key=value"),
-        ("name={a", "'{a' is not a YAML value; quote it"),
-        ("seed.x=1", "seed is a value, not a section"),
+        "nonsense",
+        "=3",
+        "model..layers=3",
+        "--fresh=1",
+        "name={a",
+        "seed.x=1",
     ],
 )
-def test_a_wrong_assignment_is_told_and_changes_nothing(assignment: str, said: str) -> None:
+def test_a_wrong_assignment_is_told_and_changes_nothing(assignment: str, refuses: Refuses) -> None:
     values: dict[str, Any] = {"seed": 1}
 
-    with pytest.raises(ValueError, match=said):
+    with refuses(ValueError):
         override(assignment, values, {})
 
     assert values == {"seed": 1}

@@ -5,6 +5,7 @@ named by its place.
 import gzip
 import io
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import DataError
 from brimful.data import encodings
 from brimful.data.encodings import check_encoding, decoded_lines, detect, lines_of_bytes
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEXT = "größer\r\nnaïve – “quoted”\nlast"
 LINES = ["größer\n", "naïve – “quoted”\n", "last"]
@@ -112,16 +115,16 @@ def test_a_torn_utf_16_file_names_the_line(tmp_path: Path, refuses: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    "name",
     [
-        ("latin_one", "unknown encoding 'latin_one'"),
-        ("utf8x", "did you mean 'utf-8'"),
-        ("base64", "unknown encoding"),
+        "latin_one",
+        "utf8x",
+        "base64",
     ],
 )
-def test_an_encoding_that_python_does_not_have_is_refused(name: str, said: str) -> None:
+def test_an_encoding_that_python_does_not_have_is_refused(name: str, refuses: Refuses) -> None:
     """So are codecs that are not of text."""
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         check_encoding(name)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from brimful.data.examples import PreparedExamples, prepare_examples
 from brimful.data.formats import Message
 from brimful.data.splits import split_of
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Fast = PreTrainedTokenizerFast
 Make = Callable[..., Recipe]
@@ -236,17 +239,17 @@ def test_of_few_examples_at_least_one_is_held_out_for_each_split(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ({"split_by": "position"}, r"data\.split_by=document"),
-        ({"long_documents": "split"}, "part an answer from its prompt"),
+        {"split_by": "position"},
+        {"long_documents": "split"},
     ],
 )
 def test_options_that_cut_text_are_refused(
-    pairs: Path, tuning: Make, tokenizer: Fast, options: dict[str, str], said: str
+    pairs: Path, tuning: Make, tokenizer: Fast, options: dict[str, str], refuses: Refuses
 ) -> None:
     """Examples are whole."""
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         prepare_examples(tuning(pairs, **options), tokenizer)
 
 

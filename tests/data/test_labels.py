@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from brimful.data.labels import (
     targets_of,
 )
 from brimful.recipe import LabelsRecipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 COLUMNS = ("text", "label")
 
@@ -62,12 +65,12 @@ def test_a_missing_label_is_an_error_with_its_place(
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [(0.5, "0.5 lies between classes"), ({"a": 1}, "is a dict"), (["a"], "labels.kind=multiple")],
+    "value",
+    [0.5, {"a": 1}, ["a"]],
 )
-def test_what_names_no_class_is_an_error(value: Any, said: str) -> None:
+def test_what_names_no_class_is_an_error(value: Any, refuses: Refuses) -> None:
     """With the value."""
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         names(value)
 
 

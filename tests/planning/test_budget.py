@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from brimful.planning.budget import (
     sessions,
 )
 from brimful.planning.plan import Prediction
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HOUR = 3600.0
 
@@ -84,19 +87,21 @@ def test_prices_are_for_every_device_or_for_one_of_exact_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "error", "said"),
+    ("texts", "error"),
     [
-        (["cheap"], RequestError, "--price 'cheap' is not a price"),
-        (["-1"], RequestError, "not a price"),
-        (["nan"], RequestError, "not a price"),
-        (["NVIDIA L4="], RequestError, "not a price"),
-        (["L5=1"], DeviceError, "unknown device 'L5'"),
-        (["A100=1"], DeviceError, "any of 4 devices"),
-        (["1", "2"], RequestError, "given twice for 'every device': 1 and 2"),
+        (["cheap"], RequestError),
+        (["-1"], RequestError),
+        (["nan"], RequestError),
+        (["NVIDIA L4="], RequestError),
+        (["L5=1"], DeviceError),
+        (["A100=1"], DeviceError),
+        (["1", "2"], RequestError),
     ],
 )
-def test_a_wrong_price_is_refused(texts: list[str], error: type[BrimfulError], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_a_wrong_price_is_refused(
+    texts: list[str], error: type[BrimfulError], refuses: Refuses
+) -> None:
+    with refuses(error):
         parse_prices(texts)
 
 

@@ -4,6 +4,7 @@ without a limit.
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from brimful.base.units import MIB
 from brimful.planning import plain_replay
 from brimful.planning.allocator import AllocatorSettings, replay_blocks
 from brimful.planning.plain_replay import replay_plain, replay_quickly
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Replay = Callable[..., plain_replay.Fields]
 SIZES = (0, 1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 21 * MIB)
@@ -58,11 +61,13 @@ def test_it_equals_the_allocator_block_by_block(quick: Replay, seed: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("events", "told"),
-    [([1, 1], "born while it lives"), ([1, -1, -1], "dies while it does not live"), ([0], "dies")],
+    "events",
+    [[1, 1], [1, -1, -1], [0]],
 )
-def test_a_life_that_cannot_be_is_refused(quick: Replay, events: list[int], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_life_that_cannot_be_is_refused(
+    quick: Replay, events: list[int], refuses: Refuses
+) -> None:
+    with refuses(ValueError):
         quick(events, [5], None)
 
 

@@ -3,6 +3,7 @@ operator issued costs the program 0.1 ms.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, step_time
 from brimful.planning.work import Work
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 WorkOf = Callable[..., Work]
 RatesOf = Callable[..., Rates]
@@ -192,20 +195,20 @@ def test_thin_products_cached_operands_and_16_bit_operands_have_rates_of_their_o
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    "row",
     [
-        ({"kind": "attention", "flop": 1}, "attention.*bf16.*hearsay"),
-        ({"kind": "gather", "bytes": 1}, "gather.*hearsay"),
+        {"kind": "attention", "flop": 1},
+        {"kind": "gather", "bytes": 1},
     ],
     ids=["no arithmetic", "no bandwidth"],
 )
 def test_a_rate_that_is_not_known_is_an_error_that_names_it(
-    work_of: WorkOf, rates: RatesOf, row: dict[str, Any], says: str
+    work_of: WorkOf, rates: RatesOf, row: dict[str, Any], refuses: Refuses
 ) -> None:
     flop_per_s = {"attention": {"fp32": 1e11}}
     bytes_per_s = {name: 1e11 for name in CLASSES if name != "gather"}
 
-    with pytest.raises(UnknownRate, match=says):
+    with refuses(UnknownRate):
         _time(
             work_of(row | {"dtype": "16-bit"}),
             rates(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s, source="hearsay"),

@@ -3,6 +3,7 @@ page.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,26 +19,28 @@ from brimful.recipe import Recipe
 from brimful.studio.chat import ChatTab, StopSignals, generation_request
 from brimful.studio.library import Library
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
 
 def request(session: str = "a") -> Any:
     return SimpleNamespace(session_hash=session)
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_p", "tokens", "seed", "told"),
+    ("temperature", "top_p", "tokens", "seed"),
     [
-        (None, 1, 10, 0, "each need a number"),
-        (0.7, 1, 0, 0, "new tokens must be 1 to 4,096"),
-        (0.7, 1, 5000, 0, "new tokens must be"),
-        (0.7, 1, 10, -1, "seed must be 0 or above"),
-        (-1, 1, 10, 0, "temperature must be 0"),
-        (0.7, 0, 10, 0, "top_p must be above 0"),
+        (None, 1, 10, 0),
+        (0.7, 1, 0, 0),
+        (0.7, 1, 5000, 0),
+        (0.7, 1, 10, -1),
+        (-1, 1, 10, 0),
+        (0.7, 0, 10, 0),
     ],
 )
 def test_settings_out_of_range_are_told(
-    temperature: Any, top_p: Any, tokens: Any, seed: Any, told: str
+    temperature: Any, top_p: Any, tokens: Any, seed: Any, refuses: Refuses
 ) -> None:
-    with pytest.raises(RequestError, match=told):
+    with refuses(RequestError):
         generation_request(temperature, top_p, tokens, seed)
 
 

@@ -50,23 +50,23 @@ def test_a_recipe_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "told"),
+    ("text", "error"),
     [
-        (_recipe("/etc/passwd"), RequestError, "nothing is called"),
-        (_recipe("recipe:/etc/passwd"), RecipeError, "shipped recipes only"),
-        (_recipe("recipe:tiny-gtp"), RecipeError, "did you mean 'tiny-gpt'"),
-        (_recipe(length=1 << 22), RecipeError, "larger than anything"),
-        ("name: [1", RecipeError, "not valid YAML"),
-        ("a: &a [1]\nb: *a", RecipeError, "repeats a part of itself"),
-        ("name: !!python/object/apply:os.system [ls]", RecipeError, "not valid YAML"),
-        ("a: " + "[" * 5000, RecipeError, "nested too deeply"),
-        ("just: this", RecipeError, "problem"),
+        (_recipe("/etc/passwd"), RequestError),
+        (_recipe("recipe:/etc/passwd"), RecipeError),
+        (_recipe("recipe:tiny-gtp"), RecipeError),
+        (_recipe(length=1 << 22), RecipeError),
+        ("name: [1", RecipeError),
+        ("a: &a [1]\nb: *a", RecipeError),
+        ("name: !!python/object/apply:os.system [ls]", RecipeError),
+        ("a: " + "[" * 5000, RecipeError),
+        ("just: this", RecipeError),
     ],
 )
 def test_what_is_no_recipe_for_a_page_is_refused(
-    text: str, error: type[BrimfulError], told: str
+    text: str, error: type[BrimfulError], refuses: Refuses
 ) -> None:
-    with pytest.raises(error, match=told):
+    with refuses(error):
         pasted_recipe(text, local_folders=False)
 
 

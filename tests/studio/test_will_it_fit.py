@@ -115,30 +115,30 @@ def planners() -> Iterator[Planners]:
 
 
 def test_the_old_answer_is_grey_and_named_while_the_question_is_worked_on(
-    planners: Planners, tmp_path: Path
+    planners: Planners, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     tab = FitTab(planners, local_folders=False)
     reading, working, answered = tab.answer(request(), FitTabState(), *controls("", SMALL))
 
     assert (reading.shown, reading.recipe.strip()) == ("", "")
-    assert "Working on the pasted text ..." in working.status
+    assert working.status == snapshot
     assert answered.problem == ""
     assert "Tesla T4" in answered.shown
     assert "stale" not in answered.shown + answered.recipe
     assert "name: small" in answered.recipe
 
     *old, refused = tab.answer(request(), answered.state, *controls("quikstart", rank="8"))
-    assert "Working on quikstart, rank 8 ..." in old[-1].status
+    assert old[-1].status == snapshot
     for update in (*old, refused):
         assert "Last answer: small" in update.shown
         assert "stale" in update.shown
         assert "stale" in update.recipe
-    assert "did you mean" in refused.problem
+    assert refused.problem == snapshot
     assert refused.state.fit == answered.state.fit
 
     *_, refused = tab.answer(request(), FitTabState(), *controls(str(tmp_path)))
     assert refused.shown == ""
-    assert "nothing is called" in refused.problem
+    assert refused.problem == snapshot
 
 
 def test_controls_set_back_bring_their_answer_back_at_once(planners: Planners) -> None:

@@ -1,5 +1,7 @@
 """The configuration derives what is not said, keeps what is, and refuses what cannot be."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,8 @@ from transformers import AutoConfig
 
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.registered import register
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_what_is_not_said_follows_from_the_sizes() -> None:
@@ -44,18 +48,15 @@ def test_the_kind_of_attention_can_be_changed_when_a_model_is_read(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    "values",
     [
-        (
-            {"hidden_size": 30, "num_attention_heads": 4},
-            "hidden_size 30 must be a multiple of num_attention_heads 4",
-        ),
-        ({"attention": "linear"}, "attention 'linear' must be 'softmax' or 'kernel'"),
-        ({"initial_temperature": 0.0}, "initial_temperature 0.0 must be above 0"),
-        ({"initial_temperature": float("nan")}, "must be above 0"),
-        ({"num_features": 0}, "num_features 0 must be at least 1"),
+        {"hidden_size": 30, "num_attention_heads": 4},
+        {"attention": "linear"},
+        {"initial_temperature": 0.0},
+        {"initial_temperature": float("nan")},
+        {"num_features": 0},
     ],
 )
-def test_what_cannot_be_is_refused(values: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_is_refused(values: dict[str, object], refuses: Refuses) -> None:
+    with refuses(ValueError):
         OkadfaConfig(**values)

@@ -53,11 +53,11 @@ def test_every_weight_stays_and_the_folder_is_a_whole_model(
 
 
 @pytest.mark.parametrize(
-    ("settings", "kind", "message"),
+    ("settings", "kind"),
     [
-        (KernelSettings(temperature=0), RequestError, "--temperature 0 must be above 0"),
-        (KernelSettings(features=0), RequestError, "--features 0 must be at least 1"),
-        (None, RequestError, "exists already. Name a new folder"),
+        (KernelSettings(temperature=0), RequestError),
+        (KernelSettings(features=0), RequestError),
+        (None, RequestError),
     ],
 )
 def test_what_cannot_be_converted_leaves_nothing(
@@ -65,12 +65,12 @@ def test_what_cannot_be_converted_leaves_nothing(
     write_gguf: GgufWriter,
     settings: KernelSettings | None,
     kind: type[BrimfulError],
-    message: str,
+    refuses: Refuses,
 ) -> None:
     to = tmp_path / "kernel"
     if settings is None:
         to.mkdir()
-    with pytest.raises(kind, match=message):
+    with refuses(kind):
         convert_to_kernel(str(write_gguf()), to, settings or KernelSettings(), print)
     assert not to.exists() or not list(to.iterdir())
 

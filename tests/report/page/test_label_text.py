@@ -61,13 +61,14 @@ def test_what_does_not_fit_a_terminal_stands_in_a_table_below(label_score: Label
     assert any("Difference" in line for line in tables)
 
 
-def test_many_labels_are_cut_to_the_worst_and_to_confused_pairs(label_score: LabelScore) -> None:
+def test_many_labels_are_cut_to_the_worst_and_to_confused_pairs(
+    label_score: LabelScore, snapshot: SnapshotAssertion
+) -> None:
     names = tuple(f"intent {number}" for number in range(24))
     lines = evaluation_lines({"test": label_score(*names, floor=False, sharpness=4.0)})
-    assert "  the 20 labels with the lowest F1 (4 more in scores.json):" in lines
-    assert "  most often confused:" in lines
+    assert [line for line in lines if line.endswith(":")] == snapshot
     assert not any("given intent" in line for line in lines)
-    assert lines[0].startswith("test: 24 labels; 220 texts")
+    assert lines[0] == snapshot
 
 
 def test_several_labels_per_text_have_counts_in_place_of_a_matrix(label_score: LabelScore) -> None:

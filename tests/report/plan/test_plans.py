@@ -95,15 +95,13 @@ def test_terms_add_up_to_what_the_device_shows(small: list[Surveyed | Unplanned]
 
 
 def test_what_does_not_fit_is_shown_with_what_would_take_less(
-    huge: list[Surveyed | Unplanned],
+    huge: list[Surveyed | Unplanned], snapshot: SnapshotAssertion
 ) -> None:
     shown = _shown(huge)
 
     assert "does not fit: 14.6 GiB to use, head-room -" in shown
-    assert "What would take less, each by itself:" in shown
-    assert "8-bit optimizer" in shown
     assert "(sequence_length=1024)" in shown
-    assert "every sequence is cut to half" in shown
+    assert shown.split("\n\n")[:3] == snapshot
 
 
 def test_several_devices_are_a_line_each_and_one_without_an_estimate_says_why(

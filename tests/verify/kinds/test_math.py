@@ -38,9 +38,9 @@ def test_expressions_are_references(reference: object) -> None:
     reason="math-verify is not installed (extra math)",
 )
 @pytest.mark.parametrize(
-    ("reference", "reason"),
-    [("\\frac{", "not read"), ("two apples", "for words"), ("x" * 301, "has 301 characters")],
+    "reference",
+    ["\\frac{", "two apples", "x" * 301],
 )
-def test_what_is_no_expression_is_refused(reference: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_what_is_no_expression_is_refused(reference: str, refuses: Refuses) -> None:
+    with refuses(ValueError):
         load_verifier("math").check(reference)

@@ -1,8 +1,13 @@
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 
 from brimful.data.units import UNITS
 from brimful.verify.kinds.quantity import VERIFIER
 from brimful.verify.verifier import Verdict
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _verdict(answer: str, reference: str) -> Verdict:
@@ -34,9 +39,9 @@ def test_huge_quantities_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "reason"),
-    [("120", "no unit"), ("5 smoots", "no unit"), ("min", "is not one number"), (7, "no unit")],
+    "reference",
+    ["120", "5 smoots", "min", 7],
 )
-def test_a_reference_needs_a_number_and_a_known_unit(reference: object, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+def test_a_reference_needs_a_number_and_a_known_unit(reference: object, refuses: Refuses) -> None:
+    with refuses(ValueError):
         VERIFIER.check(reference)
