@@ -119,7 +119,9 @@ def test_a_model_is_never_removed_from_a_mirror_but_what_can_be_made_again_is(
     assert (finished.mirrored / MODEL).exists()
 
 
-def test_what_was_read_back_is_not_read_again_until_it_changes(finished: Run) -> None:
+def test_what_was_read_back_is_not_read_again_until_it_changes(
+    finished: Run, snapshot: SnapshotAssertion
+) -> None:
     state = FinishedRun(MirroredRun(finished.mirrored, Files()), finished.folder)
     assert state.is_up_to_date()
     before = (finished.mirrored / "mirror.json").stat().st_ino
@@ -130,9 +132,7 @@ def test_what_was_read_back_is_not_read_again_until_it_changes(finished: Run) ->
     (finished.folder / "report.html").write_text("page")
     files = _Counted()
     assert finished.copy(is_finished=True, files=files).status.durable_step == 2
-    assert finished.said == [
-        f"mirror: the finished run is in {finished.mirrored}, read back and whole"
-    ]
+    assert finished.said == snapshot
     assert "model.safetensors" not in files.opened
     assert (finished.mirrored / "report.html").read_text() == "page"
     told = json.loads((finished.mirrored / "mirror.json").read_text())
