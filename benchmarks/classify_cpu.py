@@ -21,7 +21,6 @@ that setting.
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -242,13 +241,12 @@ def _texts_of(data: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     if shared is None:
         raise SystemExit("no data: let BRIMFUL_DATA name a folder with sst2/ and sms_spam/")
     if data == "sst2":
-        train, held_out = (
+        train, dev = (
             [line.rsplit("\t", 1) for line in _lines(shared / "sst2" / f"{name}.tsv")]
             for name in ("train", "dev")
         )
-        return [(text, int(label)) for text, label in train], [
-            (text, int(label)) for text, label in held_out
-        ][:HELD_OUT]
+        sentences = [(text, int(label)) for text, label in train]
+        return sentences, [(text, int(label)) for text, label in dev][:HELD_OUT]
     labelled = [line.split("\t", 1) for line in _lines(shared / "sms_spam" / "SMSSpamCollection")]
     rows = [(text, int(label == "spam")) for label, text in labelled]
     held_out = rows[::8][:HELD_OUT]
@@ -450,7 +448,7 @@ def train_brimful(worker: _Worker) -> None:
     from brimful.training.method import Network, hidden_states_of
 
     recipe = load(str(worker.folder / "recipe.yaml"))
-    device, labelled = here(recipe), gather(recipe, recipe.model)
+    device, labelled = here(recipe), gather(recipe, str(recipe.model))
     with kept_traces() as traces:
         plan = derive(
             labelled.planned, device, traces, facts_of(device, train_sequences=labelled.train_rows)

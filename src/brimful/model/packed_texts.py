@@ -37,7 +37,7 @@ def register() -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class TextGroup:
     """Consecutive texts of a row, side by side for attention.
 
     Attributes:
@@ -60,14 +60,14 @@ class Group:
 
 
 @lru_cache(maxsize=16)
-def groups_of(lengths_B: tuple[int, ...], heads: int) -> tuple[Group, ...]:
+def groups_of(lengths_B: tuple[int, ...], heads: int) -> tuple[TextGroup, ...]:
     """Return the groups of the texts of a row.
 
     Args:
         lengths_B: Their lengths in order; equal or falling ones make the fewest groups.
         heads: H.
     """
-    groups: list[Group] = []
+    groups: list[TextGroup] = []
     row = sum(lengths_B) * heads
     for lengths in _similar(lengths_B):
         groups.append(_group(groups[-1].end if groups else 0, lengths, heads, row))
@@ -85,7 +85,7 @@ def _similar(lengths_B: Sequence[int]) -> Iterator[list[int]]:
     yield group
 
 
-def _group(begin: int, lengths: Sequence[int], heads: int, row: int) -> Group:
+def _group(begin: int, lengths: Sequence[int], heads: int, row: int) -> TextGroup:
     texts, width = len(lengths), max(lengths)
     is_text_GW = torch.arange(width) < torch.tensor(lengths)[:, None]
     texts_N, places_N = is_text_GW.nonzero().unbind(1)
@@ -97,7 +97,7 @@ def _group(begin: int, lengths: Sequence[int], heads: int, row: int) -> Group:
     if min(lengths) < width:
         hidden_GW = torch.zeros(texts, width).masked_fill_(~is_text_GW, -torch.inf)
         hidden_G11W = hidden_GW[:, None, None]
-    return Group(begin, begin + len(places), texts, width, sources_S, places, hidden_G11W)
+    return TextGroup(begin, begin + len(places), texts, width, sources_S, places, hidden_G11W)
 
 
 def _attend(
@@ -123,8 +123,11 @@ def _attend(
         )
         return attended_BHTD.transpose(1, 2).contiguous(), None
     lengths_B = tuple(packed_lengths.tolist())
-    heads_NHD = (heads.transpose(1, 2)[0] for heads in (query, key, value))
-    return attend_within(*heads_NHD, lengths_B, scale=scale, dropout=dropout)[None], None
+    queries_NHD, keys_NHD, values_NHD = (heads.transpose(1, 2)[0] for heads in (query, key, value))
+    attended_NHD = attend_within(
+        queries_NHD, keys_NHD, values_NHD, lengths_B, scale=scale, dropout=dropout
+    )
+    return attended_NHD[None], None
 
 
 def attend_within(
@@ -170,12 +173,13 @@ def _in_rows(heads_NHD: Tensor) -> Tensor:
     return rows
 
 
-def _side_by_side(rows: Tensor, group: Group) -> Tensor:
+def _side_by_side(rows: Tensor, group: TextGroup) -> Tensor:
     """Return the texts of a group: (G H, W, D)."""
-    return rows.index_select(0, group.sources_S).unflatten(0, (-1, group.width))
+    taken_SD = rows.index_select(0, group.sources_S)
+    return taken_SD.view(-1, group.width, taken_SD.shape[1])
 
 
-def _end_to_end(side_by_side: Tensor, group: Group, rows: Tensor) -> None:
+def _end_to_end(side_by_side: Tensor, group: TextGroup, rows: Tensor) -> None:
     """Write what lies side by side, (G H, W, D), where it belongs in the rows of the whole row."""
     torch.index_select(
         side_by_side.flatten(0, 1), 0, group.places, out=rows[group.begin : group.end]
@@ -189,7 +193,7 @@ class _AttentionWithin(torch.autograd.Function):
         queries_NHD: Tensor,
         keys_NHD: Tensor,
         values_NHD: Tensor,
-        groups: Sequence[Group],
+        groups: Sequence[TextGroup],
         scale: float,
         dropout: float,
     ) -> Tensor:
