@@ -66,6 +66,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "pipeline, batches of 32": {"batch_size": 32},
 }
 OURS = "brimful"
+OWN_SETTINGS = {OURS: [], f"{OURS}, length_window=16": ["labels.length_window=16"]}
 PREDICTS = "brimful predict"
 
 
@@ -110,7 +111,7 @@ def _compared(folder: Path, data: str, options: argparse.Namespace) -> dict[str,
     about = _prepare(folder, data)
     training, predicting = (
         [name for name in names if options.only is None or name in options.only]
-        for names in ([*TRAINERS, OURS], [*PIPELINES, PREDICTS])
+        for names in ([*TRAINERS, *OWN_SETTINGS], [*PIPELINES, PREDICTS])
     )
     loads: list[float] = []
     results = _trained(folder, training, options, loads) if training else {}
@@ -310,7 +311,7 @@ class _Worker(Worker):
     def work(self) -> None:
         if self.name in TRAINERS:
             train_with_trainer(self)
-        elif self.name == OURS:
+        elif self.name in OWN_SETTINGS:
             train_brimful(self)
         else:
             predict(self)
@@ -447,7 +448,7 @@ def train_brimful(worker: _Worker) -> None:
     from brimful.rehearsal.kept_traces import kept_traces
     from brimful.training.method import Network, hidden_states_of
 
-    recipe = load(str(worker.folder / "recipe.yaml"))
+    recipe = load(str(worker.folder / "recipe.yaml"), OWN_SETTINGS[worker.name])
     device, labelled = here(recipe), gather(recipe, str(recipe.model))
     with kept_traces() as traces:
         plan = derive(

@@ -24,9 +24,10 @@ from transformers.masking_utils import sdpa_mask
 from brimful.model.quick_dropout import keep, kept_of
 
 NAME = "brimful_texts"
-LEAST_SHARE = 0.5
+LEAST_SHARE = 0.65
 """A text joins a group if it has at least this share of the positions of the group's longest. The
-last piece of what fills a row may be shorter.
+last piece of what fills a row may be shorter. 16 sentences of SST-2, 12 heads of 32, forward and
+backward with dropout, ms at 0.1, 0.5, 0.65 and 0.85: 13.2, 7.0, 6.1 and 6.2.
 """
 
 
