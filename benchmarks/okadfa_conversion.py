@@ -2,7 +2,7 @@
 attention, converted (at several temperatures), and the converted network with fresh weights, each
 tuned on the same tokens of WikiText-2.
 
-    python benchmarks/okadfa_conversion.py --data FOLDER [--only NAME,...] [--steps 10]
+    python benchmarks/okadfa_conversion.py --data FOLDER [--only "NAME;..."] [--steps 10]
 
 FOLDER holds wikitext-2/train.txt.gz, wikitext-2/valid.txt.gz and gpt2_bpe/. Scores are of the first
 documents of the validation text, before and after tuning, as perplexity per token of GPT-2's
@@ -43,7 +43,7 @@ model: MODEL
 sequence_length: 256
 batch: {sequences: 4}
 training: {steps: STEPS}
-data: {path: ROWS, long_documents: drop, template: plain}
+data: {path: ROWS, long_documents: drop, template: plain, validation: 0.002}
 optimizer: {learning_rate: RATE, warmup: 0.1}
 evaluation: {every: 1000, max_sequences: 8}
 plan: {device: cpu, threads: 1}
@@ -62,11 +62,11 @@ def main() -> None:
     """Tune and score one variant after the other, and write the record after each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", default="", help="variants, separated by commas; default: all")
+    parser.add_argument("--only", default="", help="variants, separated by semicolons; default: all")
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     names = ["softmax", *(f"kernel, temperature {each:g}" for each in TEMPERATURES), FRESH]
-    wanted = options.only.split(",") if options.only else names
+    wanted = options.only.split(";") if options.only else names
     rows, held_out = _texts(options.data)
     tokens = _gpt2_tokens(options.data / "gpt2_bpe", held_out)
     done: dict[str, Any] = {}
