@@ -275,8 +275,11 @@ def planning_of_training(folder: Path) -> dict[str, float]:
     """
     from rich.console import Console
 
-    from brimful.chains import pipeline
+    from brimful.cli.output import loading
     from brimful.recipe.loading import load
+
+    with loading():  # as the command does
+        from brimful.chains import pipeline
 
     os.chdir(folder)
     rows = [

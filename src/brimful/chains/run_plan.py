@@ -198,7 +198,7 @@ def _of_several(data: AnyRunData, device: Device, earlier: EarlierPlans, known: 
 def _facts(data: AnyRunData, recipe: Recipe, device: Device, *, measures: bool) -> Facts:
     """Return what is known of a run whose data are known."""
     if recipe.adapter is not None and device.kind == "cpu":
-        import_adapters()
+        import_adapters(quantized=recipe.quantize != "none")
     return facts_of(
         device,
         measures=measures,

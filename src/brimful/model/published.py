@@ -6,7 +6,7 @@ import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +33,11 @@ from brimful.base.extras import how_to_install
 from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
 from brimful.model.catalog import config_of_model
-from brimful.model.quiet import quiet_bitsandbytes, without_progress_bars
+from brimful.model.quiet import (
+    compiled_when_called,
+    quiet_bitsandbytes,
+    without_progress_bars,
+)
 from brimful.model.registered import register
 from brimful.recipe import AdapterRecipe
 from brimful.recipe.adapter_folder import base_and_section, disagreements
@@ -220,11 +224,15 @@ def copy_mapped_weights(model: nn.Module) -> None:
             tensor.data = tensor.data.clone()
 
 
-def import_adapters() -> None:
+def import_adapters(*, quantized: bool) -> None:
     """Import the library of adapters, so that the 50 MiB it takes count as held when memory is
     planned, whether or not an earlier step of planning needed it.
+
+    Args:
+        quantized: The base is in 4 bits, so that torch's compiler, which unpacks it on a CPU, will
+            be needed and counts, too. Else it is not imported, which saves a second.
     """
-    with quiet_bitsandbytes():
+    with quiet_bitsandbytes(), nullcontext() if quantized else compiled_when_called():
         importlib.import_module("peft")
 
 
