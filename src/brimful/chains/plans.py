@@ -64,6 +64,7 @@ def survey(
     compiles: bool = False,
     up_to: int | None = None,
     progress: Say = silent,
+    ahead: bool = False,
 ) -> list[Surveyed | Unplanned]:
     """A recipe on the devices that `on` names.
 
@@ -76,6 +77,8 @@ def survey(
         compiles: Steps that the plan compiles are traced as such, some ten seconds for each kind.
         up_to: Each device also in groups of 2, 4, ... up to so many.
         progress: Is told what is being done.
+        ahead: Steps that will probably be asked for next are recorded meanwhile by processes that
+            are forked from this one, where there are cores.
 
     Raises:
         DeviceError: no such device.
@@ -88,7 +91,7 @@ def survey(
     doing("looking up the model")
     model = model_facts(recipe, trust_custom_code=trust_custom_code)
     single = [group.device for group in groups if group.count == 1]
-    with kept_traces(doing, compiles=compiles) as traces:
+    with kept_traces(doing, compiles=compiles, ahead=ahead) as traces:
         surveyed = {
             entry.device.name: cost_surveyed(entry, prices or {})
             if isinstance(entry, Surveyed)

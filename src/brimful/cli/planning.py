@@ -164,6 +164,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             compiles=compiled,
             up_to=up_to,
             progress=show,
+            ahead=True,
         )
         show("answering")
         answered = answers(resolved, surveyed, limits)

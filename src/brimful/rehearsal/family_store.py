@@ -11,14 +11,16 @@ import hashlib
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
-from brimful.base.garbage import collector_off
+from brimful.base.garbage import collector_off, importing
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Unrecorded
+from brimful.rehearsal.recorded_ahead import RecordedAhead
 from brimful.rehearsal.shipped import ShippedFamilies, library_versions, name_of
 from brimful.rehearsal.shipped_skeletons import ShippedSkeletons
 
@@ -36,6 +38,7 @@ class StoredFamilies:
     Args:
         folder: Of the user's cache; with None nothing is stored.
         shipped, skeletons: Those that come with brimful; None to do without.
+        ahead: What will probably be asked for next is recorded meanwhile, where there are cores.
     """
 
     def __init__(
@@ -43,8 +46,11 @@ class StoredFamilies:
         folder: Path | None,
         shipped: ShippedFamilies | None = WITH_BRIMFUL,
         skeletons: ShippedSkeletons | None = SKELETONS_WITH_BRIMFUL,
+        *,
+        ahead: bool = False,
     ) -> None:
         self._folder, self._shipped, self._skeletons = folder, shipped, skeletons
+        self._ahead = RecordedAhead(self._record) if ahead and folder is not None else None
         self._made: dict[TraceFamilyKey, Family | None] = {}
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
@@ -84,7 +90,14 @@ class StoredFamilies:
         family = self._made[key] = self._made.pop(key)  # the last used is the last to go
         return family
 
+    def end(self) -> None:
+        """End recordings that nobody waits for."""
+        if self._ahead is not None:
+            self._ahead.end()
+
     def _load(self, key: TraceFamilyKey, like: Family | None) -> Family | None:
+        if self._ahead is not None:
+            self._ahead.wait_for(key)
         content = self._kept(key)
         if content == _NO_FAMILY:
             return None
@@ -92,11 +105,22 @@ class StoredFamilies:
         if short is None:
             short = self._with_brimful(key)
         if short is None:
-            short = _traced(key, like)
-            path = self.path(key)
-            if path is not None:
-                write_whole(path, _NO_FAMILY if short is None else to_bytes(short))
+            if self._ahead is not None:
+                _load_all_that_traces(key)
+                self._ahead.start_after(key, self._is_there)
+            short = self._record(key, like)
         return None if short is None else short.stretched(key)
+
+    def _record(self, key: TraceFamilyKey, like: Family | None = None) -> ShortFamily | None:
+        """Trace a family and write it into the user's cache."""
+        short = _traced(key, like)
+        path = self.path(key)
+        if path is not None:
+            write_whole(path, _NO_FAMILY if short is None else to_bytes(short))
+        return short
+
+    def _is_there(self, key: TraceFamilyKey) -> bool:
+        return self._kept(key) is not None or self._with_brimful(key) is not None
 
     def _kept(self, key: TraceFamilyKey) -> bytes | None:
         path = self.path(key)
@@ -119,15 +143,34 @@ def _read(content: bytes) -> ShortFamily | None:
     return None
 
 
-def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
-    refuse_without_torch()
-    with collector_off():
-        from brimful.rehearsal.tracer import trace_family  # noqa: PLC0415 - brings torch
+def _load_tracer() -> Any:
+    """Return the module that traces.
 
+    Raises:
+        Unrecorded: torch is not installed.
+    """
+    refuse_without_torch()
+    with importing("brimful.rehearsal.tracer"):
+        from brimful.rehearsal import tracer  # noqa: PLC0415 - brings torch
+    return tracer
+
+
+def _load_all_that_traces(key: TraceFamilyKey) -> None:
+    """Import what a family's recordings need, so that no other process has to import it again."""
+    _load_tracer()
+    if key.spec.adapter is not None:
+        from brimful.model.published import import_adapters  # noqa: PLC0415 - brings torch
+
+        with collector_off():
+            import_adapters(quantized=key.spec.quantize != "none")
+
+
+def _traced(key: TraceFamilyKey, like: Family | None) -> ShortFamily | None:
     try:
-        return trace_family(key, like)
+        short: ShortFamily = _load_tracer().trace_family(key, like)
     except Irregular:
         return None
+    return short
 
 
 def refuse_without_torch() -> None:
