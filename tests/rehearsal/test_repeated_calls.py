@@ -101,6 +101,8 @@ def test_tensors_of_another_mode_are_left_to_torch(mode: FakeTensorMode) -> None
         {"cuda": True, "autocast": "bf16", "recompute": True},
         {"cuda": True, "quantize": "nf4", "weights": "bf16", "adapter": Lora(4, dropout=0.1)},
         {"optimizer": "adamw_8bit"},
+        {"ranks": 2, "cuda": True, "autocast": "bf16", "recompute": True},
+        {"ranks": 2, "quantize": "nf4", "weights": "bf16", "adapter": Lora(4, dora=True)},
     ],
 )
 def test_a_recording_is_the_same_with_and_without(

@@ -10,8 +10,10 @@ from transformers import LlamaConfig
 
 from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
 from brimful.planning.step import Lora, canonical
-from brimful.planning.trace import KINDS, Trace
+from brimful.planning.trace import KINDS, Trace, same_events
+from brimful.rehearsal import training
 from brimful.rehearsal.models import config_of
+from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import record_training
 
 BLOCKS, WIDTH, TOKENS = 3, 32, 64
@@ -66,6 +68,18 @@ def test_gradients_between_frozen_blocks_are_kept_until_the_backward_pass_ends()
         return sum(made in trace.places[trace.places_S[storage]] for storage in alive_S)
 
     assert kept() > kept(ranks=1)
+
+
+def test_a_recording_with_the_quick_recorder_is_that_of_the_plain_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick = _step(adapter=Lora(2, "q_proj,v_proj", 0.0, "bf16"))
+    monkeypatch.setattr(training, "QuickRecorder", Recorder)
+    plain = _step(adapter=Lora(2, "q_proj,v_proj", 0.0, "bf16"))
+
+    assert same_events(quick, plain)
+    assert np.array_equal(quick.sizes_S, plain.sizes_S)
+    assert np.array_equal(quick.kinds_S, plain.kinds_S)
 
 
 def test_what_is_gathered_lies_in_a_pool_of_its_own() -> None:
