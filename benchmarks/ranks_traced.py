@@ -96,6 +96,7 @@ def configurations() -> Mapping[str, StepSpec]:
         ),
         "llama, QLoRA, bf16": (llama, QLORA),
         "llama, QLoRA, bf16, recomputed": (llama, {**QLORA, "recompute": True}),
+        "llama, QLoRA with DoRA, bf16": (llama, {**QLORA, "adapter": Lora(8, dora=True)}),
         "qwen2, tied head, full, bf16 autocast": (tied, {"autocast": "bf16"}),
         "gpt2, tied head, full, fp32": (gpt2, {}),
         "llama, classification, full, fp32, padded": (llama, {**labels, "padded": True}),

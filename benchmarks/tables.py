@@ -40,6 +40,7 @@ def table() -> str:
         *_ranks_traced(),
         *_ranks_speed(),
         *_spread_choice(),
+        *_public_recipes(),
         *_trainers(),
         *_foreign_configs(),
         *_sixty_questions(),
@@ -339,6 +340,26 @@ def _memory_parallel() -> list[tuple[str, str, str]]:
         f" rows that ran and that failed for want of memory: {ended}"
     )
     return [(what, f"{told}; {rest}", source)]
+
+
+def _public_recipes() -> list[tuple[str, str, str]]:
+    record, source = _record("public_recipes")
+    told = [
+        f"{found['right']} of {found['recipes']} that {words} are said {right}"
+        for ends, words, right in (
+            ("runs", "are documented to run", "to fit"),
+            ("fails", "are documented to run out of memory", "not to fit"),
+        )
+        for found in [record["counts"][ends]]
+    ]
+    wrong = [
+        f"{row['name']} ({row['verdict']})"
+        for row in record["recipes"]
+        if row["verdict"] != {"runs": "fits", "fails": "does not fit"}[row["ends"]]
+    ]
+    others = f"the others: {'; '.join(wrong)}" if wrong else "no other"
+    what = "Public recipes with stated hardware, chosen before they were planned"
+    return [(what, f"{'; '.join(told)}; {others}", source)]
 
 
 def _time_plans() -> list[tuple[str, str, str]]:
