@@ -6,6 +6,7 @@ import re
 import signal
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -43,6 +44,8 @@ from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences, load
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -386,11 +389,13 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing_half_done(
     assert caught.value.exit_code == 2
 
 
-def test_an_empty_answer_is_told_with_its_row(tuning: Tuning, examples_file: Path) -> None:
+def test_an_empty_answer_is_told_with_its_row(
+    tuning: Tuning, examples_file: Path, refuses: Refuses
+) -> None:
     with open(examples_file, "a") as file:
         file.write(json.dumps({"instruction": "Say nothing.", "output": " "}) + "\n")
 
-    with pytest.raises(DataError, match=r"1 of 61 rows have an empty answer, the first is .*61"):
+    with refuses(DataError, names=["61"]):
         _train(tuning())
 
 
@@ -398,39 +403,39 @@ def test_an_empty_answer_is_told_with_its_row(tuning: Tuning, examples_file: Pat
     "asked", ["evaluation.tasks=[humanevall]", "evaluation.data={humanevall: problems.jsonl}"]
 )
 def test_a_task_that_there_is_not_is_told_before_anything_is_trained(
-    tuning: Tuning, asked: str
+    tuning: Tuning, asked: str, refuses: Refuses
 ) -> None:
     recipe = tuning(asked)
-    with pytest.raises(
-        RequestError, match=r"unknown task 'humanevall' - did you mean 'humaneval'\?"
-    ):
+    with refuses(RequestError, names=["'humanevall'", "'humaneval'"]):
         _train(recipe)
     assert not pipeline.folder_of(recipe).exists()
 
 
-def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(tuning: Tuning) -> None:
+def test_task_data_that_cannot_be_read_are_told_before_anything_is_trained(
+    tuning: Tuning, refuses: Refuses
+) -> None:
     recipe = tuning(
         "evaluation.tasks=[code-syntax, humaneval]", "evaluation.data={humaneval: nowhere.jsonl}"
     )
-    with pytest.raises(DataError, match=r"no file nowhere\.jsonl for task humaneval"):
+    with refuses(DataError, names=["nowhere.jsonl"]):
         pipeline.run(recipe, Console(file=StringIO()))
     assert not pipeline.folder_of(recipe).exists()
 
 
-def test_a_whole_run_ends_with_its_scores(tuning: Tuning) -> None:
+def test_a_whole_run_ends_with_its_scores(tuning: Tuning, refuses: Refuses) -> None:
     told = StringIO()
     report = pipeline.run(tuning("evaluation.tasks=[code-syntax]"), Console(file=told, width=160))
     assert report.exists()
     assert told.getvalue().index("every one scored once") < told.getvalue().index(
         "code-syntax: version 1, n = "
     )
-    with pytest.raises(RequestError, match="unknown task 'code_syntax'"):
+    with refuses(RequestError, names=["'code_syntax'"]):
         scoring.evaluate(
             report.parent,
             Console(file=StringIO()),
             request=EvaluationRequest(paths={"code_syntax": "examples.jsonl"}),
         )
-    with pytest.raises(RequestError, match="--ask is about the model before tuning"):
+    with refuses(RequestError, names=["--ask"]):
         scoring.evaluate(report.parent, Console(), request=EvaluationRequest(ask="plain"))
     asked = EvaluationRequest(
         ("code-syntax",), max_examples=2, samples=3, temperature=0.8, max_new_tokens=5

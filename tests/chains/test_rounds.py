@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
@@ -31,6 +32,8 @@ from brimful.generation.engine import Engine
 from brimful.recipe import Recipe, load
 from brimful.selection.journal import is_sample
 from brimful.training.world import ALONE, World
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 
@@ -271,15 +274,14 @@ def test_fresh_leaves_what_is_finished(chain: Chain, monkeypatch: pytest.MonkeyP
     assert (chain.folder / "sft" / "run.json").stat().st_mtime_ns == before
 
 
-def test_a_chain_does_not_mix_scores_and_samples_of_two_choices(chain: Chain) -> None:
+def test_a_chain_does_not_mix_scores_and_samples_of_two_choices(
+    chain: Chain, refuses: Refuses
+) -> None:
     """More are kept now, but the round was tuned on fewer. With the recipe put back, so are the
     samples.
     """
     before = (chain.folder / "samples-1" / "train.jsonl").read_bytes()
-    with pytest.raises(
-        RunFolderError,
-        match=r"rft-1 was tuned on other examples than there are now in .*samples-1/train.jsonl",
-    ):
+    with refuses(RunFolderError, names=["rft-1", "samples-1/train.jsonl"]):
         rounds.run_rounds(chain.recipe("rft.keep_per_prompt=1"), _console())
     rounds.sample(chain.recipe(), _console())
     assert (chain.folder / "samples-1" / "train.jsonl").read_bytes() == before
@@ -419,7 +421,7 @@ def test_two_ranks_go_through_the_rounds_as_one_process_does(
 
 
 def test_ctrl_c_keeps_what_was_drawn_and_says_how_to_go_on(
-    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     stream = Engine.stream
 
@@ -428,28 +430,20 @@ def test_ctrl_c_keeps_what_was_drawn_and_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Engine, "stream", interrupted)
-    with pytest.raises(
-        Interrupted,
-        match=(
-            r"stopped with 5 samples, which are kept in .*samples\. Run the same command to"
-            r" continue"
-        ),
-    ) as caught:
+    with refuses(Interrupted) as caught:
         chain.draw(tmp_path / "samples")
     assert caught.value.exit_code == 130
     assert sum(map(is_sample, _rows(tmp_path / "samples" / "drawn.jsonl"))) == 5
 
 
 def test_samples_that_do_not_come_are_missed_before_anything_is_chosen(
-    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     stream = Engine.stream
     monkeypatch.setattr(
         Engine, "stream", lambda *arguments, **others: islice(stream(*arguments, **others), 5)
     )
-    with pytest.raises(
-        RequestError, match=r"67 samples were asked for and did not come\. The others are kept"
-    ):
+    with refuses(RequestError, names=["67"]):
         chain.draw(tmp_path / "samples")
     assert not (tmp_path / "samples" / "samples.jsonl").exists()
 
@@ -576,7 +570,7 @@ def test_bad_input_is_told_before_anything_is_trained(
 
 
 def test_questions_that_do_not_fit_are_left_out_and_none_that_fits_is_an_error(
-    chain: Chain, tmp_path: Path
+    chain: Chain, tmp_path: Path, refuses: Refuses
 ) -> None:
     long = [{"question": "Say red " * 60, "answer": "[a-z ]+"}]
     short = [{"question": "Say red 2 times.", "answer": "[a-z ]+"}]
@@ -589,9 +583,7 @@ def test_questions_that_do_not_fit_are_left_out_and_none_that_fits_is_an_error(
         "1 questions are not asked, because their prompts are too long: sft reads 128 tokens"
         in " ".join(facts["notes"])
     )
-    with pytest.raises(
-        RequestError, match="no question fits: sft reads 128 tokens, 24 of them its answer"
-    ):
+    with refuses(RequestError, names=["128", "24"]):
         chain.draw(
             tmp_path / "none", f"rft.questions.path={_write_rows(tmp_path / 'none.jsonl', long)}"
         )
