@@ -15,7 +15,8 @@ ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-b
 - changes: the same without dropout, finished on another number of ranks or in one process. Losses are
   compared with one process; the target tokens of each step show that the sequences are the same.
 
-With a folder, what was done in it is not done again.
+With a folder, what was done in it is not done again. What was compared is one record (ranks_equal),
+kills and changes are another (several_devices); `--trials 0` compares only.
 """
 
 import argparse
@@ -348,15 +349,15 @@ def main() -> None:
     if not (folder / "base").is_dir():
         make_data(folder)
     compared = compare(folder)
+    largest = {name: max(each[name] for each in compared) for name in ("loss", "grad_norm")}
+    print(write_record("ranks_equal", {"compared": compared, "largest": largest}))
+    if not arguments.trials:
+        return
     killings = kills(folder, arguments.trials)
     changed = changes(folder, arguments.changes)
     path = write_record(
         "several_devices",
         {
-            "compared": compared,
-            "largest": {
-                name: max(each[name] for each in compared) for name in ("loss", "grad_norm")
-            },
             "kills": {
                 "trials": len(killings),
                 "equal": sum(not each["unequal"] for each in killings),

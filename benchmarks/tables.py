@@ -439,7 +439,7 @@ def _time_cpu() -> list[tuple[str, str, str]]:
 
 
 def _ranks_equal() -> list[tuple[str, str, str]]:
-    record, source = _record("several_devices")
+    record, source = _record("ranks_equal")
     largest, compared = record["largest"], record["compared"]
     kinds = ", ".join(dict.fromkeys(each["kind"] for each in compared))
     return [
