@@ -184,13 +184,18 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             _print_chain(chain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
-        command = shlex.join(["brimful", "train", recipe, *(overrides or []), "--plan", str(save)])
-        say(f"saved: {save}; `{command}` uses it", stderr=True)
-    differs = verification is not None and not verification.passed
-    code = max(exit_code(surveyed, answered.budget if limits.budget else None), int(differs))
+        _say_saved(save, [recipe, *(overrides or [])])
+    code = exit_code(surveyed, answered.budget if limits.budget else None)
+    if verification is not None and not verification.passed:
+        code = max(code, 1)
     if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
         keep(context.obj, said, code)
     raise typer.Exit(code)
+
+
+def _say_saved(path: Path, words: list[str]) -> None:
+    command = shlex.join(["brimful", "train", *words, "--plan", str(path)])
+    say(f"saved: {path}; `{command}` uses it", stderr=True)
 
 
 def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[ChainPhase]":
