@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from brimful.planning.family_key import TraceFamilyKey
 
-Record = Callable[[TraceFamilyKey], None]
+Record = Callable[[TraceFamilyKey], object]
 """Records a family and writes it into the cache folder."""
 
 
