@@ -62,7 +62,9 @@ def main() -> None:
     """Tune and score one variant after the other, and write the record after each."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", default="", help="variants, separated by semicolons; default: all")
+    parser.add_argument(
+        "--only", default="", help="variants, separated by semicolons; default: all"
+    )
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     names = ["softmax", *(f"kernel, temperature {each:g}" for each in TEMPERATURES), FRESH]
