@@ -31,7 +31,8 @@ from typing import Any
 
 from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
 
-LOSS_TOLERANCE, PROBABILITY_TOLERANCE = 0.05, 1e-4
+LOSS_TOLERANCE, PROBABILITY_TOLERANCE = 0.02, 1e-4
+"""The first as for reordered examples in finetune_cpu.py."""
 WARM_UP_STEPS = 3
 BATCH, PREDICTED, LENGTH = 16, 512, 128
 HELD_OUT = 800
