@@ -95,16 +95,16 @@ def problem_of_file(folder: Path, name: str, entry: Any, *, is_hashed: bool = Tr
 
 
 def require_sound(folder: Path) -> None:
-    """Verify a model's folder against its MANIFEST.json, and that against the run.json beside it.
-    A folder without a manifest passes where no run.json knows of one.
+    """Verify a model's folder against its MANIFEST.json, and the manifest against the hash in the
+    run.json beside the folder. A folder without a manifest passes unless run.json records one.
 
-    Sizes are compared every time. A file is hashed again when its size, times or inode are not
-    those of the last time, which the cache folder remembers, and when that was more than a day ago.
-    Nothing that writes to a file can set its time of change (ctime) back.
+    Sizes are compared every time. A file is hashed again if its size, times or inode changed since
+    the last check, which the cache folder remembers, or if that check is more than a day old. The
+    times include ctime, which a program that writes cannot set back, so a changed file is noticed.
 
     Raises:
-        RunFolderError: a file is missing, of another size or damaged; one that would be read too is
-            not in the manifest; or the manifest is missing, damaged or of another model.
+        RunFolderError: a file is missing, of another size or damaged; a file that loading would
+            read is not in the manifest; or the manifest is missing, damaged or of another model.
     """
     manifest, noted = folder / MANIFEST, _noted_hash(folder)
     if not (manifest.is_file() or (noted and folder.is_dir())):

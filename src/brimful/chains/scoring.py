@@ -46,15 +46,15 @@ def evaluate(
     """Score a finished run on its whole validation and test splits (or the one named) and on tasks;
     writes scores.json and evaluations/.
 
-    Tasks that are named are all that is scored.
+    If tasks are named, only they are scored, and no splits.
 
     Args:
-        untuned: Score the model that the run tuned, as it was before, into the folder `untuned` of
-            the run.
+        untuned: Score the model as it was before the run tuned it, and write into the run's folder
+            `untuned`.
         world: Ranks that score together; each holds the whole model, and the first one writes.
 
     Returns:
-        By split the likelihood's record, under "layers" what goes on inside kernel attention and
+        By split the likelihood's record, under "layers" diagnostics of kernel attention and
         feedback alignment, under "tasks" each task's summary.
 
     Raises:

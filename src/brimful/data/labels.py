@@ -199,15 +199,14 @@ def _sorted(names: Iterable[str]) -> list[str]:
 def check_known(
     labelled: Sequence[Names], wheres: Sequence[str], names: Names, split: str, rules: LabelsRecipe
 ) -> None:
-    """Raise DataError if a text has a label that is not among the names: names the first one, how
-    many there are, and what to do.
+    """Raise DataError if a text has a label that is not among the names. The message shows the
+    first such label, how many rows have one, and what to do.
     """
     known = set(names)
     unknown = [
-        (name, where)
+        (next(name for name in of_row if name not in known), where)
         for of_row, where in zip(labelled, wheres, strict=True)
-        for name in of_row
-        if name not in known
+        if not known.issuperset(of_row)
     ]
     if not unknown:
         return

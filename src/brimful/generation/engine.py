@@ -168,10 +168,14 @@ class Engine:
                 tokens asked for, stop texts that are empty or without a tokenizer, logits not
                 finite, or memory does not hold one row.
         """
-        if stop.texts and (self.tokenizer is None or not all(stop.texts)):
+        if stop.texts and self.tokenizer is None:
             raise RequestError(
-                "stop texts need the model's tokenizer, and none of them can be empty. Leave out"
-                " the empty ones."
+                "stop texts need the model's tokenizer, and the engine was given none. Give it one,"
+                " or leave the stop texts out."
+            )
+        if not all(stop.texts):
+            raise RequestError(
+                "a stop text is empty, so every answer would end before it begins. Leave it out."
             )
         run = _Run(
             self,

@@ -9,10 +9,11 @@ from brimful.recipe import BatchRecipe, Recipe, TrainingRecipe
 
 
 def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int) -> Recipe:
-    """The recipe with the rows that an optimizer step's examples fill, and its length in steps.
+    """Return the recipe with its batch and its evaluation counted in full rows in place of
+    examples, and its length in steps.
 
-    Examples of a step lie end to end (or beside others of their length), so a step costs what its
-    tokens cost, not what as many full sequences would.
+    Examples of a step lie end to end (or beside others of similar length), so a step costs as much
+    as its tokens, not as much as a full sequence for each example.
 
     Args:
         recipe: `batch.sequences` and `evaluation.max_sequences` count examples.

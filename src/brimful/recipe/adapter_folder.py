@@ -159,7 +159,7 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
     ]
     if found:
         raise RecipeError(
-            f"model: the adapters in {folder} cannot be gone on with: they have"
+            f"model: the adapters in {folder} cannot be trained further: they have"
             f" {', '.join(found)}. brimful trains LoRA adapters of one rank and scale for a causal"
             " language model (also rsLoRA and DoRA). Merge them into their base (PEFT's"
             " merge_and_unload) and name the merged model."

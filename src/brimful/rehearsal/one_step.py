@@ -164,8 +164,9 @@ def _accumulate(
 
 
 def sequences_of(reduced: Reduced) -> Batch:
-    """Random tokens; sequences end at different lengths, so that a token's weight counts. An
-    encoder's, padded, have hidden ones.
+    """Return sequences of random tokens. Their targets end at different places, so that passes have
+    different numbers of targets and a wrong weight of a pass would show. For an encoder that fills
+    masks some tokens are masked.
     """
     recipe = reduced.recipe
     generator = torch.Generator().manual_seed(recipe.seed)

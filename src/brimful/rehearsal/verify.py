@@ -167,11 +167,11 @@ def _stepped(which: str, take: Callable[[], StepResult]) -> StepResult:
 
 
 def compare(reference: StepResult, planned: StepResult, precision: str) -> tuple[Check, ...]:
-    """Compare loss, gradient and update of two steps from the same weights, with the tolerances of
-    products in `precision`.
+    """Compare loss, gradient and update of two steps from the same weights, with the tolerance of
+    matrix products in `precision`.
 
-    An update is also rounded when it is added to the fp32 weights, the more the smaller it is
-    relative to them.
+    Adding an update to fp32 weights rounds it once more; the relative error grows as the update
+    becomes small beside the weights.
     """
     error = ERROR_IN_UNITS[precision] * UNIT_ROUNDOFF[precision]
     update_error = error + UNIT_ROUNDOFF["fp32"] * _ratio(

@@ -47,7 +47,7 @@ class Watch:
         self.passes = 1
 
     def saw_pass(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        """The model is called; only its training counts."""
+        """Count a call of the model if it trains, and note shapes and autocast of the first one."""
         if not model.training or not torch.is_grad_enabled():
             return
         self._num_passes += 1

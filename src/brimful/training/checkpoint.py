@@ -367,7 +367,7 @@ def stored_files(folder: Path) -> Mapping[str, str]:
 
 def differences(left: Snapshot, right: Snapshot) -> list[str]:
     """Return what is not equal bit for bit in two snapshots: tensors as `file/name`, and fields of
-    the state.
+    the progress as `state/name`.
     """
     unequal = []
     for file in TENSOR_FILES:

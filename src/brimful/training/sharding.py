@@ -124,8 +124,9 @@ def gathering(loss_sum: LossSum) -> LossSum:
 
 @contextmanager
 def _casts_made_again(device_type: str) -> Iterator[None]:
-    """Do not cache autocast's copies of weights, and cast again where the backward pass needs one:
-    FSDP2 has gathered the weight again by then.
+    """Keep none of autocast's 16-bit copies of gathered weights for the backward pass, because all
+    of them together are the whole model. The backward pass casts again, from the weight that FSDP2
+    has gathered again by then.
     """
     autocast = torch.autocast(
         device_type,
