@@ -8,7 +8,7 @@ import typer
 evidence_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="What runs here measured beside what was predicted: export FILE, to send to others.",
+    help="What runs here measured beside predictions: export FILE.",
 )
 
 
