@@ -11,8 +11,8 @@ made from small traces, as plans make it, and from those of any numbers of ranks
 where every weight's rows can be divided. Fails where a peak is off by more than TOLERANCE.
 
 A thread of gloo may hold a buffer of FSDP2 for longer than FSDP2 does, which makes one run's peak
-higher than another's, more often on a busy machine; the least of the runs is compared, and all are
-recorded.
+higher than another's. So the ranks pause after each collective, and the least of some runs is
+compared; all are recorded.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+import torch.distributed as dist
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
 
 from brimful.planning.parametric import Irregular
@@ -48,6 +50,7 @@ GLOO_COPIES = "c10d::_reduce_scatter_base_ > aten::clone"
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
 GENERATOR_BYTES = torch.get_rng_state().nbytes
 """Activation checkpointing keeps the state of the random numbers for every block: on the host."""
+PAUSE_S = 0.005
 MICRO_BATCH = 4
 SHAPE = {"vocab_size": 2048, "hidden_size": 256, "num_hidden_layers": 7, "num_attention_heads": 4}
 DECODER = {**SHAPE, "intermediate_size": 704, "num_key_value_heads": 2}
@@ -108,10 +111,23 @@ def configurations() -> Mapping[str, StepSpec]:
     }
 
 
+def pause_after_collectives() -> None:
+    """Give gloo's threads time to let go of what was sent, in this process."""
+    wait = dist.Work.wait
+
+    def wait_and_pause(work: dist.Work, *arguments: Any) -> Any:
+        result = wait(work, *arguments)
+        time.sleep(PAUSE_S)
+        return result
+
+    dist.Work.wait = wait_and_pause  # type: ignore[method-assign]
+
+
 def measured(spec: StepSpec, folder: Path) -> int:
     """Return the peak of the first rank, in bytes."""
 
     def act(world: World) -> None:
+        pause_after_collectives()
         model = real_model(spec, config_of(spec))
         shard(transformers_model(model), world, torch.device("cpu"))
         steps = measure_steps(model, spec, MICRO_BATCH).without(is_the_hosts)
