@@ -120,7 +120,7 @@ def pause_after_collectives() -> None:
         time.sleep(PAUSE_S)
         return result
 
-    dist.Work.wait = wait_and_pause  # type: ignore[method-assign]
+    dist.Work.wait = wait_and_pause  # type: ignore[assignment, method-assign]
 
 
 def measured(spec: StepSpec, folder: Path) -> int:
