@@ -3,11 +3,16 @@
 from importlib import metadata
 
 
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def installed_version(package: str = "brimful") -> str:
     """Return the version of an installed package; "unknown" where it is not installed, as where
     brimful's source is used without being installed.
     """
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    return version_of(package) or "unknown"

@@ -6,7 +6,6 @@ next save replaces it.
 """
 
 import hashlib
-import importlib.metadata
 import math
 import re
 import statistics
@@ -19,6 +18,7 @@ from typing import Any, Self
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 
@@ -87,10 +87,10 @@ class Calibration:
 
     def mismatch(self, threads: int | None) -> str:
         """Return why it does not hold for this torch and number of threads; "" if it does."""
-        if _minor(self.versions.get("torch", "")) != _minor(_version("torch")):
+        if _minor(self.versions.get("torch", "")) != _minor(version_of("torch") or ""):
             return (
                 f"it was measured with torch {self.versions.get('torch')}, this is"
-                f" {_version('torch')}"
+                f" {version_of('torch') or ''}"
             )
         if self.threads != threads:
             return f"it was measured with {self.threads} threads, the plan uses {threads}"
@@ -349,7 +349,7 @@ def corrections(device_name: str) -> dict[tuple[str, str], Correction]:
 
 def current_versions() -> dict[str, str]:
     """Return the versions of brimful and torch in this process."""
-    return {name: _version(name) for name in ("brimful", "torch")}
+    return {name: version_of(name) or "" for name in ("brimful", "torch")}
 
 
 def path_of(device_name: str) -> Path:
@@ -362,7 +362,7 @@ def path_of(device_name: str) -> Path:
 
 
 def _ratios(kept: Stored, name: str, basis: str) -> Iterator[float]:
-    torch_now, is_memory = _minor(_version("torch")), _is_memory(name)
+    torch_now, is_memory = _minor(version_of("torch") or ""), _is_memory(name)
     since = kept.calibration.made if kept.calibration else 0.0
     for run in kept.runs:
         is_of_these_rates = is_memory or (run.made >= since and run.basis == basis)
@@ -436,10 +436,3 @@ def is_same_minor(one: str, other: str) -> bool:
 
 def _minor(version: str) -> str:
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

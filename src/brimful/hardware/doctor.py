@@ -3,7 +3,6 @@ all other functions depend on its result only.
 """
 
 import dataclasses
-import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from brimful.base import env
 from brimful.base.errors import DeviceError
 from brimful.base.text import reason_of
 from brimful.base.units import GIB, format_bytes, format_count
+from brimful.base.version import version_of
 from brimful.base.warning_codes import coded
 from brimful.hardware import host, probe
 from brimful.hardware.device import Device
@@ -142,7 +142,7 @@ def examine(folder: Path, choice: str = "auto") -> Diagnosis:
         disk_free_bytes=host.disk_free_bytes(folder),
         versions={
             "python": platform.python_version(),
-            **{name: _version(name) for name in PACKAGES},
+            **{name: version_of(name) for name in PACKAGES},
         },
         torch_backend=_torch_backend(),
         built_for=probe.build_architectures(),
@@ -158,13 +158,6 @@ def _select(choice: str) -> tuple[Device | None, str | None]:
         return probe.probe(choice), None
     except DeviceError as error:
         return None, str(error)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _torch_backend() -> str | None:

@@ -1,6 +1,5 @@
 """What a result was measured with: versions, platform, device, command."""
 
-import importlib.metadata
 import platform
 import shlex
 import sys
@@ -8,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from brimful.base.version import version_of
 from brimful.hardware.device import Device
 
 PACKAGES = (
@@ -25,10 +25,10 @@ PACKAGES = (
 def describe_environment(device: Device) -> dict[str, Any]:
     """The content of environment.json; packages that are not installed are left out."""
     return {
-        "brimful": _version("brimful"),
+        "brimful": version_of("brimful"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": {name: version for name in PACKAGES if (version := version_of(name))},
         "device": device.to_json(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -37,12 +37,5 @@ def describe_environment(device: Device) -> dict[str, Any]:
 
 def versions_here() -> dict[str, str]:
     """Return the versions of brimful, Python and the packages that decide memory and time."""
-    here = {"brimful": _version("brimful") or "", "python": platform.python_version()}
-    return here | {name: version for name in PACKAGES if (version := _version(name))}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    here = {"brimful": version_of("brimful") or "", "python": platform.python_version()}
+    return here | {name: version for name in PACKAGES if (version := version_of(name))}

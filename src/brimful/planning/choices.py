@@ -2,6 +2,8 @@
 and packing, each with its reason.
 """
 
+from dataclasses import dataclass
+
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
@@ -324,57 +326,68 @@ def packing_choice(recipe: Recipe, model_type: str, device_kind: str = "cpu") ->
         PlanError: the recipe fixes a packing that this kind of run or model does not allow.
     """
     if recipe.kind.rows == "examples":
-        return _packing_of_examples(recipe, model_type)
+        return _EXAMPLES.choice(recipe, _obstacle_to_packing(recipe, model_type))
     if recipe.kind.rows == "texts":
-        return _packing_of_texts(recipe, model_type, device_kind)
+        return _TEXTS.choice(recipe, _obstacle_to_packing_texts(recipe, model_type, device_kind))
     reason = "the recipe's data.layout; the plan never changes what a step sees"
     if recipe.data.layout == "stream":
         reason = "the recipe's data.layout: documents run on, every position holds a token"
     return Choice("packing", str(recipe.data.layout), reason)
 
 
-def _packing_of_examples(recipe: Recipe, model_type: str) -> Choice:
-    obstacle = _obstacle_to_packing(recipe, model_type)
-    if recipe.plan.packing == "packed" and obstacle:
-        raise PlanError(
-            f"plan.packing=packed: several examples in a row would not stay apart: {obstacle}. Use"
-            " plan.packing=padded."
-        )
-    if recipe.plan.packing != "auto":
-        return Choice("packing", recipe.plan.packing, FIXED)
-    if obstacle:
-        reason = (
-            "examples of similar length side by side; in one row they would not stay apart:"
-            f" {obstacle}"
-        )
-        return Choice("packing", "padded", reason)
-    reason = (
+@dataclass(frozen=True)
+class _PackingWords:
+    """What is said of packing examples or texts into one row.
+
+    Attributes:
+        refused: Where the recipe asks for it and `obstacle` is in the way.
+        padded: Why not, where the plan decides; `obstacle` follows.
+        packed: Why, where it decides.
+    """
+
+    refused: str
+    padded: str
+    packed: str
+
+    def choice(self, recipe: Recipe, obstacle: str) -> Choice:
+        """Choose to pack, unless the recipe says otherwise or something is in the way.
+
+        Raises:
+            PlanError: the recipe asks for what cannot be done.
+        """
+        if recipe.plan.packing == "packed" and obstacle:
+            raise PlanError(f"plan.packing=packed: {self.refused.format(obstacle=obstacle)}")
+        if recipe.plan.packing != "auto":
+            return Choice("packing", recipe.plan.packing, FIXED)
+        if obstacle:
+            return Choice("packing", "padded", f"{self.padded}: {obstacle}")
+        return Choice("packing", "packed", self.packed, "padded")
+
+
+_EXAMPLES = _PackingWords(
+    refused=(
+        "several examples in a row would not stay apart: {obstacle}. Use plan.packing=padded."
+    ),
+    padded="examples of similar length side by side; in one row they would not stay apart",
+    packed=(
         "examples of a micro-batch lie end to end, attention stays within each: no padding; before"
         " data are read, all count as full length"
-    )
-    return Choice("packing", "packed", reason, "padded")
-
-
-def _packing_of_texts(recipe: Recipe, model_type: str, device_kind: str) -> Choice:
-    obstacle = _obstacle_to_packing_texts(recipe, model_type, device_kind)
-    if recipe.plan.packing == "packed" and obstacle:
-        raise PlanError(
-            f"plan.packing=packed: a classifier reads one text per row here: {obstacle}. Use"
-            " plan.packing=padded, or leave it out."
-        )
-    if recipe.plan.packing != "auto":
-        return Choice("packing", recipe.plan.packing, FIXED)
-    if obstacle:
-        reason = (
-            "texts of similar length side by side, so that little is computed on padding; end to"
-            f" end they are not: {obstacle}"
-        )
-        return Choice("packing", "padded", reason)
-    reason = (
+    ),
+)
+_TEXTS = _PackingWords(
+    refused=(
+        "a classifier reads one text per row here: {obstacle}. Use plan.packing=padded, or leave it"
+        " out."
+    ),
+    padded=(
+        "texts of similar length side by side, so that little is computed on padding; end to end"
+        " they are not"
+    ),
+    packed=(
         "texts of a micro-batch lie end to end, attention stays within each: nothing is computed on"
         " padding"
-    )
-    return Choice("packing", "packed", reason, "padded")
+    ),
+)
 
 
 def _obstacle_to_packing_texts(recipe: Recipe, model_type: str, device_kind: str) -> str:

@@ -366,8 +366,8 @@ def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, tuple[str, ..
 
 
 def _in_order(short: Trace, layer: int) -> tuple[list[int], Int64Array]:
-    """Return the places of a block's storages, each once, in the order of the first storage there;
-    and for each storage which of them is its place.
+    """Return the distinct places of a block's storages, ordered by the first storage of each, and
+    for every storage the number of its place in that list.
     """
     place_S = short.places_S[short.layers_S == layer]
     places = list(dict.fromkeys(place_S.tolist()))

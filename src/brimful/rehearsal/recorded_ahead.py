@@ -72,7 +72,7 @@ class RecordedAhead:
         try:
             import torch  # noqa: PLC0415 - plans from kept families do without
 
-            torch.set_num_threads(1)  # GNU's OpenMP waits forever for threads that were not forked
+            torch.set_num_threads(1)  # GNU's OpenMP can wait for threads that were not forked
             self._record(key)
         finally:
             os._exit(0)  # nothing of the other process is flushed or ended here
