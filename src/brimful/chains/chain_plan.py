@@ -47,7 +47,7 @@ def _sampled(rft: RftRecipe) -> AskedTexts | None:
 
 def _asked(task: Task, recipe: Recipe) -> AskedTexts:
     known = None
-    if task.data.builtin is not None:
+    if task.data.builtin is not None and task.data.splits:  # else its questions are in a file
         known = sum(NUM_ROWS[split] for split in task.data.splits)
     count = task_examples(known, recipe.evaluation.max_examples) * task.sampling.samples
     return AskedTexts(task.name, count, task.sampling.max_new_tokens)

@@ -121,12 +121,14 @@ CORPORA: Mapping[str, Callable[[], Iterator[str]]] = MappingProxyType(
         "python-docs": python_docs,
         "unit-conversion": conversion.conversion_documents,
         "unit-conversion-short": conversion.conversion_documents,
+        "unit-conversion-small": conversion.conversion_documents,
     }
 )
 SPLIT_ROWS: Mapping[str, Callable[[str], Iterator[Row]]] = MappingProxyType(
     {
         "unit-conversion": conversion.conversion_rows,
         "unit-conversion-short": conversion.short_conversion_rows,
+        "unit-conversion-small": conversion.small_conversion_rows,
     }
 )
 """Corpora that have rows of their own for each of the splits train, validation and test."""

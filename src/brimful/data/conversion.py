@@ -7,7 +7,7 @@ point stands. Everything is drawn from seeds, without end, and is the same every
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -18,7 +18,7 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.data.conversion_pairs import UnitPair, facts, pairs, pairs_apart, value_split
 from brimful.data.conversion_reasoning import Path, Working, fact, number, paths, working
-from brimful.data.conversion_short import short_paths
+from brimful.data.conversion_short import needs_small_numbers_only, short_paths
 from brimful.data.readers import Row
 from brimful.data.units import Unit
 
@@ -33,6 +33,10 @@ KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What is new in a split's questions against those of training."""
 NUM_ROWS: Mapping[str, int] = MappingProxyType({"train": 20_000, "validation": 300, "test": 600})
+SMALL_KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"train": ("known",), "validation": ("new-values",), "test": ("new-values",)}
+)
+"""New pairs of units mostly need a longer way."""
 NUM_DOCUMENTS = 16_000
 
 _WORDINGS = (
@@ -66,6 +70,8 @@ _NOTES = (
     ),
     "With {value} {source} at hand, these are the {target}: {steps} These are {answer} {target}.",
 )
+_MOST_DRAWN = 100_000
+"""Questions, of which about four in ten need small numbers only."""
 _SYMBOL_SHARE = 0.25
 _APART_SHARE = 0.6
 """So many more of the pairs that need, or allow, two steps."""
@@ -111,17 +117,28 @@ class Problem:
         }
 
 
-def questions(split: str, count: int, seed: int) -> Iterator[Problem]:
-    """So many problems, no question twice; the kinds of the split come in equal numbers, but for
-    one.
+def questions(
+    split: str, count: int, seed: int, kinds: Sequence[str] | None = None
+) -> Iterator[Problem]:
+    """So many problems, no question twice; the kinds, by default those of the split, come in equal
+    numbers, but for one.
     """
+    kinds = KINDS[split] if kinds is None else kinds
     seen: set[str] = set()
     drawn = random.Random(f"unit-conversion {split} {seed}")
     while len(seen) < count:
-        problem = _problem(drawn, split, KINDS[split][len(seen) % len(KINDS[split])])
+        problem = _problem(drawn, split, kinds[len(seen) % len(kinds)])
         if problem.question not in seen:
             seen.add(problem.question)
             yield problem
+
+
+def _check_split(split: str, corpus: str) -> None:
+    if split not in NUM_ROWS:
+        raise DataError(
+            f"builtin:{corpus} has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has"
+            f" {', '.join(NUM_ROWS)}."
+        )
 
 
 def conversion_rows(split: str = "train") -> Iterator[Row]:
@@ -131,11 +148,7 @@ def conversion_rows(split: str = "train") -> Iterator[Row]:
     Raises:
         DataError: there is no such split.
     """
-    if split not in NUM_ROWS:
-        raise DataError(
-            f"builtin:unit-conversion has no split {split!r}{did_you_mean(split, NUM_ROWS)} It has"
-            f" {', '.join(NUM_ROWS)}."
-        )
+    _check_split(split, "unit-conversion")
     for place, problem in enumerate(questions(split, NUM_ROWS[split], seed=0), start=1):
         yield Row(problem.columns, f"builtin:unit-conversion, {split} row {place}")
 
@@ -153,13 +166,49 @@ def short_conversion_rows(split: str = "train") -> Iterator[Row]:
         yield Row(short.columns, row.where.replace("unit-conversion", "unit-conversion-short"))
 
 
+def small_conversion_rows(split: str = "train") -> Iterator[Row]:
+    """Questions whose short reasoning needs products and quotients of small numbers only, in one of
+    several ways each; those of validation and test have pairs of units that training knows, and
+    values that it never sees.
+
+    Raises:
+        DataError: there is no such split.
+    """
+    _check_split(split, "unit-conversion-small")
+    found = 0
+    for problem in questions(split, _MOST_DRAWN, seed=0, kinds=SMALL_KINDS[split]):
+        ways = _small_ways(problem.value, problem.source, problem.target, split)
+        if not ways:
+            continue
+        found += 1
+        small = replace(problem, path=_chosen_short(problem, ways))
+        yield Row(small.columns, f"builtin:unit-conversion-small, {split} row {found}")
+        if found == NUM_ROWS[split]:
+            return
+
+
+@cache
+def _small_ways(value: Fraction, source: Unit, target: Unit, split: str) -> list[Path]:
+    return [
+        way for way in _short_ways(value, source, target, split) if needs_small_numbers_only(way)
+    ]
+
+
 def _short_path(problem: Problem, split: str) -> Path:
-    ways = [
+    ways = _short_ways(problem.value, problem.source, problem.target, split)
+    return _chosen_short(problem, ways) if ways else problem.path
+
+
+def _short_ways(value: Fraction, source: Unit, target: Unit, split: str) -> list[Path]:
+    return [
         path
-        for path in short_paths(problem.value, problem.source, problem.target)
+        for path in short_paths(value, source, target)
         if split != "train" or _stays_in_training(path)
     ]
-    return _chosen(random.Random(f"short {problem.question}"), (*ways,)) if ways else problem.path
+
+
+def _chosen_short(problem: Problem, ways: list[Path]) -> Path:
+    return _chosen(random.Random(f"short {problem.question}"), (*ways,))
 
 
 def conversion_documents() -> Iterator[str]:

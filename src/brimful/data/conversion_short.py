@@ -6,6 +6,7 @@ equations, where `conversion_reasoning` spells sums for a model that learns them
 2220.`: several ways of solving, so that a model that samples answers finds more than one.
 """
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import product
@@ -13,6 +14,10 @@ from itertools import product
 from brimful.data.conversion_pairs import facts
 from brimful.data.conversion_reasoning import Path, Working, fact, number, routes, working
 from brimful.data.units import Unit, decimal_text, significant_digits
+
+_EQUATION = re.compile(r"([\d.]+) (.) ([\d.]+) = ([\d.]*\d)\.")
+_LONGEST = 5
+"""Digits of a number, its zeros included."""
 
 
 def short_paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
@@ -31,6 +36,28 @@ def short_paths(value: Fraction, source: Unit, target: Unit) -> Iterator[Path]:
             name = " then ".join(name for name, _ in workings)
             operands = tuple(operand for _, each in workings for operand in each.operands)
             yield Path(name, tuple(sentences), operands)
+
+
+def needs_small_numbers_only(path: Path) -> bool:
+    """Return whether each equation of a way is a product or quotient that a small model can do: one
+    side has a single digit but for zeros, the other one or two, and nothing is a decimal or longer
+    than `_LONGEST` digits.
+    """
+    equations = [
+        found for each in path.sentences if (found := _EQUATION.fullmatch(each)) is not None
+    ]
+    return bool(equations) and all(map(_is_small, equations))
+
+
+def _is_small(equation: re.Match[str]) -> bool:
+    left, sign, right, result = equation.groups()
+    digits = [len(significant_digits(text)) for text in (left, right)]
+    if sign == "/" and digits[1] > 1:
+        return False
+    is_short = all(
+        text.isdecimal() and len(text) <= _LONGEST for text in (left, right, result)
+    )
+    return is_short and sign in "x/" and min(digits) == 1 and max(digits) <= 2
 
 
 def _of_hop(value: Fraction, first: Unit, second: Unit) -> list[tuple[str, Working]]:
