@@ -4,9 +4,12 @@ import re
 from fractions import Fraction
 from itertools import islice
 
-from brimful.data.conversion import conversion_rows, short_conversion_rows
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data.conversion import conversion_rows, short_conversion_rows, small_conversion_rows
 from brimful.data.conversion_short import short_paths
-from brimful.data.units import UNITS
+from brimful.data.units import UNITS, significant_digits
 
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)\. ")
 
@@ -45,3 +48,27 @@ def test_most_rows_are_shorter_and_no_single_way_dominates() -> None:
     rows = _rows()
     counts = [len(EQUATION.findall(str(row["reasoning"]))) for row in rows]
     assert all(counts.count(each) > len(rows) / 20 for each in (1, 2, 3))
+
+
+def test_small_questions_need_products_of_small_numbers_only() -> None:
+    for split in ("train", "validation", "test"):
+        for row in islice(small_conversion_rows(split), 300):
+            equations = EQUATION.findall(row.columns["reasoning"])
+            assert equations[-1][-1] == row.columns["answer"]
+            for first, sign, second, result in equations:
+                a, b = int(first), int(second)
+                assert {"x": a * b, "/": a / b}[sign] == int(result) < 100_000, row
+                digits = sorted(len(significant_digits(text)) for text in (first, second))
+                assert digits[0] == 1 and digits[1] <= 2, row
+
+
+def test_small_questions_of_test_are_none_of_training_and_as_many_as_promised() -> None:
+    test = [row.columns["question"] for row in small_conversion_rows("test")]
+    train = {row.columns["question"] for row in islice(small_conversion_rows(), 2000)}
+    assert len(set(test)) == len(test) == 600
+    assert not train & set(test)
+
+
+def test_a_split_that_small_questions_do_not_have_is_refused() -> None:
+    with pytest.raises(DataError, match="unit-conversion-small has no split 'tests'"):
+        next(small_conversion_rows("tests"))
