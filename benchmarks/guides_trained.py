@@ -103,17 +103,23 @@ def _moderation() -> tuple[str, str, str]:
 
 
 def _units() -> tuple[str, str, str]:
-    record = _record("rft_offline")
-    variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}
-    metric = "unit-conversion-guide accuracy"
-    told = ", ".join(f"{name} {variants[name][metric]['value']:.1%}" for name in variants)
-    n = variants["base"][metric]["n"]
     return (
         "003, rejection sampling on unit conversion",
         "claimed: SFT 40 to 65 %, RFT 60 to 93 % with SmolLM2-360M; no log shows either",
-        f"a model of 0.9M parameters pre-trained here, the course's own questions: {told} ({n});"
-        f" SmolLM2 has not gone through all rounds; {_link('rft_offline')}",
+        f"the course's own questions, a model of 0.9M parameters pre-trained here:"
+        f" {_course_questions('rft_offline')}; {_link('rft_offline')}; SmolLM2-135M-Instruct:"
+        f" {_course_questions('rft_smollm2')}; {_link('rft_smollm2')}",
     )
+
+
+def _course_questions(name: str) -> str:
+    variants = _record(name)["comparison"]["variants"]
+    figures = [each["figures"]["unit-conversion-guide accuracy"] for each in variants]
+    shares = ", ".join(
+        f"{each['name']} {figure['value']:.1%}"
+        for each, figure in zip(variants, figures, strict=True)
+    )
+    return f"{shares} ({figures[0]['n']})"
 
 
 def _tiny_gpt() -> tuple[str, str, str]:

@@ -53,6 +53,7 @@ def table() -> str:
         *_sandbox(),
         *_sampling(),
         *_rft_offline(),
+        *_rft_smollm2(),
         *_code("code_offline", OFFLINE_CODE, ("validation loss", "code-syntax syntax", "bleu")),
         *_code("code_smollm2", PUBLISHED_CODE, tuple(CODE_METRICS)),
         *_moderation("moderation_offline", OFFLINE_ENCODER),
@@ -671,41 +672,61 @@ def _killed_sampling() -> list[tuple[str, str, str]]:
 
 
 def _rft_offline() -> list[tuple[str, str, str]]:
-    record, source = _record("rft_offline")
+    what = (
+        "`unit-rft-offline`: a 0.9M-parameter model pre-trained here, tuned on 100 demonstrations"
+        " (sft) and on samples of its own that were verified (rft-1, rft-2), at equal training"
+        " tokens; questions with unseen units or values"
+    )
+    return [_rounds("rft_offline", what, "unit-conversion")]
+
+
+def _rft_smollm2() -> list[tuple[str, str, str]]:
+    record, _ = _record("rft_smollm2")
+    demonstrations = record["recipe"]["data"]["max_documents"]
+    what = (
+        f"`unit-rft-smollm2`: SmolLM2-135M-Instruct, tuned with LoRA on {demonstrations}"
+        " demonstrations (sft) and on samples of its own that were verified (rft-1), at equal"
+        " training tokens; unit questions that need products of small numbers, with unseen values"
+    )
+    return [_rounds("rft_smollm2", what, "unit-conversion-small")]
+
+
+def _rounds(name: str, what: str, task: str) -> tuple[str, str, str]:
+    """Return the row of a chain's record.
+
+    Args:
+        name: Of the record.
+        what: Models and questions.
+        task: That says how many answers are right.
+    """
+    record, source = _record(name)
     variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}
 
-    def told(metric: str) -> str:
-        shares = {name: figures[metric] for name, figures in variants.items() if metric in figures}
+    def shown(metric: str) -> str:
         return "; ".join(
-            f"{name} {share['value']:.1%}"
-            + (
-                f" [{share['interval'][0]:.1%}, {share['interval'][1]:.1%}]"
-                if share["interval"]
-                else ""
-            )
-            for name, share in shares.items()
+            f"{name} {_share(figures[metric])}"
+            for name, figures in variants.items()
+            if metric in figures
         )
 
-    num_seeds, first = len(record["recipe"]["rft"]["seeds"]), record["rounds"][0]["statistics"]
-    n = next(figures["unit-conversion accuracy"]["n"] for figures in variants.values())
-    return [
-        (
-            (
-                "`unit-rft-offline`: a 0.9M-parameter model pre-trained here, tuned on 100"
-                " demonstrations (sft) and on samples of its own that were verified (rft-1, rft-2),"
-                " at equal training tokens; questions with unseen units or values"
-            ),
-            (
-                f"accuracy: {told('unit-conversion accuracy')}; answered:"
-                f" {told('unit-conversion answer_rate')}; a course's own questions:"
-                f" {told('unit-conversion-guide accuracy')}; n = {n} questions, {num_seeds} seeds,"
-                " intervals over seeds (base: over questions); first round"
-                f" {first['correct']['share']:.1%} of {first['samples']:,} samples right,"
-                f" {first['fates']['kept']:,} kept"
-            ),
-            source,
-        )
-    ]
+    num_seeds = max(len(each["seeds"]) for each in record["comparison"]["variants"])
+    first = record["rounds"][0]["statistics"]
+    n = next(figures[f"{task} accuracy"]["n"] for figures in variants.values())
+    values = (
+        f"accuracy: {shown(f'{task} accuracy')}; answered: {shown(f'{task} answer_rate')}; a"
+        f" course's own questions: {shown('unit-conversion-guide accuracy')}; n = {n} questions,"
+        f" {num_seeds} seeds, intervals over seeds (base: over questions); first round"
+        f" {first['correct']['share']:.1%} of {first['samples']:,} samples right,"
+        f" {first['fates']['kept']:,} kept"
+    )
+    return what, values, source
+
+
+def _share(figure: dict[str, Any]) -> str:
+    if not figure["interval"]:
+        return f"{figure['value']:.1%}"
+    low, high = figure["interval"]
+    return f"{figure['value']:.1%} [{low:.1%}, {high:.1%}]"
 
 
 OFFLINE_ENCODER = (

@@ -54,9 +54,7 @@ def _is_small(equation: re.Match[str]) -> bool:
     digits = [len(significant_digits(text)) for text in (left, right)]
     if sign == "/" and digits[1] > 1:
         return False
-    is_short = all(
-        text.isdecimal() and len(text) <= _LONGEST for text in (left, right, result)
-    )
+    is_short = all(text.isdecimal() and len(text) <= _LONGEST for text in (left, right, result))
     return is_short and sign in "x/" and min(digits) == 1 and max(digits) <= 2
 
 
