@@ -78,30 +78,48 @@ class Family:
         key: What the members share.
         trace: The events; sizes, parameters and trainable are those of no member.
         number_S, product_S: Every size is a number of bytes times one of the key's products.
+        sums_S: Numbers of bytes that are added for each of the key's sums' products (products x S);
+            none where the key has no sums.
         parameters, trainable: Numbers that belong to 1, the rank and the length.
         work: What the operators compute.
         lowest: The smallest micro-batch it holds for.
+        rows: In parts: the numbers of devices that divide it are those that the family is for.
     """
 
     key: TraceFamilyKey
     trace: Trace
     number_S: Int64Array
     product_S: Int64Array
+    sums_S: Int64Array
     parameters: Int64Array
     trainable: Int64Array
     work: FamilyWork
     lowest: int
+    rows: int = 1
+
+    def serves(self, ranks: int) -> bool:
+        """Return whether each of so many devices has as many rows of every weight."""
+        return self.rows % ranks == 0
 
     def at(self, spec: StepSpec) -> ParametricTrace:
         """Return the trace of a step with this spec's sequence length and rank. It holds for every
         micro-batch, or for one sequence only if the key is single.
         """
         rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
-        size = StepSize(1, spec.sequence_length, rank, spec.scored_tokens, spec.loss_chunk)
+        size = StepSize(
+            1,
+            spec.sequence_length,
+            rank,
+            spec.scored_tokens,
+            spec.loss_chunk,
+            spec.ranks,
+            self.rows // spec.ranks,
+        )
         factors = _factors(self.key.products, size)
         base_S, slope_S, chunk_slope_S = (
             self.number_S * factor[self.product_S] for factor in factors
         )
+        base_S = base_S + sums_at(self.key, self.sums_S, size)
         counts = {
             name: int(values_at(getattr(self, name)[:, None], size)[0])
             for name in ("parameters", "trainable")
@@ -137,6 +155,7 @@ class ShortFamily:
         short, longer: Lists of the update's operators with few blocks and with one more.
         example, blocks: The few, and those of the model.
         lowest: The smallest micro-batch it holds for.
+        sums_S, rows: As in `Family`.
     """
 
     trace: Trace
@@ -152,17 +171,24 @@ class ShortFamily:
     example: int
     blocks: int
     lowest: int
+    sums_S: Int64Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    rows: int = 1
 
     def stretched(self, key: TraceFamilyKey) -> Family:
         """Return the family with all blocks."""
         trace, number_S, product_S = self.trace, self.trace.sizes_S, self.product_S
         work, terms, more_blocks = self.work, self.terms, self.blocks - self.example
+        sums_S = self.sums_S
         if more_blocks:
             longer_S = number_S.copy()
             longer_S[trace.layers_S == GLOBAL] = self.outside_S
             trace = stretch(self.trace, self.blocks, with_sizes(self.trace, longer_S))
             number_S = trace.sizes_S
             product_S = stretch_values(self.trace, self.product_S, self.blocks)
+            if len(sums_S):
+                sums_S = np.stack(
+                    [stretch_values(self.trace, each, self.blocks) for each in sums_S]
+                )
             work = repeated(work, self.example, self.blocks)
             terms = terms + self.growth * more_blocks
         return Family(
@@ -170,10 +196,12 @@ class ShortFamily:
             trace,
             number_S,
             product_S,
+            sums_S,
             self.parameters,
             self.trainable,
             FamilyWork(work, terms, self.short, self.longer, more_blocks),
             self.lowest,
+            self.rows,
         )
 
 
@@ -199,7 +227,21 @@ def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
     return factors
 
 
+CONSTANTS = ("", "r", "T", "P", "rP", "A")
+"""What numbers of parameters and updates are sums of, the last three in parts."""
+
+
 def values_at(numbers: Int64Array, size: StepSize) -> Int64Array:
-    """Return sums of a constant, a number times the rank and a number times the length."""
-    result: Int64Array = np.array([1, size.rank, size.sequence_length]) @ numbers
+    """Return sums of numbers times the first of CONSTANTS."""
+    worth = np.array([size.product(name) for name in CONSTANTS[: len(numbers)]], np.int64)
+    result: Int64Array = worth @ numbers
+    return result
+
+
+def sums_at(key: TraceFamilyKey, sums: Int64Array, size: StepSize) -> Int64Array | int:
+    """Return the values of sums of the products in the key's sums (products x anything)."""
+    if not len(sums):
+        return 0
+    worth = np.array([size.product(name) for support in key.sums for name in support], np.int64)
+    result: Int64Array = worth @ sums
     return result

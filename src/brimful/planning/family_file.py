@@ -53,7 +53,11 @@ def parts_of(family: ShortFamily) -> tuple[dict[str, np.ndarray], dict[str, Any]
         calls: FamilyCalls = getattr(family, name)
         arrays[f"{name}_elements"] = calls.elements
         arrays |= {f"{name}_{each}": getattr(calls.calls, each) for each in _calls()}
+    if len(family.sums_S):
+        arrays["sums_S"] = family.sums_S
     words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
+    if family.rows > 1:
+        words["rows"] = family.rows
     words |= {"places": trace.places, "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words |= {"operators": work.operators, "counts": family.terms.shape}
@@ -150,6 +154,8 @@ def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily
         words["example"],
         words["blocks"],
         words["lowest"],
+        wide.get("sums_S", np.zeros((0, 0), np.int64)),
+        words.get("rows", 1),
     )
 
 

@@ -1,5 +1,6 @@
-"""Which steps share one family of traces: those that differ in sequence length and rank only.
-Lengths that are no multiple of GRANULE have families of their own.
+"""Which steps share one family of traces: those that differ in sequence length and rank only, and
+those of a model in parts also in the number of devices. Lengths that are no multiple of GRANULE
+have families of their own.
 
 A tensor's bytes are a product of its dimensions, and each dimension is a constant, the micro-batch,
 the sequence length, the rank, or what a piece of the loss holds.
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brimful.model.description import OWN_TYPES
-from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec, canonical
+from brimful.planning.step import ANY_NUMBER, EVALUATION_FACTOR, Lora, StepSpec, canonical
 
 GRANULE = 128
 """Attention kernels round rows up to this or to TILE (rehearsal.kernels). At its multiples both
@@ -31,10 +32,20 @@ PRODUCTS = (
     "BG",
     "E",
     "BE",
+    "P",
+    "rP",
+    "A",
+    "RA",
 )
 """B micro-batch, T sequence length, U one more, V less the micro-batch, G rounded up to GRANULE, E
 to TILE, r rank, M scored tokens of a sequence, C tokens of a full piece of the loss, L of the last
-one.
+one. Of a model in parts: R devices, P rows of the weights that one of them holds, by the unit in
+which all have whole ones; A rows of an adapter's first matrix, which has r of them and may have
+fewer than there are devices.
+"""
+SUMS_IN_PARTS = (("P", "rP", "A"), ("", "r", "RA"))
+"""What FSDP2 sends and receives is a sum over the weights of a block: of their parts, or of the
+whole.
 """
 _WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention")
 _LENGTH_INDEPENDENT = {"sdpa", "eager", "brimful_expanded"}
@@ -49,6 +60,8 @@ class StepSize:
         micro_batch, sequence_length, rank: Of the step; the rank is 1 without adapters.
         scored: Tokens of a sequence that the pieces of the loss are made of.
         chunk: Tokens of a full piece of the loss.
+        ranks: Devices among which the model is divided.
+        part: Rows that each of them holds of a weight with the fewest rows that are possible.
     """
 
     micro_batch: int
@@ -56,6 +69,8 @@ class StepSize:
     rank: int
     scored: int
     chunk: int
+    ranks: int = 1
+    part: int = 1
 
     def product(self, name: str) -> int:
         """The value of one of PRODUCTS."""
@@ -69,6 +84,9 @@ class StepSize:
             "E": -(-self.sequence_length // TILE) * TILE,
             "M": self.scored,
             "C": self.chunk,
+            "R": self.ranks,
+            "P": self.part,
+            "A": -(-self.rank // self.ranks),
         }
         values["L"] = self.micro_batch * self.scored - self.chunk
         return int(np.prod([values[letter] for letter in name], dtype=object))
@@ -108,6 +126,16 @@ class TraceFamilyKey:
         return isinstance(self.spec.adapter, Lora)
 
     @property
+    def in_parts(self) -> bool:
+        """Return whether the model lies in parts on any number of devices."""
+        return self.spec.ranks == ANY_NUMBER
+
+    @property
+    def sums(self) -> tuple[tuple[str, ...], ...]:
+        """Return the products of which a size can be a sum."""
+        return SUMS_IN_PARTS if self.in_parts and self.has_rank else ()
+
+    @property
     def products(self) -> tuple[str, ...]:
         """Return those of PRODUCTS that a size in this family can be."""
         chunked = self.spec.loss == "chunked"
@@ -118,8 +146,10 @@ class TraceFamilyKey:
             absent |= set("TUVM")
         elif not (chunked and self.spec.task == "masked_lm"):
             absent.add("M")
+        if not self.in_parts:
+            absent |= set("PAR")
         if not self.has_rank:
-            absent.add("r")
+            absent |= set("rA")
         if not chunked:
             absent |= set("CL")
         if self.is_single:
@@ -138,6 +168,8 @@ class TraceFamilyKey:
     def member(self, size: StepSize) -> StepSpec:
         """Return the member of the family with this size."""
         spec = dataclasses.replace(self.spec, loss_chunk=size.chunk)
+        if self.in_parts:
+            spec = dataclasses.replace(spec, ranks=size.ranks)
         if isinstance(spec.adapter, Lora):
             spec = dataclasses.replace(
                 spec, adapter=dataclasses.replace(spec.adapter, rank=size.rank)
@@ -149,15 +181,17 @@ class TraceFamilyKey:
 
 def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     """Return the families that a step may belong to, the widest first; none where neither its
-    length nor its rank can vary, or where it is compiled or divided among several devices.
+    length nor its rank can vary, or where it is compiled.
     """
     if spec.compiled != "none":
         return []  # what the compiler fuses may depend on sizes
-    if spec.ranks > 1:
-        return []  # a part of a weight is no product of these dimensions
+    if spec.ranks > 1 and not spec.serves_all_ranks:
+        return []
     if spec.adapter is not None and (not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1):
         return []
     shared = dataclasses.replace(spec, loss_chunk=0)
+    if spec.ranks > 1:
+        shared = dataclasses.replace(shared, ranks=ANY_NUMBER)
     keys = []
     if isinstance(spec.adapter, Lora):
         shared = dataclasses.replace(shared, adapter=dataclasses.replace(spec.adapter, rank=0))
@@ -173,6 +207,8 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     follows = next(
         (key for key in ("n_positions", "max_position_embeddings") if config.get(key) == length), ""
     )
+    if follows and spec.ranks > 1:
+        return keys  # what is learned of positions is divided, too
     any_length = length % GRANULE > 0
     low, high = _range(spec, follows, SHORTEST if any_length else GRANULE)
     if low < high:

@@ -9,11 +9,20 @@ Suffixes: P recordings, S storages, W operators, K products, L calls.
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.planning.family import Family, FamilyCalls, ShortFamily, values_at, with_sizes
+from brimful.planning.family import (
+    CONSTANTS,
+    Family,
+    FamilyCalls,
+    ShortFamily,
+    sums_at,
+    values_at,
+    with_sizes,
+)
 from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular, equal, stretch
 from brimful.planning.trace import Int64Array, Trace, same_events
@@ -27,9 +36,23 @@ from brimful.planning.work import (
     refuse_others,
 )
 
+OF_ADAPTERS = ("r", "rP", "A")
+"""Those of CONSTANTS that only adapters bring."""
+
 
 class TooFew(Irregular):
     """Further recordings may tell apart what agrees in these."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """Numbers as a whole number times one of the key's products, plus whole numbers times the
+    products of the key's sums (products x numbers).
+    """
+
+    number: Int64Array
+    product: Int64Array
+    sums: Int64Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +61,12 @@ class Recordings:
 
     Attributes:
         key: What they share.
-        sizes: Of the recordings; the last one is for checking.
-        traces: With `example` blocks; the last one has one more, where the model has more.
+        sizes: Of the recordings; the last one is for checking, in parts the last two, on different
+            numbers of devices.
+        traces: With `example` blocks; those for checking have one more, where the model has more.
         example: Blocks.
         blocks: Of the model.
+        rows: As in `Family`.
     """
 
     key: TraceFamilyKey
@@ -49,6 +74,7 @@ class Recordings:
     traces: tuple[Trace, ...]
     example: int
     blocks: int
+    rows: int = 1
 
     def family(self) -> Family:
         """Return the family with all blocks.
@@ -64,25 +90,20 @@ class Recordings:
         Raises:
             Irregular: a size is no product, or the last recording differs from the products.
         """
-        *traces, check = self.traces
-        *_, at_check = self.sizes
-        is_evaluation_S = traces[0].is_evaluation_S
-        number_S, product_S = self._products(
-            np.stack([trace.sizes_S for trace in traces]), is_evaluation_S
+        traces = self.traces[: -self.checks]
+        found = self._products(
+            np.stack([trace.sizes_S for trace in traces]), traces[0].is_evaluation_S
         )
-        worth_S = self._worth(at_check)[is_evaluation_S.astype(int), product_S]
-        short = with_sizes(traces[0], number_S * worth_S)
-        if not equal(stretch(short, self.example + 1, check) if self._stretches else short, check):
-            raise Irregular("a further trace is not what the others say it is")
+        outside_S = self._checked(found)
         parameters, trainable = (
             self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0]
             for name in ("parameters", "trainable")
         )
         work, terms, growth, calls = self._work()
         return ShortFamily(
-            dataclasses.replace(traces[0], sizes_S=number_S, work=None, details=None),
-            product_S,
-            self._outside(short, check, product_S),
+            dataclasses.replace(traces[0], sizes_S=found.number, work=None, details=None),
+            found.product,
+            outside_S,
             parameters,
             trainable,
             work,
@@ -91,8 +112,31 @@ class Recordings:
             *calls,
             self.example,
             self.blocks,
-            lowest=1 if at_check.micro_batch == 1 else 2,
+            lowest=1 if self.sizes[-1].micro_batch == 1 else 2,
+            sums_S=found.sums,
+            rows=self.rows,
         )
+
+    def _checked(self, found: _Products) -> Int64Array:
+        """Return the numbers of the storages outside the blocks, after comparing what is found with
+        the recordings for checking.
+        """
+        first = self.traces[0]
+        for size, check in zip(
+            self.sizes[-self.checks :], self.traces[-self.checks :], strict=True
+        ):
+            worth_S = self._worth(size)[first.is_evaluation_S.astype(int), found.product]
+            sums_S = sums_at(self.key, found.sums, size)
+            short = with_sizes(first, found.number * worth_S + sums_S)
+            long = stretch(short, self.example + 1, check) if self._stretches else short
+            if not equal(long, check):
+                raise Irregular("a further trace is not what the others say it is")
+        return self._outside(short, check, found)
+
+    @property
+    def checks(self) -> int:
+        """Return how many of the recordings are for checking."""
+        return 2 if self.key.in_parts else 1
 
     @property
     def _stretches(self) -> bool:
@@ -122,13 +166,11 @@ class Recordings:
             [[each.product(name) for name in self.key.products] for each in sizes], np.int64
         )
 
-    def _products(
-        self, values: Int64Array, is_evaluation: NDArray[np.bool_]
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return the number and the product of every column, from the recordings with equal blocks
+    def _products(self, values: Int64Array, is_evaluation: NDArray[np.bool_]) -> _Products:
+        """Return what every column is a product or a sum of, from the recordings with equal blocks
         (P x anything).
         """
-        worth_P2K = np.stack([self._worth(size) for size in self.sizes[:-1]])
+        worth_P2K = np.stack([self._worth(size) for size in self.sizes[: -self.checks]])
         number = np.zeros(values.shape[1], np.int64)
         product = np.full(values.shape[1], -1, np.int64)
         product[~values.any(axis=0)] = 0
@@ -138,26 +180,47 @@ class Recordings:
             if (matches & (product >= 0)).any():
                 raise TooFew("two products cannot be told apart")
             number[matches], product[matches] = quotient[0][matches], index
-        if (product < 0).any():
+        other = np.flatnonzero(product < 0)
+        sums = np.zeros((sum(map(len, self.key.sums)), values.shape[1]), np.int64)
+        if len(other):
+            sums[:, other], product[other] = self._sums(values[:, other]), 0
+        return _Products(number, product, sums)
+
+    def _sums(self, values: Int64Array) -> Int64Array:
+        """Return the numbers of the key's sums that every column is (products x anything)."""
+        few, starts = self.sizes[: -self.checks], 0
+        sums = np.zeros((sum(map(len, self.key.sums)), values.shape[1]), np.int64)
+        is_found = np.zeros(values.shape[1], np.bool_)
+        for names in self.key.sums:
+            worth = np.array([[size.product(name) for name in names] for size in few], np.int64)
+            if np.linalg.matrix_rank(worth) < len(names):
+                raise TooFew("too few recordings for sums")
+            solved = np.rint(np.linalg.lstsq(worth.astype(float), values.astype(float))[0])
+            solved = solved.astype(np.int64)
+            matches = (worth @ solved == values).all(axis=0) & (solved >= 0).all(axis=0)
+            if (matches & is_found).any():
+                raise TooFew("two sums cannot be told apart")
+            sums[starts : starts + len(names), matches] = solved[:, matches]
+            is_found |= matches
+            starts += len(names)
+        if not is_found.all():
             raise Irregular(
                 "a size is no product of the micro-batch, the sequence length and the rank"
             )
-        return number, product
+        return sums
 
-    def _constants(self, values: Int64Array) -> Int64Array:
-        """Return the coefficients of 1, the rank and the length (3 x anything) for values that are
-        a sum of these (P x anything).
+    def _constants(self, values: Int64Array, *, whole: bool = False) -> Int64Array:
+        """Return the coefficients of the first of CONSTANTS, of all of them in parts, for values
+        that are a sum of these (P x anything); `whole`: they are not divided among devices.
         """
-        few = self.sizes[:-1]
-        columns = [0]
-        if self.key.has_rank:
-            columns.append(1)
-        if self._learns_positions:
-            columns.append(2)
-        matrix = np.array([[1, size.rank, size.sequence_length] for size in few], float)[:, columns]
+        few = self.sizes[: -self.checks]
+        columns = [CONSTANTS.index(name) for name in self._constant_names(whole=whole)]
+        matrix = np.array([[size.product(name) for name in CONSTANTS] for size in few], float)
+        matrix = matrix[:, columns]
         if np.linalg.matrix_rank(matrix) < len(columns):
             raise TooFew("too few recordings for sums")
-        solved = np.zeros((3, values.shape[1]), np.int64)
+        number = len(CONSTANTS) if self.key.in_parts else CONSTANTS.index("T") + 1
+        solved = np.zeros((number, values.shape[1]), np.int64)
         solved[columns] = np.rint(
             np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
         ).astype(np.int64)
@@ -167,6 +230,17 @@ class Recordings:
         ):
             raise Irregular("a sum does not grow evenly")
         return solved
+
+    def _constant_names(self, *, whole: bool) -> tuple[str, ...]:
+        """Return those of CONSTANTS that values are sums of. What is divided is what is trained."""
+        if self.key.in_parts and not whole:
+            return ("", "rP", "A") if self.key.has_rank else ("", "P")
+        names = [""]
+        if self.key.has_rank:
+            names.append("r")
+        if self._learns_positions:
+            names.append("T")
+        return tuple(names)
 
     @property
     def _learns_positions(self) -> bool:
@@ -180,28 +254,50 @@ class Recordings:
         """Return the same for all blocks, from recordings of which the last has one block more:
         adapters are in blocks, positions are not.
         """
-        few = self._constants(values[:-1])
-        return few + (self._one_more(few, values[-1]) - few) * (self.blocks - self.example)
+        few = self._constants(values[: -self.checks], whole=True)
+        more = self._one_more(few, values[-self.checks :])
+        return few + (more - few) * (self.blocks - self.example)
 
     def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
-        """Return the coefficients with one block more."""
+        """Return the coefficients with one block more, from values in the recordings for checking
+        (P x anything).
+        """
+        sizes = self.sizes[-self.checks :]
         if not self._stretches:
-            if not np.array_equal(values_at(few, self.sizes[-1]), longer):
+            expected = np.stack([values_at(few, size) for size in sizes])
+            if not np.array_equal(expected, longer):
                 raise Irregular(
                     "the sum measured at a further size differs from the one that the others give"
                 )
             return few
-        each, rest = np.divmod(few[1], self.example)
-        if rest.any():
-            raise Irregular("adapters differ between blocks")
         more = few.copy()
-        more[1] += each
-        more[0] = longer - values_at(
-            np.stack([np.zeros_like(each), more[1], more[2]]), self.sizes[-1]
-        )
+        for row, name in enumerate(CONSTANTS[: len(few)]):
+            if name in OF_ADAPTERS:
+                each, rest = np.divmod(few[row], self.example)
+                if rest.any():
+                    raise Irregular("adapters differ between blocks")
+                more[row] += each
+        more[[row for row, name in enumerate(CONSTANTS[: len(few)]) if name in ("", "P")]] = 0
+        left = longer - np.stack([values_at(more, size) for size in sizes])
+        constant, part = self._constant_and_part(left)
+        more[0] = constant
+        if self.key.in_parts:
+            more[CONSTANTS.index("P")] = part
         return more
 
-    def _outside(self, short: Trace, check: Trace, product_S: Int64Array) -> Int64Array:
+    def _constant_and_part(self, values: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the constant of values in the recordings for checking, and what they grow by with
+        the rows of a part.
+        """
+        *_, last = self.sizes
+        if not self.key.in_parts:
+            return values[0], np.zeros_like(values[0])
+        part, rest = np.divmod(values[0] - values[1], self.sizes[-2].part - last.part)
+        if rest.any():
+            raise Irregular("what a further block adds is no share of a whole")
+        return values[1] - part * last.part, part
+
+    def _outside(self, short: Trace, check: Trace, found: _Products) -> Int64Array:
         """Return the numbers of the last trace's storages outside the blocks, for the products of
         the equal storages with fewer blocks; none where blocks are not repeated.
         """
@@ -212,9 +308,10 @@ class Recordings:
         if len(inside) != len(outside):
             raise Irregular("the number of tensors outside the blocks depends on their number")
         worth = self._worth(self.sizes[-1])
+        sums = sums_at(self.key, found.sums[:, inside], self.sizes[-1])
         numbers, rest = np.divmod(
-            check.sizes_S[outside],
-            worth[short.is_evaluation_S[inside].astype(int), product_S[inside]],
+            check.sizes_S[outside] - sums,
+            worth[short.is_evaluation_S[inside].astype(int), found.product[inside]],
         )
         if rest.any():
             raise Irregular("a tensor outside the blocks grows by no product")
@@ -233,34 +330,48 @@ class Recordings:
         self,
     ) -> tuple[Work, Int64Array, Int64Array, tuple[FamilyCalls, FamilyCalls]]:
         works = [trace.work for trace in self.traces if trace.work is not None]
-        *few, check = works
+        few, checks = works[: -self.checks], works[-self.checks :]
         terms = self._terms(few)
         calls = [trace.details.calls for trace in self.traces if trace.details is not None]
-        if any(not one.alike(calls[0]) for one in calls[:-1]) or not np.array_equal(
-            calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(check)
+        if any(not one.alike(calls[0]) for one in calls[: -self.checks]) or not np.array_equal(
+            calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(checks[-1])
         ):
             raise Irregular("updates call other operators")
-        elements = self._constants(np.stack([one.elements_L for one in calls[:-1]]))
+        elements_PL = np.stack([one.elements_L for one in calls])
+        elements = self._constants(elements_PL[: -self.checks])
         short = FamilyCalls(calls[0], elements)
         longer = FamilyCalls(
             dataclasses.replace(calls[-1], rows_L=calls[0].rows_L),
-            self._one_more(elements, calls[-1].elements_L),
+            self._one_more(elements, elements_PL[-self.checks :]),
         )
         work, more = few[0], np.zeros_like(terms)
         if self._stretches:
-            steps, evaluation = self._worth(self.sizes[-1])
-            at_check = np.where(
-                work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
+            growths = np.stack(
+                [
+                    block_growth(self._short_work(work, terms, short, size), check, self.example)
+                    for size, check in zip(self.sizes[-self.checks :], checks, strict=True)
+                ]
             )
-            for name in ("launches_W", "fused_launches_W"):
-                at_check[COUNTS.index(name)] += short.at(self.sizes[-1]).launches(len(work))
-            growth = block_growth(work.with_counts(at_check), check, self.example)
-            more = self._growth_terms(terms, growth, work)
+            more = self._growth_terms(terms, growths, work)
         return work, terms, more, (short, longer)
+
+    def _short_work(
+        self, work: Work, terms: Int64Array, calls: FamilyCalls, size: StepSize
+    ) -> Work:
+        """Return the operators with few blocks at a size."""
+        steps, evaluation = self._worth(size)
+        counts = np.where(
+            work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
+        )
+        for name in ("launches_W", "fused_launches_W"):
+            counts[COUNTS.index(name)] += calls.at(size).launches(len(work))
+        return work.with_counts(counts)
 
     def _terms(self, few: list[Work]) -> Int64Array:
         """Return the counts by product, without the launches of updates."""
-        details = [trace.details for trace in self.traces[:-1] if trace.details is not None]
+        details = [
+            trace.details for trace in self.traces[: -self.checks] if trace.details is not None
+        ]
         if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
             raise Irregular("operators touch other tensors")
         update_W, evaluation_W = (
@@ -270,16 +381,16 @@ class Recordings:
         rest = np.flatnonzero(~update_W)
         for index, name in enumerate(COUNTS):
             if name in ("bytes_W", "fused_bytes_W"):
-                number, product = self._products(
-                    np.stack([getattr(each, name.replace("_W", "_D")) for each in details]),
-                    evaluation_W[details[0].rows_D],
-                )
-                np.add.at(terms[index], (details[0].rows_D, product), number)
+                rows = details[0].rows_D
+                values = [getattr(each, name.replace("_W", "_D")) for each in details]
             else:
-                number, product = self._products(
-                    np.stack([getattr(each, name)[rest] for each in few]), evaluation_W[rest]
-                )
-                terms[index, rest, product] = number
+                rows, values = rest, [getattr(each, name)[rest] for each in few]
+            found = self._products(np.stack(values), evaluation_W[rows])
+            np.add.at(terms[index], (rows, found.product), found.number)
+            for product, numbers in zip(
+                chain.from_iterable(self.key.sums), found.sums, strict=True
+            ):
+                np.add.at(terms[index], (rows, self.key.products.index(product)), numbers)
             if "launches" not in name:
                 self._set_sums(
                     terms[index],
@@ -289,28 +400,35 @@ class Recordings:
         return terms
 
     def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
-        for name, numbers in zip(("", "r", "T"), sums, strict=True):
+        for name, numbers in zip(CONSTANTS, sums, strict=False):
             if name in self.key.products:
                 terms[rows_W, self.key.products.index(name)] = numbers
             elif numbers.any():
                 raise Irregular("updates grow with what is fixed")
 
-    def _growth_terms(self, terms: Int64Array, growth: Int64Array, work: Work) -> Int64Array:
-        """Return the growth of the terms outside the blocks with every block. Those of the rank are
-        all in blocks, the others are constant.
+    def _growth_terms(self, terms: Int64Array, growths: Int64Array, work: Work) -> Int64Array:
+        """Return the growth of the terms outside the blocks with every block, from that in each
+        recording for checking. Those of the rank are all in blocks, the others are constant, or
+        shares of a constant.
         """
         update_W = work.parts_W == PARTS.index("optimizer")
-        if growth[:, ~update_W].any():
+        if growths[:, :, ~update_W].any():
             raise Irregular("operators outside the blocks and the update grow with the blocks")
         more = np.zeros_like(terms)
         counted = np.array(["launches" not in name for name in COUNTS])
-        rank = self.key.products.index("r") if self.key.has_rank else None
-        rest = np.where(counted[:, None] & update_W, growth, 0)
-        if rank is not None:
-            each, left = np.divmod(terms[:, :, rank] * update_W, self.example)
+        rest = np.where(counted[:, None] & update_W, growths, 0)
+        for name in OF_ADAPTERS:
+            if name not in self.key.products:
+                continue
+            index = self.key.products.index(name)
+            each, left = np.divmod(terms[:, :, index] * update_W, self.example)
             if left.any():
                 raise Irregular("adapters differ between blocks")
-            more[:, :, rank] = each
-            rest = rest - each * self.sizes[-1].rank
-        more[:, :, self.key.products.index("")] = rest
+            more[:, :, index] = each
+            worth = np.array([size.product(name) for size in self.sizes[-self.checks :]], np.int64)
+            rest = rest - each * worth[:, None, None]
+        constant, part = self._constant_and_part(rest)
+        more[:, :, self.key.products.index("")] = constant
+        if self.key.in_parts:
+            more[:, :, self.key.products.index("P")] = part
         return more

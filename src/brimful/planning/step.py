@@ -15,6 +15,10 @@ EVALUATION_FACTOR = 2
 """Sequences of an evaluation batch for each of a micro-batch: without gradients more fit."""
 
 
+ANY_NUMBER = 0
+"""Ranks of a step that stands for all numbers of them."""
+
+
 @dataclass(frozen=True)
 class Lora:
     """Low-rank adapters (Hu et al. 2021), as peft makes them.

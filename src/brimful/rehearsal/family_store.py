@@ -55,7 +55,7 @@ class StoredFamilies:
 
     def member(self, spec: StepSpec, *, is_single: bool = False) -> ParametricTrace | None:
         """Return the traces of a step from its family, for micro-batches of one sequence with
-        `is_single`; None where it has no family.
+        `is_single`; None where it has no family, or one that does not serve its number of devices.
 
         Raises:
             Unrecorded: none of its families is kept, and none can be made here.
@@ -70,10 +70,16 @@ class StoredFamilies:
                 problem = unrecorded
                 continue
             if family is not None:
-                return family.at(spec)
+                return family.at(spec) if family.serves(spec.ranks) else None
         if problem is not None:
             raise problem
         return None
+
+    def has_family(self, spec: StepSpec) -> bool:
+        """Return whether a step that was asked about has a family, also one that does not serve
+        it.
+        """
+        return any(self._made.get(key) is not None for key in family_keys_of(spec))
 
     def path(self, key: TraceFamilyKey) -> Path | None:
         """Return the file of a family in the user's cache."""

@@ -15,7 +15,7 @@ from brimful.base.garbage import collector_off
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.parts import TraceInParts
-from brimful.planning.step import StepSpec
+from brimful.planning.step import ANY_NUMBER, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import ARRAYS as WORK_ARRAYS
 from brimful.planning.work import IrregularWork, ParametricWork, Work
@@ -53,8 +53,6 @@ them.
 _ARRAYS = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
 
 _WORK_LINES = ("base", "slope", "chunk_slope", "chunks_W")
-ANY_NUMBER = 0
-"""Ranks of a step that is stored for all numbers of them."""
 _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
@@ -219,8 +217,10 @@ class StoredTraces:
             return self._line_in(trace, extra) if len(trace.events_E) else Irregular()
         if (member := self._families.member(self._spec)) is not None:
             return member
-        if (line := self._line_in_parts()) is not None:
-            return line
+        if not self._families.has_family(self._spec):
+            line = self._line_in_parts()
+            if line is not None:
+                return line
         made = _trace_all(self._spec)
         if isinstance(made, Irregular):
             self._files.write(anywhere, "all", _nothing(), {})

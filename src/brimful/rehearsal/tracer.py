@@ -131,10 +131,11 @@ def trace_family(key: TraceFamilyKey, like: Family | None = None) -> ShortFamily
     with without_garbage_collector():
         spec = key.member(_size_of(key, 0))
         blocks = num_blocks(config := config_of(spec))
+        rows = _rows(key, config)
         for example in _examples(spec, config):
             if like is not None and example < blocks - like.work.more_blocks:
                 continue
-            few = _with_members(Recordings(key, (), (), example, blocks), [0])
+            few = _with_members(Recordings(key, (), (), example, blocks, rows), [0])
             try:
                 _refuse_unrepeated(few.traces[0], example, blocks)
             except Irregular as irregular:
@@ -155,7 +156,7 @@ def _from_members(first: Recordings) -> ShortFamily:
     Raises:
         Irregular: also with all members sizes are no products.
     """
-    few, problem = _with_members(first, [1]), Irregular()
+    few, problem = _with_members(first, [1, 2] if first.key.sums else [1]), Irregular()
     for number in (3,) if few.key.is_single else (3, 4):
         further = _with_further(few, number)
         try:
@@ -170,8 +171,11 @@ def _from_members(first: Recordings) -> ShortFamily:
 
 
 def _family_of(few: Recordings, further: Recordings) -> ShortFamily:
-    """Return the family of a few members, checked with the last one of others."""
-    sizes, traces = (*few.sizes, further.sizes[-1]), (*few.traces, further.traces[-1])
+    """Return the family of a few members, checked with the last ones of others."""
+    sizes, traces = (
+        (*own, *others[-few.checks :])
+        for own, others in ((few.sizes, further.sizes), (few.traces, further.traces))
+    )
     return dataclasses.replace(few, sizes=sizes, traces=traces).short_family()
 
 
@@ -187,9 +191,31 @@ the last two is the recording that checks the others.
 """
 _SINGLE_MEMBERS = ((1, 0.0, 4, 0.75), (1, 1.0, 6, 0.6), (1, 0.4, 10, 0.9), (1, 0.7, 16, 0.7))
 """The same for one sequence; the last one is the further recording."""
+_RANKS = (4, 2, 8, 2, 2)
+"""Devices among which the model is divided, in parts."""
+_LAST_RANKS, _LAST_RANK = 8, 5
+"""Of a second recording that checks the others, in parts: an adapter with fewer rows than there are
+devices.
+"""
 
 
-def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
+def _rows(key: TraceFamilyKey, config: PretrainedConfig) -> int:
+    """Return the rows that divide those of all weights but an adapter's first matrices; 1 where
+    the model is whole.
+
+    Raises:
+        Irregular: so many devices as are recorded cannot hold equal parts.
+    """
+    if not key.in_parts:
+        return 1
+    spec = key.member(_size_of(key, 0))
+    rows = rows_in_common(meta_model(spec, _with_blocks(config, 1)), with_ranks=False)
+    if rows % max(*_RANKS, _LAST_RANKS):
+        raise Irregular("the rows of a weight cannot be divided evenly")
+    return rows
+
+
+def _size_of(key: TraceFamilyKey, number: int, rows: int = 1) -> StepSize:
     micro_batch, place, rank, chunk = (_SINGLE_MEMBERS if key.is_single else _MEMBERS)[number]
     length = key.spec.sequence_length
     if key.lengths is not None:
@@ -198,15 +224,22 @@ def _size_of(key: TraceFamilyKey, number: int) -> StepSize:
         if key.any_length:  # not at the ends, where it may be a multiple
             length = low + round((0.1 + 0.8 * place) * (high - low))
     scored = dataclasses.replace(key.spec, sequence_length=length).scored_tokens
+    ranks = _RANKS[number] if key.in_parts else 1
     return StepSize(
-        micro_batch, length, rank if key.has_rank else 1, scored, max(1, round(chunk * scored))
+        micro_batch,
+        length,
+        rank if key.has_rank else 1,
+        scored,
+        max(1, round(chunk * scored)),
+        ranks,
+        rows // ranks,
     )
 
 
 def _with_members(made: Recordings, numbers: Iterable[int]) -> Recordings:
     """Record further small members. Raises Irregular at the first that differs from the others."""
     for number in numbers:
-        size = _size_of(made.key, number)
+        size = _size_of(made.key, number, made.rows)
         member = _member(made.key, size, made.example)
         made = dataclasses.replace(made, sizes=(*made.sizes, size), traces=(*made.traces, member))
         made.refuse_unlike()
@@ -214,9 +247,14 @@ def _with_members(made: Recordings, numbers: Iterable[int]) -> Recordings:
 
 
 def _with_further(few: Recordings, number: int) -> Recordings:
-    size = _size_of(few.key, number)
-    check = _member(few.key, size, few.example + int(few.example < few.blocks))
-    return dataclasses.replace(few, sizes=(*few.sizes, size), traces=(*few.traces, check))
+    sizes = [_size_of(few.key, number, few.rows)]
+    if few.key.in_parts:
+        rank = _LAST_RANK if few.key.has_rank else 1
+        part = few.rows // _LAST_RANKS
+        sizes.append(dataclasses.replace(sizes[0], rank=rank, ranks=_LAST_RANKS, part=part))
+    blocks = few.example + int(few.example < few.blocks)
+    checks = [_member(few.key, size, blocks) for size in sizes]
+    return dataclasses.replace(few, sizes=(*few.sizes, *sizes), traces=(*few.traces, *checks))
 
 
 def _member(key: TraceFamilyKey, size: StepSize, blocks: int) -> Trace:
