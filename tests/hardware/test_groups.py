@@ -8,7 +8,7 @@ import pytest
 
 from brimful.base.errors import DeviceError
 from brimful.hardware import catalog
-from brimful.hardware.groups import growing, parse
+from brimful.hardware.groups import alone_though_asked, growing, parse
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
@@ -70,6 +70,19 @@ def test_groups_grow_by_powers_of_two_and_then_by_machines() -> None:
     assert [group.count for group in grown] == [1, 2, 4, 8, 16]
     assert grown[-1].machines == 2
     assert [group.count for group in growing(catalog.get("Apple M1"), 8)] == [1]
+
+
+def test_devices_that_stay_alone_are_named_and_counted() -> None:
+    apple = [each for each in map(catalog.get, catalog.names()) if each.kind == "mps"]
+
+    assert alone_though_asked([catalog.get("T4"), apple[0]]) == (
+        f"{apple[0].name} cannot share a job with others, so --up-to adds no groups: one is"
+        " planned."
+    )
+    many = alone_though_asked(apple) or ""
+    assert many.startswith(f"{apple[0].name}, {apple[1].name}, {apple[2].name} and ")
+    assert f"and {len(apple) - 3} more cannot share" in many
+    assert alone_though_asked([catalog.get("T4")]) is None
 
 
 def test_every_gpu_of_the_catalog_says_what_joins_several() -> None:

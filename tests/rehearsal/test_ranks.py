@@ -1,15 +1,18 @@
 """A model in parts, rehearsed by one process, is what real ranks allocate."""
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import PlanError
+from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import KINDS, Trace
 from brimful.rehearsal import store
@@ -18,7 +21,7 @@ from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.store import StoredTraces
-from brimful.rehearsal.tracer import trace_all, trace_parts
+from brimful.rehearsal.tracer import trace_all, trace_family, trace_parts
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
@@ -118,6 +121,41 @@ def test_any_number_of_ranks_follows_from_a_few(
         assert whole.work is not None
         assert derived.work.at(3, spec.loss_chunk).flop() == whole.work.flop()
     assert not parts.serves(3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"autocast": "bf16", "recompute": True},
+        {"adapter": Lora(16), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"},
+    ],
+    ids=["every weight, recomputed", "QLoRA"],
+)
+def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
+    step: Callable[..., StepSpec], changes: dict[str, Any]
+) -> None:
+    """Also where an adapter has fewer rows than there are devices, and no equal parts."""
+    spec = step("llama", blocks=8, ranks=2, sequence_length=256, **changes)
+    key = family_keys_of(spec)[0]
+    family = trace_family(key).stretched(key)
+
+    for ranks, length, rank in ((8, 256, 16), (16, 512, 6)):
+        adapter = None if spec.adapter is None else Lora(rank)
+        asked = dataclasses.replace(spec, ranks=ranks, sequence_length=length, adapter=adapter)
+        derived, direct = family.at(asked), trace_all(asked)
+        assert family.serves(ranks)
+        assert (derived.at(3).parameters, derived.at(3).trainable) == (
+            direct.at(3).parameters,
+            direct.at(3).trainable,
+        )
+        assert np.array_equal(derived.at(3).sizes_S, direct.at(3).sizes_S)
+        assert derived.work is not None
+        assert direct.work is not None
+        assert np.array_equal(
+            derived.work.at(3, asked.loss_chunk).counts(),
+            direct.work.at(3, asked.loss_chunk).counts(),
+        )
+    assert not family.serves(3)
 
 
 def test_ranks_that_do_not_divide_all_rows_are_traced_alone(

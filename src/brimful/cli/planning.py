@@ -152,6 +152,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             from brimful.chains.limits import answers, limits_of
             from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
             from brimful.chains.plans import note_on_recordings, survey
+            from brimful.hardware.groups import alone_though_asked
             from brimful.report.plan.plans import exit_code, write_timeline
 
         limits = limits_of(budget, session, price or [])
@@ -177,6 +178,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     with said.listening():
         if obstacle is not None:
             say(as_note(obstacle, "B102"), stderr=True)
+        if up_to is not None and (alone := alone_though_asked(each.device for each in surveyed)):
+            say(as_note(alone, "B107"), stderr=True)
         if json_output:
             print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
         else:

@@ -1,6 +1,7 @@
 """Several devices of one kind in a job, as a person writes them: `8 x H100`, `2 x 8 x H100`."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from brimful.base.errors import DeviceError
@@ -9,6 +10,8 @@ from brimful.hardware.device import Device
 
 MOST_PER_MACHINE = 8
 """GPUs of a machine, as vendors build and providers rent them (NVIDIA HGX, AMD's UBB)."""
+MOST_NAMES = 3
+"""Names of devices in one line."""
 _GROUP = re.compile(r"\s*(\d+)\s*[x×*]\s*(?:(\d+)\s*[x×*]\s*)?(.+)", re.IGNORECASE)
 
 _ANOTHER = re.compile(r"\d\s*[x×*]\s", re.IGNORECASE)
@@ -92,15 +95,33 @@ def parse(text: str) -> Group:
             " several machines."
         )
     device = catalog.get(name)
-    if device.kind != "cuda" and per_machine * machines > 1:
+    if not shares_jobs(device) and per_machine * machines > 1:
         raise DeviceError(f"{text!r}: {device.name} cannot share a job with others. Leave one.")
     return Group(device, per_machine, machines)
+
+
+def shares_jobs(device: Device) -> bool:
+    """Return whether several of a device can train one model together."""
+    return device.kind == "cuda"
+
+
+def alone_though_asked(devices: Iterable[Device]) -> str | None:
+    """Return which devices are planned alone where groups of each are asked for, and why; None
+    where all can share a job.
+    """
+    names = list(dict.fromkeys(each.name for each in devices if not shares_jobs(each)))
+    if not names:
+        return None
+    shown = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        shown += f" and {len(names) - MOST_NAMES} more"
+    return f"{shown} cannot share a job with others, so --up-to adds no groups: one is planned."
 
 
 def growing(device: Device, most: int) -> list[Group]:
     """Return groups of 1, 2, 4, ... devices up to `most`; beyond a machine in whole machines."""
     counts = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-    return [group_of(device, count) for count in counts if count == 1 or device.kind == "cuda"]
+    return [group_of(device, count) for count in counts if count == 1 or shares_jobs(device)]
 
 
 def group_of(device: Device, count: int) -> Group:
@@ -112,6 +133,6 @@ def group_of(device: Device, count: int) -> Group:
     Raises:
         DeviceError: the device cannot share a job.
     """
-    if device.kind != "cuda" and count > 1:
+    if not shares_jobs(device) and count > 1:
         raise DeviceError(f"{device.name} cannot share a job with others.")
     return Group(device, min(count, MOST_PER_MACHINE), max(1, count // MOST_PER_MACHINE))
