@@ -34,6 +34,8 @@ _LORA = ("plan", "quickstart", "tokenizer=null", "sequence_length=2048", "batch.
 _RANK = "adapter.rank=16"
 _8B = (*_LORA, "model=meta-llama/Llama-3.1-8B")
 _70B = (*_LORA, "model=meta-llama/Llama-3.1-70B", "quantize=nf4", "--on", "NVIDIA H200")
+_EIGHT = "8 x NVIDIA H100 80GB HBM3"
+_PARTS = (*_LORA[:-1], "batch.sequences=64", "model=meta-llama/Llama-3.1-70B")
 _1B = (*_LORA, _RANK, "model=EleutherAI/pythia-1b", "--on", "T4")
 _GEMMA = ("plan", "code-lora", "--on", "all")
 TRAINED = (
@@ -74,6 +76,14 @@ CASES: dict[str, dict[str, Question]] = {
     "70B QLoRA, one device": {
         "first": Question((*_70B, _RANK), "27", 1.5),
         "another rank": Question((*_70B, "adapter.rank=24"), "1.5-2.8", 0.3),
+    },
+    "70B in parts, LoRA": {
+        "first": Question((*_PARTS, _RANK, "--on", _EIGHT), "41", 30.0),
+        "16 devices": Question((*_PARTS, _RANK, "--on", f"2 x {_EIGHT}"), "-", 5.0),
+        "64 devices": Question((*_PARTS, _RANK, "--on", f"8 x {_EIGHT}"), "29.6", 5.0),
+    },
+    "70B in parts, QLoRA": {
+        "first": Question((*_PARTS, _RANK, "quantize=nf4", "--on", "2 x NVIDIA L4"), "55", 30.0),
     },
     "pythia-1b LoRA, no recording ships, one device": {"first": Question(_1B, "-", 12.0, 6.0)},
     "train, 135M, what it plans": {"first": Question(TRAINED, "36", 3.0)},

@@ -151,8 +151,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         with importing("brimful.chains.plans"):
             from brimful.chains.limits import answers, limits_of
             from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
-            from brimful.chains.plans import note_on_recordings, survey
-            from brimful.hardware.groups import alone_though_asked
+            from brimful.chains.plans import survey
             from brimful.report.plan.plans import exit_code, write_timeline
 
         limits = limits_of(budget, session, price or [])
@@ -174,12 +173,8 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
         chain = _chain_of(resolved, surveyed)
-        obstacle = note_on_recordings(surveyed)
     with said.listening():
-        if obstacle is not None:
-            say(as_note(obstacle, "B102"), stderr=True)
-        if up_to is not None and (alone := alone_though_asked(each.device for each in surveyed)):
-            say(as_note(alone, "B107"), stderr=True)
+        _say_notes(surveyed, up_to)
         if json_output:
             print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
         else:
@@ -194,6 +189,18 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
         keep(context.obj, said, code)
     raise typer.Exit(code)
+
+
+def _say_notes(surveyed: "Entries", up_to: int | None) -> None:
+    from brimful.chains.plans import note_on_recordings
+    from brimful.hardware.groups import alone_though_asked
+
+    obstacle = note_on_recordings(surveyed)
+    if obstacle is not None:
+        say(as_note(obstacle, "B102"), stderr=True)
+    alone = alone_though_asked(each.device for each in surveyed) if up_to is not None else None
+    if alone is not None:
+        say(as_note(alone, "B107"), stderr=True)
 
 
 def _say_saved(path: Path, words: list[str]) -> None:

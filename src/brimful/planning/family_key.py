@@ -183,15 +183,10 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     """Return the families that a step may belong to, the widest first; none where neither its
     length nor its rank can vary, or where it is compiled.
     """
-    if spec.compiled != "none":
-        return []  # what the compiler fuses may depend on sizes
-    if spec.ranks > 1 and not spec.serves_all_ranks:
+    if _is_alone(spec):
         return []
-    if spec.adapter is not None and (not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1):
-        return []
-    shared = dataclasses.replace(spec, loss_chunk=0)
-    if spec.ranks > 1:
-        shared = dataclasses.replace(shared, ranks=ANY_NUMBER)
+    ranks = ANY_NUMBER if spec.ranks > 1 else 1
+    shared = dataclasses.replace(spec, loss_chunk=0, ranks=ranks)
     keys = []
     if isinstance(spec.adapter, Lora):
         shared = dataclasses.replace(shared, adapter=dataclasses.replace(spec.adapter, rank=0))
@@ -216,6 +211,17 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
         key = TraceFamilyKey(anywhere, (low, high), follows, any_length=any_length)
         keys.insert(0, key)
     return keys
+
+
+def _is_alone(spec: StepSpec) -> bool:
+    """Return whether no other step shares this one's recordings."""
+    if spec.compiled != "none":
+        return True  # what the compiler fuses may depend on sizes
+    if spec.ranks > 1 and not spec.serves_all_ranks:
+        return True
+    return spec.adapter is not None and (
+        not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1
+    )
 
 
 def _range(spec: StepSpec, follows: str, shortest: int) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from brimful.planning.family import (
 )
 from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular, equal, stretch
+from brimful.planning.recorded_sums import TooFew, constant_and_part, constants_of, sums_of
 from brimful.planning.trace import Int64Array, Trace, same_events
 from brimful.planning.work import (
     COUNTS,
@@ -38,10 +39,6 @@ from brimful.planning.work import (
 
 OF_ADAPTERS = ("r", "rP", "A")
 """Those of CONSTANTS that only adapters bring."""
-
-
-class TooFew(Irregular):
-    """Further recordings may tell apart what agrees in these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,53 +180,16 @@ class Recordings:
         other = np.flatnonzero(product < 0)
         sums = np.zeros((sum(map(len, self.key.sums)), values.shape[1]), np.int64)
         if len(other):
-            sums[:, other], product[other] = self._sums(values[:, other]), 0
+            few = self.sizes[: -self.checks]
+            sums[:, other], product[other] = sums_of(self.key, few, values[:, other]), 0
         return _Products(number, product, sums)
 
-    def _sums(self, values: Int64Array) -> Int64Array:
-        """Return the numbers of the key's sums that every column is (products x anything)."""
-        few, starts = self.sizes[: -self.checks], 0
-        sums = np.zeros((sum(map(len, self.key.sums)), values.shape[1]), np.int64)
-        is_found = np.zeros(values.shape[1], np.bool_)
-        for names in self.key.sums:
-            worth = np.array([[size.product(name) for name in names] for size in few], np.int64)
-            if np.linalg.matrix_rank(worth) < len(names):
-                raise TooFew("too few recordings for sums")
-            solved = np.rint(np.linalg.lstsq(worth.astype(float), values.astype(float))[0])
-            solved = solved.astype(np.int64)
-            matches = (worth @ solved == values).all(axis=0) & (solved >= 0).all(axis=0)
-            if (matches & is_found).any():
-                raise TooFew("two sums cannot be told apart")
-            sums[starts : starts + len(names), matches] = solved[:, matches]
-            is_found |= matches
-            starts += len(names)
-        if not is_found.all():
-            raise Irregular(
-                "a size is no product of the micro-batch, the sequence length and the rank"
-            )
-        return sums
-
     def _constants(self, values: Int64Array, *, whole: bool = False) -> Int64Array:
-        """Return the coefficients of the first of CONSTANTS, of all of them in parts, for values
-        that are a sum of these (P x anything); `whole`: they are not divided among devices.
+        """Return the coefficients of the first of CONSTANTS for values that are a sum of these (P x
+        anything); `whole`: they are not divided among devices.
         """
-        few = self.sizes[: -self.checks]
-        columns = [CONSTANTS.index(name) for name in self._constant_names(whole=whole)]
-        matrix = np.array([[size.product(name) for name in CONSTANTS] for size in few], float)
-        matrix = matrix[:, columns]
-        if np.linalg.matrix_rank(matrix) < len(columns):
-            raise TooFew("too few recordings for sums")
-        number = len(CONSTANTS) if self.key.in_parts else CONSTANTS.index("T") + 1
-        solved = np.zeros((number, values.shape[1]), np.int64)
-        solved[columns] = np.rint(
-            np.linalg.lstsq(matrix, values.astype(float), rcond=None)[0]
-        ).astype(np.int64)
-        if any(
-            not np.array_equal(values_at(solved, size), value)
-            for size, value in zip(few, values, strict=True)
-        ):
-            raise Irregular("a sum does not grow evenly")
-        return solved
+        names = self._constant_names(whole=whole)
+        return constants_of(self.key, names, self.sizes[: -self.checks], values)
 
     def _constant_names(self, *, whole: bool) -> tuple[str, ...]:
         """Return those of CONSTANTS that values are sums of. What is divided is what is trained."""
@@ -279,23 +239,11 @@ class Recordings:
                 more[row] += each
         more[[row for row, name in enumerate(CONSTANTS[: len(few)]) if name in ("", "P")]] = 0
         left = longer - np.stack([values_at(more, size) for size in sizes])
-        constant, part = self._constant_and_part(left)
+        constant, part = constant_and_part(self.key, sizes, left)
         more[0] = constant
         if self.key.in_parts:
             more[CONSTANTS.index("P")] = part
         return more
-
-    def _constant_and_part(self, values: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the constant of values in the recordings for checking, and what they grow by with
-        the rows of a part.
-        """
-        *_, last = self.sizes
-        if not self.key.in_parts:
-            return values[0], np.zeros_like(values[0])
-        part, rest = np.divmod(values[0] - values[1], self.sizes[-2].part - last.part)
-        if rest.any():
-            raise Irregular("what a further block adds is no share of a whole")
-        return values[1] - part * last.part, part
 
     def _outside(self, short: Trace, check: Trace, found: _Products) -> Int64Array:
         """Return the numbers of the last trace's storages outside the blocks, for the products of
@@ -390,7 +338,7 @@ class Recordings:
             for product, numbers in zip(
                 chain.from_iterable(self.key.sums), found.sums, strict=True
             ):
-                np.add.at(terms[index], (rows, self.key.products.index(product)), numbers)
+                np.add.at(terms[index, :, self.key.products.index(product)], rows, numbers)
             if "launches" not in name:
                 self._set_sums(
                     terms[index],
@@ -427,7 +375,7 @@ class Recordings:
             more[:, :, index] = each
             worth = np.array([size.product(name) for size in self.sizes[-self.checks :]], np.int64)
             rest = rest - each * worth[:, None, None]
-        constant, part = self._constant_and_part(rest)
+        constant, part = constant_and_part(self.key, self.sizes[-self.checks :], rest)
         more[:, :, self.key.products.index("")] = constant
         if self.key.in_parts:
             more[:, :, self.key.products.index("P")] = part

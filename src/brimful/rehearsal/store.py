@@ -34,6 +34,7 @@ _SOURCES = (
     "planning/family.py",
     "planning/family_file.py",
     "planning/family_key.py",
+    "planning/recorded_sums.py",
     "planning/recordings.py",
     "planning/architecture.py",
     "planning/factors.py",

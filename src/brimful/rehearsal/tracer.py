@@ -25,7 +25,8 @@ from brimful.planning.parametric import (
     stretch_values,
 )
 from brimful.planning.parts import CHECKED, FEW, MORE, TraceInParts, through
-from brimful.planning.recordings import Recordings, TooFew
+from brimful.planning.recorded_sums import TooFew
+from brimful.planning.recordings import Recordings
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.planning.trace import Trace, same_events
 from brimful.planning.work import (
