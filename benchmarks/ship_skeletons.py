@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig
 
+from brimful.base.errors import PlanError
 from brimful.hardware import catalog as devices
 from brimful.hardware.device import Abilities
 from brimful.model import catalog as models
@@ -67,8 +68,10 @@ MODELS = (
     "ibm/PowerLM-3b",
 )
 """One of each structure, the most asked for first."""
-LENGTHS = (2048, 1000)
-"""One for all multiples of GRANULE, one for all others."""
+LENGTHS = (2048, 1000, 4096, 5000)
+"""One for all multiples of GRANULE, one for all others; the same from 4,096 on, where a window of
+that size hides tokens. Where there is none, the last two are families of the first two.
+"""
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
@@ -126,7 +129,10 @@ class Asked:
         eight_bit = []
         for card, recipe, recompute in itertools.product(self.cards, recipes, (False, True)):
             device = CPUS.get(card) or devices.get(card)
-            prepared = prepare(recipe, device)
+            try:
+                prepared = prepare(recipe, device)
+            except PlanError:  # refused before any step is asked for, as QLoRA on Apple GPUs
+                continue
             yield prepared.spec(recompute=recompute)
             if recipe.adapter is None and device.kind == "cuda":
                 eight_bit.append(prepared.spec(recompute=recompute, optimizer="8bit"))

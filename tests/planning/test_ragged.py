@@ -7,7 +7,9 @@ import pytest
 
 from brimful.base.units import MIB
 from brimful.planning.memory import VARYING_SHARE, Replays
-from brimful.planning.ragged import RAGGED_SHARE, reserved_over
+from brimful.planning.ragged import RAGGED_SHARE, high_at_least, reserved_over
+from brimful.planning.survey import Memory
+from brimful.planning.target import Target
 from brimful.planning.trace import KINDS, Trace
 from brimful.planning.work import GLOBAL
 
@@ -68,3 +70,33 @@ def test_steps_that_cannot_be_put_together_have_a_wide_interval() -> None:
     assert (peaks.least, peaks.expected, peaks.most) == (160 * MIB,) * 3
     assert peaks.share == VARYING_SHARE
     assert peaks.high == pytest.approx(VARYING_SHARE[1] * 160 * MIB)
+
+
+@pytest.mark.parametrize("rows", [(1, 2, 3), (3, 2, 1), (2, 3, 2.5)])
+@pytest.mark.parametrize("marks", [{}, {"inputs": 1}], ids=["a run", "cannot be put together"])
+def test_the_longest_pass_alone_bounds_the_upper_end(
+    rows: tuple[float, ...], marks: dict[str, int]
+) -> None:
+    replays = Replays(Steps(**marks))
+    bound = high_at_least(replays.at(max(rows), 0))
+
+    assert bound == RAGGED_SHARE[1] * 160 * MIB
+    assert bound <= reserved_over(replays, rows, 0).high
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "replays_a_run"), [(150, False), (175, False), (177, True), (243, True)]
+)
+def test_a_run_is_replayed_only_where_its_longest_pass_does_not_decide(
+    limit_mib: int, replays_a_run: bool
+) -> None:
+    """Tensors of 160 MiB, of which the upper end is 176; of the run it is 242."""
+    replays = Replays(Steps())
+    target = Target("x", "cuda", 2000 * MIB, 0, 0, 0)
+    memory = Memory(replays, target, fractions=(1 / 3, 2 / 3, 1.0))
+
+    is_below = memory.high_below(3, limit_mib * MIB)
+
+    assert any(name.startswith("run of") for name in replays.known) is replays_a_run
+    assert is_below is (limit_mib == 243)
+    assert memory.at(3).reserved.high == pytest.approx(242 * MIB)

@@ -1,8 +1,9 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
-from brimful.planning.trace import KINDS, Trace, in_one_pass, same_events
+from brimful.planning.trace import KINDS, Names, Trace, in_one_pass, same_events
 from brimful.planning.work import GLOBAL
 
 
@@ -61,3 +62,22 @@ def test_traces_that_differ_in_sizes_have_the_same_events_and_those_of_other_kin
     assert not same_events(
         one, dataclasses.replace(one, kinds_S=np.array([KINDS.index("gradients")], np.int32))
     )
+
+
+def test_names_are_made_when_they_are_asked_for() -> None:
+    made = []
+
+    def name_of(index: int) -> str:
+        made.append(index)
+        return f"name {index}"
+
+    names = Names(4, name_of)
+
+    assert len(names) == 4
+    assert not made
+    assert (names[1], names[-1]) == ("name 1", "name 3")
+    assert made == [1, 3]
+    assert names[1:3] == ["name 1", "name 2"]
+    assert list(names) == [f"name {index}" for index in range(4)]
+    with pytest.raises(IndexError):
+        names[4]

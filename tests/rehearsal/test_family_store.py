@@ -20,7 +20,7 @@ from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular, equal
 from brimful.planning.step import Lora, StepSpec, canonical
-from brimful.planning.trace import Trace
+from brimful.planning.trace import Names, Trace
 from brimful.planning.work import COUNTS, PARTS, Work
 from brimful.rehearsal import shipped, tracer
 from brimful.rehearsal.family_store import StoredFamilies
@@ -334,7 +334,9 @@ def _assert_equal(one: Any, other: Any) -> None:
         if each.name == "marks":
             values = tuple(list(marks.items()) for marks in values)  # their order counts
         same = (
-            np.array_equal(*values) if isinstance(values[0], np.ndarray) else values[0] == values[1]
+            np.array_equal(*values)
+            if isinstance(values[0], np.ndarray | Names)
+            else values[0] == values[1]
         )
         assert same, each.name
 

@@ -9,6 +9,7 @@ import typer
 from brimful.base.console import waiting
 from brimful.base.errors import RequestError
 from brimful.cli.output import open_console, print_json, say
+from brimful.other_trainers.candidates import is_candidate
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ class JobRequest:
             typer.Exit: it is answered.
             BrimfulError: the file cannot be read, or is asked what only a recipe can be.
         """
-        from brimful.other_trainers.file import tool_of
-
-        tool = tool_of(self.name, self.changes or (), self.tool)
+        tool = self._tool()
         if tool is None:
             if self.as_recipe:
                 raise RequestError(
@@ -59,6 +58,14 @@ class JobRequest:
                 f" {tool}. `brimful plan FILE --as-recipe` prints the recipe for it."
             )
         raise typer.Exit(self._print_recipe(tool) if self.as_recipe else self._plan(tool))
+
+    def _tool(self) -> str | None:
+        """Return the name of the tool whose file it is; None for a recipe."""
+        if self.tool is None and not is_candidate(self.name):
+            return None
+        from brimful.other_trainers.file import tool_of
+
+        return tool_of(self.name, self.changes or (), self.tool)
 
     def _print_recipe(self, tool: str) -> int:
         from brimful.other_trainers.as_recipe import recipe_text

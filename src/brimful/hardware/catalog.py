@@ -5,13 +5,12 @@ looked up by its exact name (`find`); what a person writes may be shorter (`get`
 import dataclasses
 import functools
 import re
-import tomllib
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DeviceError
+from brimful.base.tables import shipped_table
 from brimful.base.units import GIB, MIB
 from brimful.hardware.device import DTYPES, Device, abilities_of
 from brimful.hardware.naming import Named, matching, short_name, split
@@ -162,8 +161,7 @@ def _suggestion(name: str) -> str:
 
 @functools.cache
 def _rows() -> tuple[dict[str, Any], ...]:
-    text = resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(text)["accelerator"])
+    return tuple(shipped_table("brimful.hardware", "catalog.toml")["accelerator"])
 
 
 @functools.cache

@@ -7,11 +7,10 @@ benchmarks/time_truth.py CSV --fit` writes.
 
 import functools
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 
+from brimful.base.tables import shipped_table
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
@@ -55,8 +54,7 @@ class Efficiencies:
 @functools.cache
 def efficiencies() -> Efficiencies:
     """Return the content of efficiencies.toml."""
-    file = resources.files("brimful.hardware").joinpath("efficiencies.toml")
-    table = tomllib.loads(file.read_text(encoding="utf-8"))
+    table = shipped_table("brimful.hardware", "efficiencies.toml")
     fit = table["fit"]
     low, high = fit["interval"]
     unseen_low, unseen_high = fit["unseen_interval"]

@@ -4,18 +4,16 @@ The shares stand in assumptions.toml. No torch.
 """
 
 import functools
-import tomllib
-from importlib import resources
 from typing import Any
 
+from brimful.base.tables import shipped_table
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 
 
 @functools.cache
 def _assumptions() -> dict[str, Any]:
-    file = resources.files("brimful.hardware").joinpath("assumptions.toml")
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return shipped_table("brimful.hardware", "assumptions.toml")
 
 
 def guessed_rates(device: Device) -> Rates | None:

@@ -9,16 +9,15 @@ import dataclasses
 import functools
 import logging
 import re
-import tomllib
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
 from brimful.base.strict_json import load_json
+from brimful.base.tables import shipped_table
 from brimful.base.text import reason_of
 from brimful.model.description import OWN_TYPES
 
@@ -260,8 +259,7 @@ def has_head(model_type: str) -> bool:
 
 @functools.cache
 def _tables() -> dict[str, list[dict[str, Any]]]:
-    text = resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return shipped_table("brimful.model", "catalog.toml")
 
 
 def _rows() -> list[dict[str, Any]]:

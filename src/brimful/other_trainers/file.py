@@ -7,18 +7,11 @@ from typing import Any
 from brimful.base.discover import what_stands_at
 from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
+from brimful.other_trainers.candidates import PICKLES, is_candidate
 from brimful.other_trainers.job import ReadJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-SUFFIXES = (".yaml", ".yml", ".json")
 TEMPLATE = "It is a template"
-
-
-def is_candidate(name: str) -> bool:
-    """Return whether a name given for a recipe may be a file of another tool."""
-    path = Path(name)
-    return path.suffix in (*SUFFIXES, *PICKLES) and path.is_file()
 
 
 def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def parts_of(family: ShortFamily) -> tuple[dict[str, np.ndarray], dict[str, Any]
     words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
     if family.rows > 1:
         words["rows"] = family.rows
-    words |= {"places": trace.places, "name_of_blocks": trace.blocks}
+    words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
     words["marks"] = list(trace.marks.items())  # their order counts
     words |= {"operators": work.operators, "counts": family.terms.shape}
     return arrays, words

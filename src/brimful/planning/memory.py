@@ -17,7 +17,7 @@ from brimful.planning.earlier_runs import corrected
 from brimful.planning.host_heap import heap_bytes
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
-from brimful.planning.trace import KINDS, Trace
+from brimful.planning.trace import KINDS, Names, Trace
 from brimful.planning.trace import in_one_pass as trace_in_one_pass
 from brimful.planning.work import GLOBAL, Work
 
@@ -308,7 +308,10 @@ def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
         ),
         places_S=np.append(trace.places_S, [place] * WORKSPACES).astype(np.int32),
         layers_S=np.append(trace.layers_S, [GLOBAL] * WORKSPACES).astype(np.int32),
-        places=(*trace.places, "cuBLAS workspace"),
+        places=Names(
+            place + 1,
+            lambda number: "cuBLAS workspace" if number == place else trace.places[number],
+        ),
         marks={name: event + WORKSPACES * (event >= first) for name, event in trace.marks.items()},
     )
 

@@ -9,14 +9,15 @@ Suffixes: E events, S storages.
 
 import dataclasses
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.trace import Int32Array, Int64Array, Trace, same_events
+from brimful.planning.trace import Int32Array, Int64Array, Names, Trace, same_events
 from brimful.planning.work import GLOBAL, ParametricWork
 
 EXAMPLES = (4, 5)
@@ -347,22 +348,28 @@ def _origins(short: Trace, example: _Example) -> tuple[Int64Array, Int64Array]:
     return np.concatenate(of_blocks), np.repeat(np.arange(GLOBAL, example.blocks), sizes)
 
 
-def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, tuple[str, ...]]:
+def _renamed(short: Trace, example: _Example) -> tuple[Int32Array, Names]:
     """Return the places with the numbers of their blocks in the long trace, in the order of
     `_origins`.
     """
-    pattern = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
-    parts = [pattern.split(place) for place in short.places]
-    numbers: list[Int64Array] = []
-    names: list[str] = []
-    of_layer = {layer: _in_order(short, layer) for layer in range(GLOBAL, example.size)}
-    for layer in range(GLOBAL, example.blocks):
-        is_outside = layer == GLOBAL
-        places, number_S = of_layer[layer if is_outside else example.source(layer)]
-        numbers.append(number_S + len(names))
-        block = f"{short.blocks}.{layer}"
-        names += [short.places[each] if is_outside else block.join(parts[each]) for each in places]
-    return np.concatenate(numbers).astype(np.int32), tuple(names)
+    of_traced = {layer: _in_order(short, layer) for layer in range(GLOBAL, example.size)}
+    of_layer = [
+        of_traced[layer if layer == GLOBAL else example.source(layer)]
+        for layer in range(GLOBAL, example.blocks)
+    ]
+    starts = [0, *accumulate(len(places) for places, _ in of_layer)]
+    numbers = [number_S + start for (_, number_S), start in zip(of_layer, starts, strict=False)]
+    block = re.compile(rf"\b{re.escape(short.blocks)}\.\d+")
+
+    def name_of(number: int) -> str:
+        index = bisect_right(starts, number) - 1
+        name = short.places[of_layer[index][0][number - starts[index]]]
+        layer = GLOBAL + index
+        if layer == GLOBAL:
+            return name
+        return f"{short.blocks}.{layer}".join(block.split(name))
+
+    return np.concatenate(numbers).astype(np.int32), Names(starts[-1], name_of)
 
 
 def _in_order(short: Trace, layer: int) -> tuple[list[int], Int64Array]:

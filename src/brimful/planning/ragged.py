@@ -66,6 +66,13 @@ def reserved_over(
     return ReservedPeaks(min(least, *found), found[0], max(least, *found), RAGGED_SHARE)
 
 
+def high_at_least(alone: Replayed) -> float:
+    """Return a lower bound of `high` of what `reserved_over` returns: that of the longest pass
+    alone, which other lengths only add to.
+    """
+    return RAGGED_SHARE[1] * alone.usage.peak_reserved_bytes
+
+
 def _run_of(trace_of: Callable[[float], Trace], order: Sequence[float]) -> Trace:
     """Return a run of steps; the first step of the first size is its start, too."""
     return sequence_of_steps([trace_of(size) for size in (order[0], *order)])

@@ -41,7 +41,12 @@ from brimful.planning.memory import (
     surely_fits_host,
 )
 from brimful.planning.plan import Choice, Verdict
-from brimful.planning.ragged import PACKED_FRACTIONS, PADDED_FRACTIONS, reserved_over
+from brimful.planning.ragged import (
+    PACKED_FRACTIONS,
+    PADDED_FRACTIONS,
+    high_at_least,
+    reserved_over,
+)
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
 from brimful.planning.step import StepSpec
 from brimful.planning.target import Target, target_of, with_communication
@@ -152,15 +157,28 @@ class Memory:
 
     def _peaks(self, micro_batch: int) -> ReservedPeaks:
         """Return what the allocator of a GPU reserves over the run."""
-        largest, in_one_pass = self._largest_pass(micro_batch)
-        some = self._longest_pass(micro_batch).some
-        rows = tuple(min(each, largest) for each in some)
-        rows = rows or tuple(largest * each for each in self._fractions)
+        rows, in_one_pass = self._passes(micro_batch)
         if len(set(rows)) < 2:
             return peaks_alone(self.replayed(micro_batch), self._share)
         return reserved_over(
             self._replays, rows, self._target.workspace_bytes, in_one_pass=in_one_pass
         )
+
+    def _passes(self, micro_batch: int) -> tuple[tuple[float, ...], bool]:
+        """Return the rows of a run's successive passes, fewer than two where all are alike, and
+        whether its steps have one pass each.
+        """
+        largest, in_one_pass = self._largest_pass(micro_batch)
+        some = self._longest_pass(micro_batch).some
+        rows = tuple(min(each, largest) for each in some)
+        return rows or tuple(largest * each for each in self._fractions), in_one_pass
+
+    def _cuda_high_at_least(self, micro_batch: int) -> float:
+        """Return a lower bound of `cuda_high` of a run of many lengths, from its longest pass."""
+        rows, in_one_pass = self._passes(micro_batch)
+        target = self._target
+        alone = self._replays.at(max(rows), target.workspace_bytes, in_one_pass=in_one_pass)
+        return high_at_least(alone) + target.context_bytes + target.context_uncertainty_bytes
 
     def work_at(self, micro_batch: int) -> Work:
         """Return the work of a micro-batch's operators."""
@@ -225,10 +243,12 @@ class Memory:
 
     def high_below(self, micro_batch: int, limit_bytes: float) -> bool:
         """Return whether the upper end of the prediction is at most `limit_bytes`; needs no replay
-        where the tensors alone exceed it.
+        where the tensors alone exceed it, and no run of many passes where the longest does.
         """
         if self._target.kind == "cuda":
             least = cuda_high_at_least(self.replayed(micro_batch), self._target)
+            if least <= limit_bytes and len(set(self._passes(micro_batch)[0])) > 1:
+                least = self._cuda_high_at_least(micro_batch)
             if least > limit_bytes:
                 return False
             return cuda_high(self._peaks(micro_batch), self._target) <= limit_bytes

@@ -7,9 +7,10 @@ Suffixes: E events, S storages.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,32 @@ class Unrecorded(PlanError):
     """A step has no recording, and none can be made here."""
 
 
+class Names(Sequence[str]):
+    """Names that are made when they are asked for: a long trace has ten thousand of them, of which
+    a plan says ten.
+
+    Args:
+        count: How many there are.
+        name_of: Makes the one of this index.
+    """
+
+    def __init__(self, count: int, name_of: Callable[[int], str]) -> None:
+        self._count, self._name_of = count, name_of
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        """Return one name, or several."""
+        if isinstance(index, slice):
+            return [self._name_of(each) for each in range(self._count)[index]]
+        return self._name_of(range(self._count)[index])
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Allocations and frees of storages over some steps.
@@ -69,7 +96,7 @@ class Trace:
     kinds_S: Int32Array
     places_S: Int32Array
     layers_S: Int32Array
-    places: tuple[str, ...]
+    places: Sequence[str]
     blocks: str = ""
     marks: Mapping[str, int] = field(default_factory=dict)
     parameters: int = 0

@@ -102,7 +102,10 @@ class TraceFiles:
         from safetensors.numpy import save  # noqa: PLC0415 - as above
 
         operators = None if trace.work is None else trace.work.operators
-        words = json.dumps({key: getattr(trace, key) for key in _WORDS} | {"operators": operators})
+        words = json.dumps(
+            {key: getattr(trace, key) for key in _WORDS}
+            | {"places": list(trace.places), "operators": operators}
+        )
         arrays = {key: getattr(trace, key) for key in _ARRAYS}
         if trace.work is not None:
             arrays |= {f"work_{key}": getattr(trace.work, key) for key in WORK_ARRAYS}
