@@ -156,7 +156,7 @@ def _add_cpu(sensors: Sensors) -> None:
 def _cpu_clock(_: float) -> dict[str, Any]:
     try:
         clock = psutil.cpu_freq()
-    except (OSError, NotImplementedError, AttributeError):
+    except (OSError, RuntimeError, AttributeError):  # also where psutil has no answer for a system
         return {}
     return {"cpu_clock_mhz": clock.current} if clock and clock.current else {}
 

@@ -190,5 +190,5 @@ def _copy(content: IO[bytes], target: Path, size: int) -> None:
                 if written > size:
                     raise PlanError(f"{target.name} is larger than its archive says; refused.")
                 file.write(block)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise PlanError(f"{target.name} cannot be read from its archive: {error}.") from error

@@ -1,6 +1,5 @@
 """The replay of `allocator` for its default settings, written for speed: in C where the package
-could be built with it, else in one function with whole numbers and no classes. Tests hold all
-equal.
+could be built with it, else with whole numbers and lists. Tests hold all equal.
 
 Sizes and addresses are in units of 512 bytes, the smallest block.
 """
@@ -55,9 +54,7 @@ def replay_quickly(events: Integers, sizes: Integers, limit_bytes: int | None) -
     )
 
 
-def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what makes it fast
-    events: Integers, sizes: Integers, limit_bytes: int | None
-) -> Fields:
+def replay_plain(events: Integers, sizes: Integers, limit_bytes: int | None) -> Fields:
     """The fields of `allocator.Usage`, in their order.
 
     Args:
@@ -66,77 +63,44 @@ def replay_plain(  # noqa: PLR0912, PLR0915 - one function without calls is what
         limit_bytes: What can be reserved at most.
     """
     units: list[int] = (-(-np.asarray(sizes, np.int64) // UNIT_BYTES)).tolist()
-    limit = _limit_units(limit_bytes)
-    small: list[int] = []
-    large: list[int] = []
-    listed: dict[int, list[Any]] = {}
+    memory = _Memory(_limit_units(limit_bytes))
     held: dict[int, list[Any] | None] = {}
-    allocated = reserved = most_allocated = most_reserved = reserved_then = 0
+    allocated = most_allocated = most_reserved = reserved_then = 0
     allocated_event = reserved_event = -1
-    address, gave_back = SMALL_SEGMENT, False
+    failed: int | None = None
     for index, event in enumerate(np.asarray(events).tolist()):
-        if event > 0:
-            size = units[event - 1]
-            if event in held:
-                raise ValueError(f"event {index}: storage {event - 1} is born while it lives")
-            if not size:
-                held[event] = None
-                continue
-            free = small if size <= SMALL else large
-            place = bisect_left(free, size << _SHIFT)
-            if place < len(free):
-                block = listed.pop(free.pop(place))
-                block[_FREE] = False
-            else:
-                segment = _segment_for(size)
-                if reserved + segment > limit:
-                    gave_back = True
-                    reserved -= _released(large, listed) + _released(small, listed)
-                    if reserved + segment > limit:
-                        return _told(
-                            most_allocated,
-                            allocated_event,
-                            reserved_then,
-                            most_reserved,
-                            reserved_event,
-                            index,
-                            gave_back,
-                        )
-                block = [segment, address, None, None, False]
-                address += segment
-                reserved += segment
-                if reserved > most_reserved:
-                    most_reserved, reserved_event = reserved, index
-            rest = block[_SIZE] - size
-            if rest > (0 if free is small else SMALL):
-                following = block[_NEXT]
-                cut = [rest, block[_ADDRESS] + size, block, following, True]
-                if following is not None:
-                    following[_PREVIOUS] = cut
-                block[_NEXT] = cut
-                block[_SIZE] = size
-                key = (rest << _SHIFT) + cut[_ADDRESS]
-                listed[key] = cut
-                insort(free, key)
-            held[event] = block
-            allocated += block[_SIZE]
-            if allocated > most_allocated:
-                most_allocated, allocated_event, reserved_then = allocated, index, reserved
-        else:
+        if event <= 0:
             if -event not in held:
                 raise ValueError(f"event {index}: storage {-event - 1} dies while it does not live")
             freed = held.pop(-event)
             if freed is not None:
                 allocated -= freed[_SIZE]
-                _join(freed, small if units[-event - 1] <= SMALL else large, listed)
+                memory.free(freed, units[-event - 1])
+            continue
+        size = units[event - 1]
+        if event in held:
+            raise ValueError(f"event {index}: storage {event - 1} is born while it lives")
+        if not size:
+            held[event] = None
+            continue
+        block = memory.take(size)
+        if block is None:
+            failed = index
+            break
+        held[event] = block
+        allocated += block[_SIZE]
+        if memory.reserved > most_reserved:
+            most_reserved, reserved_event = memory.reserved, index
+        if allocated > most_allocated:
+            most_allocated, allocated_event, reserved_then = allocated, index, memory.reserved
     return _told(
         most_allocated,
         allocated_event,
         reserved_then,
         most_reserved,
         reserved_event,
-        None,
-        gave_back,
+        failed,
+        memory.gave_back,
     )
 
 
@@ -153,38 +117,111 @@ def _segment_for(size: int) -> int:
     return -(-size // OWN_STEP) * OWN_STEP
 
 
-def _join(block: list[Any], free: list[int], listed: dict[int, list[Any]]) -> None:
-    """Free a block and join it with free neighbours."""
-    following, before = block[_NEXT], block[_PREVIOUS]
-    if following is not None and following[_FREE]:
-        key = (following[_SIZE] << _SHIFT) + following[_ADDRESS]
-        del free[bisect_left(free, key)], listed[key]
-        block[_SIZE] += following[_SIZE]
-        block[_NEXT] = after = following[_NEXT]
-        if after is not None:
-            after[_PREVIOUS] = block
-    if before is not None and before[_FREE]:
-        key = (before[_SIZE] << _SHIFT) + before[_ADDRESS]
-        del free[bisect_left(free, key)], listed[key]
-        before[_SIZE] += block[_SIZE]
-        before[_NEXT] = after = block[_NEXT]
-        if after is not None:
-            after[_PREVIOUS] = before
-        block = before
-    block[_FREE] = True
-    key = (block[_SIZE] << _SHIFT) + block[_ADDRESS]
-    listed[key] = block
-    insort(free, key)
+class _Memory:
+    """What is reserved, and its free blocks in two pools. A block is a list: size, address, the
+    blocks before and after it in its segment, and whether it is free.
+    """
+
+    __slots__ = ("_address", "_blocks", "_large", "_limit", "_small", "gave_back", "reserved")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._small: list[int] = []
+        self._large: list[int] = []
+        self._blocks: dict[int, list[Any]] = {}
+        self._address = SMALL_SEGMENT
+        self.reserved, self.gave_back = 0, False
+
+    def take(self, size: int) -> list[Any] | None:
+        """The smallest free block that is large enough, else one in a new segment; None if that
+        exceeds the limit.
+        """
+        keys = self._small if size <= SMALL else self._large
+        place = bisect_left(keys, size << _SHIFT)
+        block: list[Any] | None
+        if place < len(keys):
+            block = self._blocks.pop(keys.pop(place))
+            block[_FREE] = False
+        else:
+            block = self._segment(size)
+        if block is not None and block[_SIZE] > size:
+            self._split(block, size, keys)
+        return block
+
+    def _segment(self, size: int) -> list[Any] | None:
+        segment = _segment_for(size)
+        if self.reserved + segment > self._limit:
+            self.gave_back = True
+            self.reserved -= self._give_back()
+            if self.reserved + segment > self._limit:
+                return None
+        block = [segment, self._address, None, None, False]
+        self._address += segment
+        self.reserved += segment
+        return block
+
+    def _split(self, block: list[Any], size: int, keys: list[int]) -> None:
+        """Leave a block the size that was asked for; the rest becomes a free block, unless it is
+        too small to be one.
+        """
+        rest = block[_SIZE] - size
+        if size > SMALL >= rest:
+            return
+        following = block[_NEXT]
+        cut = [rest, block[_ADDRESS] + size, block, following, True]
+        if following is not None:
+            following[_PREVIOUS] = cut
+        block[_NEXT] = cut
+        block[_SIZE] = size
+        self._list(cut, keys)
+
+    def free(self, block: list[Any], asked: int) -> None:
+        """Free a block of the pool for the size that was asked for, and join it with free
+        neighbours.
+        """
+        keys = self._small if asked <= SMALL else self._large
+        following, before = block[_NEXT], block[_PREVIOUS]
+        if following is not None and following[_FREE]:
+            self._unlist(following, keys)
+            _absorb(block, following)
+        if before is not None and before[_FREE]:
+            self._unlist(before, keys)
+            _absorb(before, block)
+            block = before
+        block[_FREE] = True
+        self._list(block, keys)
+
+    def _give_back(self) -> int:
+        """Give segments that are wholly free back to the device; returns their size."""
+        released = 0
+        for keys in (self._large, self._small):
+            kept = []
+            for key in keys:
+                block = self._blocks[key]
+                if block[_PREVIOUS] is None and block[_NEXT] is None:
+                    del self._blocks[key]
+                    released += block[_SIZE]
+                else:
+                    kept.append(key)
+            keys[:] = kept
+        return released
+
+    def _list(self, block: list[Any], keys: list[int]) -> None:
+        key = (block[_SIZE] << _SHIFT) + block[_ADDRESS]
+        self._blocks[key] = block
+        insort(keys, key)
+
+    def _unlist(self, block: list[Any], keys: list[int]) -> None:
+        key = (block[_SIZE] << _SHIFT) + block[_ADDRESS]
+        del keys[bisect_left(keys, key)], self._blocks[key]
 
 
-def _released(free: list[int], listed: dict[int, list[Any]]) -> int:
-    """Give segments that are wholly free back; returns their size."""
-    whole = [key for key in free if listed[key][_PREVIOUS] is None and listed[key][_NEXT] is None]
-    for key in whole:
-        del listed[key]
-    gone = set(whole)
-    free[:] = [key for key in free if key not in gone]
-    return sum(key >> _SHIFT for key in whole)
+def _absorb(block: list[Any], following: list[Any]) -> None:
+    """Make a block and the one after it one block."""
+    block[_SIZE] += following[_SIZE]
+    block[_NEXT] = after = following[_NEXT]
+    if after is not None:
+        after[_PREVIOUS] = block
 
 
 def _told(

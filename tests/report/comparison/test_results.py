@@ -142,7 +142,9 @@ def test_a_damaged_file_of_a_run_is_told(scored_run: Callable[..., Path], name: 
     run = scored_run("lora-16")
     (run / name).write_text("{\n")
 
-    assert name in " ".join(read_compared_run(run).notes)
+    notes = read_compared_run(run).notes
+    assert name in " ".join(notes)
+    assert [note for note in notes if note.endswith(".")] == []  # pages end each with a full stop
 
 
 def test_damaged_losses_of_windows_are_told_with_the_command_that_makes_them(

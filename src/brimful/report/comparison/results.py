@@ -186,7 +186,11 @@ def _damage(run: RunFolder) -> list[str]:
         or (name in _NEEDED and not run.recipe.untuned)
         or (name == SCORES_FILE and run.lost_scores)
     ]
-    return [f"{run.name}: {problem}" for problem in (*problems, run.model_problem) if problem]
+    return [
+        f"{run.name}: {problem.removesuffix('.')}"
+        for problem in (*problems, run.model_problem)
+        if problem
+    ]
 
 
 @dataclass(frozen=True)
