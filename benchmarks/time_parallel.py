@@ -4,7 +4,11 @@
 What is known, and from where:
 - llm-foundry, scripts/train/benchmarking: MPT models, FlashAttention-2, fused cross-entropy, FSDP
   with one unit per block; widths from scripts/train/yamls/pretrain and checked against the
-  published number of parameters. Nodes of eight GPUs.
+  published number of parameters. Nodes of eight GPUs. Its models compute two metrics of every
+  micro-batch from the logits by default, LanguageCrossEntropy and LanguagePerplexity
+  (ComposerMPTCausalLM), and Composer gathers a block's weights for the backward pass only after the
+  gradients of the block before are computed (backward_prefetch BACKWARD_POST, its default; torch's
+  documentation of FSDP), so nothing hides that gather.
 - vTrain, data/ground_truth_*.csv: GPT of h, L and a with 51,200 tokens, Megatron-DeepSpeed with
   full recomputation, fused softmax, no flash attention.
 - NeMo 24.07, performance_summary.md: its recipes overlap tensor-parallel communication and use
@@ -89,6 +93,7 @@ def foundry_stack(row: Mapping[str, str]) -> TimedStack | LeftOut:
         kernels=frozenset({"norm", "loss"}),
         recompute=1.0 if row["activation_checkpointing"] == "True" else 0.0,
         optimizer_bytes=PLAIN_ADAMW_BYTES,
+        metrics=2,
         spread=Spread(data=gpus, sharded="full" if mode[1] == "FULL_SHARD" else "gradients"),
     )
 

@@ -37,6 +37,7 @@ from time_model import (
     _gather_bytes,
     _units,
     board,
+    exposed,
     fit,
     values_of,
     work_of_one_gpu,
@@ -92,10 +93,7 @@ def _exchange(stack: TimedStack) -> Exchange:
 
 
 def _reached(stack: TimedStack, values: Mapping[str, float]) -> Reached:
-    reached = Reached.of(values)
-    if stack.family == "eager":  # transformers' Trainer does not gather ahead
-        return replace(reached, never_hidden=values["exposed eager"])
-    return reached
+    return replace(Reached.of(values), never_hidden=exposed(stack.family, values))
 
 
 def shipped_start() -> Array:

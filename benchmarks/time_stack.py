@@ -224,6 +224,8 @@ class TimedStack:
         optimizer_bytes: Read and written per trained weight by the update.
         optimizer_kernels: Launches of the update per tensor of weights.
         spread: GPUs.
+        metrics: Cross-entropies that are computed anew from the logits of every micro-batch, beside
+            the loss.
         method: As in the table.
         spec: The step as the rehearsal runs it: its recorded operators take the place of those in
             closed form.
@@ -252,6 +254,7 @@ class TimedStack:
     optimizer_bytes: float = 28.0
     optimizer_kernels: float = 0.02
     spread: Spread = Spread()
+    metrics: int = 0
     spec: StepSpec | None = None
 
     @property

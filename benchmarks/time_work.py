@@ -50,6 +50,10 @@ GATED = (10, 2, 18, 3)
 FUSED_GATED = (6, 1, 12, 1)
 GELU = (4, 1, 6, 1)
 RESIDUAL = (6, 1, 6, 1)
+METRIC_BYTES = 14
+"""Per logit of a cross-entropy outside the loss: read 2 and write 4, read 4 and write 4 for the
+log-softmax.
+"""
 
 
 @dataclass
@@ -551,7 +555,7 @@ class Head:
         """Fused: read, write the gradient in place, scale. Else: to fp32, shift, log-softmax, and
         the way back.
         """
-        return 8 if "loss" in self.stack.kernels else 40
+        return (8 if "loss" in self.stack.kernels else 40) + METRIC_BYTES * self.stack.metrics
 
 
 def _update(made: Operators) -> None:
