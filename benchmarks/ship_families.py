@@ -48,6 +48,8 @@ MODELS_IN_PARTS = (
 IN_PARTS = "-in-parts"
 RECIPES = ("quickstart", "tiny-gpt", "gpt-124m", "wikitext2-small", "unit-base", "tiny-encoder")
 """Their networks have fewer blocks than a skeleton, or are of another architecture."""
+WINDOWED = {"google/gemma-2-2b": Asked(CARDS[:1], ("LoRA", "QLoRA"), (4096, 5000))}
+"""Networks with an attention window: their steps from its length on, which no skeleton serves."""
 
 
 def steps_of(what: str, *, in_parts: bool = False) -> Iterator[StepSpec]:
@@ -56,6 +58,8 @@ def steps_of(what: str, *, in_parts: bool = False) -> Iterator[StepSpec]:
     """
     if in_parts:
         return _steps_in_parts(what)
+    if what in WINDOWED:
+        return WINDOWED[what].steps_of(what)
     return Asked((*CARDS, *CPUS) if what in RECIPES else CARDS[:2]).steps_of(what)
 
 
@@ -113,7 +117,9 @@ def main() -> None:
     options = parser.parse_args()
     end_s, bad = time.monotonic() + 60 * options.minutes, False
     in_parts = options.in_parts
-    for model in options.models or (MODELS_IN_PARTS if in_parts else [*RECIPES, *MODELS]):
+    for model in options.models or (
+        MODELS_IN_PARTS if in_parts else [*RECIPES, *MODELS, *WINDOWED]
+    ):
         path = _path(model, in_parts=in_parts)
         if path.exists() != options.check:
             continue

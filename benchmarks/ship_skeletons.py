@@ -68,10 +68,8 @@ MODELS = (
     "ibm/PowerLM-3b",
 )
 """One of each structure, the most asked for first."""
-LENGTHS = (2048, 1000, 4096, 5000)
-"""One for all multiples of GRANULE, one for all others; the same from 4,096 on, where a window of
-that size hides tokens. Where there is none, the last two are families of the first two.
-"""
+LENGTHS = (2048, 1000)
+"""One for all multiples of GRANULE, one for all others."""
 METHODS = {
     "LoRA": ("adapter.rank=16",),
     "QLoRA": ("adapter.rank=16", "quantize=nf4"),
