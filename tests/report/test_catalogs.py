@@ -9,7 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.hardware import catalog
-from brimful.report.catalogs import device_lines, devices_json, model_lines, models_json
+from brimful.report.catalogs import device_lines, find_devices, find_models, model_lines
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_devices_stand_a_line_each_within_the_terminal() -> None:
-    everything = devices_json("")
-    assert [each["name"] for each in everything] == catalog.names()
+    everything = find_devices("")
+    assert [each.name for each in everything] == catalog.names()
     for width in (80, 120):
         lines = device_lines(everything, width)
         assert max(map(len, lines)) <= width
@@ -29,15 +29,15 @@ def test_devices_stand_a_line_each_within_the_terminal() -> None:
 
 
 def test_a_filter_selects_devices(snapshot: SnapshotAssertion) -> None:
-    assert "\n".join(device_lines(devices_json("a100"), 120)) == snapshot
-    assert [each["short_name"] for each in devices_json("m3 max")] == ["m3-max"]
+    assert "\n".join(device_lines(find_devices("a100"), 120)) == snapshot
+    assert [each.short_name for each in find_devices("m3 max")] == ["m3-max"]
 
 
 def test_models_stand_in_80_columns_with_licence_and_gate(snapshot: SnapshotAssertion) -> None:
-    lines = model_lines(models_json(""))
+    lines = model_lines(find_models(""))
     assert max(map(len, lines)) <= 80
-    assert "\n".join(model_lines(models_json("llama 3.1-8b"))) == snapshot
-    assert "\n".join(model_lines(models_json("TinyLlama"))) == snapshot
+    assert "\n".join(model_lines(find_models("llama 3.1-8b"))) == snapshot
+    assert "\n".join(model_lines(find_models("TinyLlama"))) == snapshot
 
 
 def test_what_is_on_this_disk_is_marked(
@@ -50,15 +50,15 @@ def test_what_is_on_this_disk_is_marked(
     runs = tmp_path / "runs"
     (runs / "mine").mkdir(parents=True)
     base_model.rename(runs / "mine" / "model")
-    by_id = {each["id"]: each for each in models_json("")}
-    assert by_id["Qwen/Qwen3-0.6B"]["at_hand"] == "hub cache"
-    assert by_id[str(runs / "mine" / "model")]["at_hand"] == "run"
-    assert by_id["Qwen/Qwen3-1.7B"]["at_hand"] is None
-    assert model_lines(models_json("qwen3-0.6b"))[1].startswith("* Qwen/Qwen3-0.6B ")
+    by_id = {each.id: each for each in find_models("")}
+    assert by_id["Qwen/Qwen3-0.6B"].at_hand == "hub cache"
+    assert by_id[str(runs / "mine" / "model")].at_hand == "run"
+    assert by_id["Qwen/Qwen3-1.7B"].at_hand is None
+    assert model_lines(find_models("qwen3-0.6b"))[1].startswith("* Qwen/Qwen3-0.6B ")
 
 
 def test_a_word_that_nothing_has_is_refused(refuses: Callable[..., Any]) -> None:
     with refuses(RequestError):
-        devices_json("t44")
+        find_devices("t44")
     with refuses(RequestError):
-        models_json("SmolLM9-135M")
+        find_models("SmolLM9-135M")

@@ -2,6 +2,7 @@
 imported.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,11 @@ Words = Annotated[
 
 def devices(filter_words: Words = None, json_output: Json = False) -> None:
     """The catalog of devices to plan for: the name that --on takes, memory, bandwidth, price."""
-    from brimful.report.catalogs import device_lines, devices_json
+    from brimful.report.catalogs import device_lines, find_devices
 
-    found = devices_json(" ".join(filter_words or ()))
+    found = find_devices(" ".join(filter_words or ()))
     if json_output:
-        print_json(found)
+        print_json([asdict(each) for each in found])
     else:
         print("\n".join(device_lines(found, open_console(least_width=120).width)))
 
@@ -55,10 +56,13 @@ def models() -> None:
 @models_app.command("list")
 def models_list(filter_words: Words = None, json_output: Json = False) -> None:
     """List published models and those of your runs: size, context, licence, whether at hand."""
-    from brimful.report.catalogs import model_lines, models_json
+    from brimful.report.catalogs import find_models, model_lines
 
-    found = models_json(" ".join(filter_words or ()))
-    print_json(found) if json_output else print("\n".join(model_lines(found)))
+    found = find_models(" ".join(filter_words or ()))
+    if json_output:
+        print_json([asdict(each) for each in found])
+    else:
+        print("\n".join(model_lines(found)))
 
 
 @models_app.command("get")

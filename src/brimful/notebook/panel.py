@@ -10,7 +10,7 @@ from brimful.report.live.progress import SHOWN_ABOVE
 from brimful.report.live.run_state import coarse_duration, describe
 from brimful.report.live.view import device_fields, host_fields, point_fields, state_line
 from brimful.report.live.watched import Watched
-from brimful.runs.parsing import Json
+from brimful.runs.records import Record
 
 BOX = (
     "font:13px/1.55 system-ui,sans-serif;max-width:780px;border:1px solid"
@@ -34,8 +34,8 @@ class RunPanel:
         """Read what was appended since the last look."""
         self.watched.poll(self._add_line)
 
-    def _add_line(self, record: Json) -> None:
-        if record.get("kind") in SHOWN_ABOVE:
+    def _add_line(self, record: Record) -> None:
+        if record.kind in SHOWN_ABOVE:
             self._lines.append(describe(record, self.watched.state))
 
     @property

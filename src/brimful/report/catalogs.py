@@ -1,7 +1,7 @@
-"""The catalogs of devices and of published models, as tables for a terminal and as JSON."""
+"""The catalogs of devices and of published models, as rows and as tables for a terminal."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_cache_folder, runs_folder
@@ -19,7 +19,40 @@ MOST_NAME_COLUMNS = 41
 """A longer model id stands on a line of its own."""
 
 
-def devices_json(words: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class CatalogDevice:
+    """A device to plan for. Its fields, in this order, are the keys of the JSON."""
+
+    name: str
+    short_name: str
+    kind: str
+    memory_bytes: int
+    bandwidth_bytes_per_s: float | None
+    dense_flop_per_s: Mapping[str, float]
+    power_w: float | None
+    usd_per_hour: float | None
+    price_read: str | None
+    source: str
+    uncertain: Sequence[str]
+
+
+@dataclass(frozen=True)
+class CatalogModel:
+    """A model to plan for or to tune. Its fields, in this order, are the keys of the JSON.
+
+    Attributes:
+        at_hand: Where it lies on this disk: "run", "package" or "hub cache".
+    """
+
+    id: str
+    parameters: int
+    context: int | None
+    licence: str | None
+    gated: bool
+    at_hand: str | None
+
+
+def find_devices(words: str) -> list[CatalogDevice]:
     """Return the devices whose name has these words; all for none.
 
     Raises:
@@ -32,35 +65,35 @@ def devices_json(words: str) -> list[dict[str, Any]]:
             f"{did_you_mean(words, [*map(short_name, device_catalog.names())])} `brimful devices`"
             " without a word lists all."
         )
-    return [_device_json(name) for name in names]
+    return [_device(name) for name in names]
 
 
-def _device_json(name: str) -> dict[str, Any]:
+def _device(name: str) -> CatalogDevice:
     device, price = device_catalog.get(name), device_catalog.price_of(name)
-    return {
-        "name": name,
-        "short_name": short_name(name),
-        "kind": device.kind,
-        "memory_bytes": device.memory_bytes,
-        "bandwidth_bytes_per_s": device.bandwidth_bytes_per_s,
-        "dense_flop_per_s": dict(device.dense_flop_per_s),
-        "power_w": device_catalog.power_of(name),
-        "usd_per_hour": price.usd_per_hour if price else None,
-        "price_read": price.read if price else None,
-        "source": device.source,
-        "uncertain": list(device.uncertain),
-    }
+    return CatalogDevice(
+        name=name,
+        short_name=short_name(name),
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+        dense_flop_per_s=dict(device.dense_flop_per_s),
+        power_w=device_catalog.power_of(name),
+        usd_per_hour=price.usd_per_hour if price else None,
+        price_read=price.read if price else None,
+        source=device.source,
+        uncertain=list(device.uncertain),
+    )
 
 
-def device_lines(devices: Sequence[dict[str, Any]], width: int) -> list[str]:
+def device_lines(devices: Sequence[CatalogDevice], width: int) -> list[str]:
     """Return a line for each device; exact names only where the terminal is wide enough."""
     rows = tuple(
         (
-            each["short_name"],
-            format_bytes(each["memory_bytes"]),
-            _bandwidth(each["bandwidth_bytes_per_s"]),
-            "" if each["usd_per_hour"] is None else f"{format_money(each['usd_per_hour'])}/h",
-            each["name"],
+            each.short_name,
+            format_bytes(each.memory_bytes),
+            _bandwidth(each.bandwidth_bytes_per_s),
+            "" if each.usd_per_hour is None else f"{format_money(each.usd_per_hour)}/h",
+            each.name,
         )
         for each in devices
     )
@@ -68,8 +101,8 @@ def device_lines(devices: Sequence[dict[str, Any]], width: int) -> list[str]:
     lines = terminal_lines(table)
     if max(map(len, lines)) > width:
         lines = terminal_lines(table.without_column("full name"))
-    read = max((each["price_read"] for each in devices if each["price_read"]), default="")
-    notes = ["Example: brimful plan quickstart --on " + devices[0]["short_name"]]
+    read = max((each.price_read for each in devices if each.price_read), default="")
+    notes = ["Example: brimful plan quickstart --on " + devices[0].short_name]
     if read:
         notes.append(f"Prices: one on-demand offer each, as read by {read}; --price sets yours.")
     return [*lines, "", *notes]
@@ -79,7 +112,7 @@ def _bandwidth(bytes_per_s: float | None) -> str:
     return "" if bytes_per_s is None else f"{bytes_per_s / 1e9:,.0f} GB/s"
 
 
-def models_json(words: str) -> list[dict[str, Any]]:
+def find_models(words: str) -> list[CatalogModel]:
     """Return own models, then published ones, whose id has all these words as parts; all for none.
 
     Raises:
@@ -88,13 +121,13 @@ def models_json(words: str) -> list[dict[str, Any]]:
     parts = words.casefold().split()
     cached = {name.casefold() for name in cached_models(hub_cache_folder())}
     found = [
-        *map(_own_json, own_models(runs_folder())),
-        *map(_packaged_json, model_catalog.packages()),
-        *(_published_json(row, row.name.casefold() in cached) for row in model_catalog.published()),
+        *map(_own, own_models(runs_folder())),
+        *map(_packaged, model_catalog.packages()),
+        *(_published(row, row.name.casefold() in cached) for row in model_catalog.published()),
     ]
-    shown = [each for each in found if all(part in each["id"].casefold() for part in parts)]
+    shown = [each for each in found if all(part in each.id.casefold() for part in parts)]
     if not shown:
-        close = did_you_mean(words, [each["id"] for each in found])
+        close = did_you_mean(words, [each.id for each in found])
         raise RequestError(
             f"no model of the catalog has {words!r} in its id{close} `brimful models` without a"
             " word lists all; other models are found on the hub by their id, or in a folder."
@@ -102,42 +135,42 @@ def models_json(words: str) -> list[dict[str, Any]]:
     return shown
 
 
-def _own_json(model: OwnModel) -> dict[str, Any]:
-    return {
-        "id": str(model.folder),
-        "parameters": model.parameters,
-        "context": model.context,
-        "licence": None,
-        "gated": False,
-        "at_hand": "run",
-    }
+def _own(model: OwnModel) -> CatalogModel:
+    return CatalogModel(
+        str(model.folder),
+        model.parameters,
+        model.context,
+        licence=None,
+        gated=False,
+        at_hand="run",
+    )
 
 
-def _packaged_json(model: PackagedModel) -> dict[str, Any]:
+def _packaged(model: PackagedModel) -> CatalogModel:
     row = model_catalog.find(model.model)
     assert row is not None  # noqa: S101 - a test of the catalog
-    return {
-        "id": model.name,
-        "parameters": row.parameters,
-        "context": row.context,
-        "licence": model.licence,
-        "gated": False,
-        "at_hand": "package" if is_downloaded(model) else None,
-    }
+    return CatalogModel(
+        model.name,
+        row.parameters,
+        row.context,
+        licence=model.licence,
+        gated=False,
+        at_hand="package" if is_downloaded(model) else None,
+    )
 
 
-def _published_json(row: ModelRow, is_cached: bool) -> dict[str, Any]:
-    return {
-        "id": row.name,
-        "parameters": row.parameters,
-        "context": row.context,
-        "licence": row.licence or None,
-        "gated": row.gated,
-        "at_hand": "hub cache" if is_cached else None,
-    }
+def _published(row: ModelRow, is_cached: bool) -> CatalogModel:
+    return CatalogModel(
+        row.name,
+        row.parameters,
+        row.context,
+        licence=row.licence or None,
+        gated=row.gated,
+        at_hand="hub cache" if is_cached else None,
+    )
 
 
-def model_lines(models: Sequence[dict[str, Any]]) -> list[str]:
+def model_lines(models: Sequence[CatalogModel]) -> list[str]:
     """Return a line for each model, two for a very long id; `*` is on this disk."""
     rows = [(" ", "model", "size", "context", "licence"), *map(_model_cells, models)]
     # A long id stands alone, above the rest of its row.
@@ -157,25 +190,25 @@ def model_lines(models: Sequence[dict[str, Any]]) -> list[str]:
     return [*lines, "", *_model_notes(models)]
 
 
-def _model_cells(model: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    context = model["context"]
-    terms = [model["licence"] or "", "gated" if model["gated"] else ""]
+def _model_cells(model: CatalogModel) -> tuple[str, str, str, str, str]:
+    context = model.context
+    terms = [model.licence or "", "gated" if model.gated else ""]
     return (
-        "*" if model["at_hand"] else " ",
-        model["id"],
-        format_count(model["parameters"]),
+        "*" if model.at_hand else " ",
+        model.id,
+        format_count(model.parameters),
         "" if context is None else f"{context:,}",
         ", ".join(filter(None, terms)),
     )
 
 
-def _model_notes(models: Sequence[dict[str, Any]]) -> list[str]:
-    on_disk = sum(bool(each["at_hand"]) for each in models)
+def _model_notes(models: Sequence[CatalogModel]) -> list[str]:
+    on_disk = sum(bool(each.at_hand) for each in models)
     plural = "s" * (len(models) != 1)
     notes = [f"{len(models)} model{plural}; * on this disk: {on_disk}"]
-    packaged = [each["id"] for each in models if model_catalog.packaged(each["id"])]
+    packaged = [each.id for each in models if model_catalog.packaged(each.id)]
     if packaged:
         notes.append(f"without the hub, from a package: brimful models get {packaged[0]}")
-    if any(each["gated"] for each in models):
+    if any(each.gated for each in models):
         notes.append("gated: accept the terms on the model's page, then `hf auth login`")
     return notes

@@ -11,7 +11,6 @@ from brimful.base.units import (
     format_energy,
     format_money,
 )
-from brimful.report.table import Cell, Interval
 
 UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 """Endings of names that are units."""
@@ -117,15 +116,6 @@ def format_number(value: object, digits: int = 0) -> str:
     """`1234.5` -> `1,234.50`; empty for what is no number."""
     known = finite(value)
     return "" if known is None else f"{known:,.{digits}f}"
-
-
-def with_interval(
-    value: float | None,
-    interval: Interval | None,
-    form: Callable[[float], str] = "{:.3f}".format,
-) -> str:
-    """`1.923 [1.901, 1.945]`."""
-    return str(Cell(value, form, interval))
 
 
 def format_micro_batches(sizes: object) -> str:

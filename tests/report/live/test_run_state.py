@@ -8,6 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.live.run_state import RunState, age, coarse_duration, describe, percent
+from brimful.runs.records import read_record
 
 START = {
     "kind": "start",
@@ -54,7 +55,7 @@ def test_what_is_done_before_the_first_step_is_told_with_its_time(
     clock = FakeClock()
     state = RunState(clock, {"start_time_s": 40.0}, "compiling")
     state.update(START)
-    assert describe(START, state) == snapshot
+    assert describe(read_record(START), state) == snapshot
     clock.now_s += 12
     assert state.fields() == [("compiling", "12 s (planned 40 s)", "yellow")]
     state.update(step(1))
@@ -109,7 +110,7 @@ def test_a_record_with_values_of_odd_types_is_told_like_any_other(kind: str) -> 
     )
     state = RunState(FakeClock())
     state.update({"kind": kind, **odd})
-    assert describe({"kind": kind, **odd}, state)
+    assert describe(read_record({"kind": kind, **odd}), state)
     assert state.remaining_s is None
 
 
@@ -119,7 +120,7 @@ def test_what_a_session_measured_of_its_loader_is_told(snapshot: SnapshotAsserti
         "step": 100,
         "seconds_per_batch": {"1": 0.04, "2": 0.022, "4": 0.021},
     }
-    assert describe(record, RunState(FakeClock())) == snapshot
+    assert describe(read_record(record), RunState(FakeClock())) == snapshot
 
 
 def test_how_long_ago_something_was_is_told_coarsely() -> None:

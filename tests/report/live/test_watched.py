@@ -17,6 +17,7 @@ import pytest
 
 from brimful.base.rundir import Journal, Lease
 from brimful.report.live.watched import Watched
+from brimful.runs.records import Record
 
 NOW = 2_000_000_000.0
 START = {
@@ -112,8 +113,8 @@ def test_what_happened_before_is_read_back_with_the_pace_it_had(run: Path) -> No
 
 def test_only_new_records_are_told_and_each_as_the_state_was_then(run: Path) -> None:
     watched, told = watched_at(run), list[tuple[int, int]]()
-    tell: Callable[[dict[str, Any]], None] = lambda record: told.append(  # noqa: E731
-        (record["step"], watched.state.step)
+    tell: Callable[[Record], None] = lambda record: told.append(  # noqa: E731
+        (record.step, watched.state.step)
     )
     watched.poll(tell)
     write(run / "metrics.jsonl", step(41), step(42))
@@ -122,14 +123,14 @@ def test_only_new_records_are_told_and_each_as_the_state_was_then(run: Path) -> 
 
 
 def test_a_resumed_run_is_read_anew_and_only_its_new_session_told(run: Path) -> None:
-    watched, told = watched_at(run), list[dict[str, Any]]()
+    watched, told = watched_at(run), list[Record]()
     lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
     (run / "plan.json").write_text(json.dumps({"predicted": {"step_time_s": 0.4}}))
     with Journal(run / "metrics.jsonl", keep_bytes=sum(map(len, lines[:31]))) as journal:
         journal.append(START | {"step": 30, "resumed": True})
         journal.append(step(31, time=NOW + 900))
     watched.poll(told.append)
-    assert [(record["kind"], record["step"]) for record in told] == [("start", 30), ("step", 31)]
+    assert [(record.kind, record.step) for record in told] == [("start", 30), ("step", 31)]
     assert (watched.state.step, len(watched.losses), watched.state.planned) == (
         31,
         31,

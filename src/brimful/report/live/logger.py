@@ -20,6 +20,15 @@ from brimful.base.warning_codes import coded
 from brimful.recipe.choices import LOGGERS_PACKAGE
 from brimful.report.live.progress import Listener
 from brimful.runs.files import JOURNAL_FILE
+from brimful.runs.records import (
+    CheckpointRecord,
+    EvaluationRecord,
+    Record,
+    SessionEnd,
+    SessionStart,
+    StepRecord,
+    read_record,
+)
 
 TRAIN = "train"
 """Group of the steps' values; an evaluation's group is its split."""
@@ -137,10 +146,9 @@ def find_logger(name: str) -> Logger:
 def recorded_steps(journal: Path) -> dict[str, int]:
     """Return the last step in a journal by group; empty where there is no journal."""
     steps: dict[str, int] = {}
-    for record in read_journal(journal) if journal.exists() else ():
-        group = _group_of(record)
-        if group and isinstance(record.get("step"), int):
-            steps[group] = max(record["step"], steps.get(group, 0))
+    for record in map(read_record, read_journal(journal) if journal.exists() else ()):
+        if group := _group_of(record):
+            steps[group] = max(record.step, steps.get(group, 0))
     return steps
 
 
@@ -184,7 +192,7 @@ class _Writer:
 
     def __call__(self, record: dict[str, Any]) -> None:
         if self._thread is None:
-            self._start(replace(self._run, first_new_step=_first_new_step(record)))
+            self._start(replace(self._run, first_new_step=_first_new_step(read_record(record))))
         if not self._is_off:
             self._records.put(record)
         self._tell()
@@ -224,13 +232,14 @@ class _Writer:
     def _write_all(self, log: Log) -> bool:
         """Write records until None comes; return whether the run came to its end."""
         flushed_s, is_finished = time.monotonic(), False
-        while (record := self._records.get()) is not None:
+        while (values := self._records.get()) is not None:
+            record = read_record(values)
             _write(log, record)
             is_due = time.monotonic() - flushed_s > FLUSH_EVERY_S and self._records.empty()
-            if is_due or record.get("kind") in {"evaluation", "checkpoint", "end"}:
+            if is_due or isinstance(record, EvaluationRecord | CheckpointRecord | SessionEnd):
                 log.flush()
                 flushed_s = time.monotonic()
-            is_finished = record.get("kind") == "end" and record.get("reason") == "finished"
+            is_finished = isinstance(record, SessionEnd) and record.reason == "finished"
         return is_finished
 
     def _stop(self, problem: str) -> None:
@@ -259,27 +268,31 @@ class _Writer:
             )
 
 
-def _write(log: Log, record: dict[str, Any]) -> None:
-    group, step = _group_of(record), int(record.get("step") or 0)
+def _write(log: Log, record: Record) -> None:
+    group, step = _group_of(record), record.step
     if not group or step <= log.held.get(group, -1):
         return
     names = STEP_SCALARS if group == TRAIN else EVALUATION_SCALARS
-    values = {name: record[name] for name in names if isinstance(record.get(name), int | float)}
+    written = ((name, record.values.get(name)) for name in names)
+    values = {name: value for name, value in written if isinstance(value, int | float)}
     if values:
-        log.add(group, values, step, record.get("time"))
+        log.add(group, values, step, record.time)
 
 
-def _group_of(record: Mapping[str, Any]) -> str:
+def _group_of(record: Record) -> str:
     """Return under which group a record's values are logged; empty: it is not logged."""
-    if record.get("kind") == "step":
-        return TRAIN
-    return str(record.get("split", "validation")) if record.get("kind") == "evaluation" else ""
+    match record:
+        case StepRecord():
+            return TRAIN
+        case EvaluationRecord():
+            return record.split
+    return ""
 
 
-def _first_new_step(record: Mapping[str, Any]) -> int:
+def _first_new_step(record: Record) -> int:
     """Return the step from which on points of an earlier process are void."""
-    step = int(record.get("step") or 0)
-    return step + 1 if record.get("kind") == "start" and record.get("resumed") else step
+    is_resumed = isinstance(record, SessionStart) and record.resumed
+    return record.step + 1 if is_resumed else record.step
 
 
 def _in_words(error: Exception) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from brimful.base.units import format_duration
 from brimful.report.live.panel import Panel, print_line, printable
 from brimful.report.live.run_state import Clock, RunState, coarse_duration, describe, percent
-from brimful.runs.parsing import Json
+from brimful.runs.records import Record, StepRecord, read_record
 
 Listener = Callable[[dict[str, Any]], None]
 """Receives the records of metrics.jsonl as they are made."""
@@ -63,9 +63,10 @@ def progress_listener(
     with Live(panel, console=console, refresh_per_second=REFRESHES_PER_SECOND) as live:
 
         def listen(record: dict[str, Any]) -> None:
-            state.update(record)
-            if record.get("kind") in SHOWN_ABOVE:
-                print_line(live.console, describe(record, state))
+            read = read_record(record)
+            state.take(read)
+            if read.kind in SHOWN_ABOVE:
+                print_line(live.console, describe(read, state))
 
         yield listen
 
@@ -114,12 +115,13 @@ class LineListener:
         self._line_share = 0.0
 
     def __call__(self, record: dict[str, Any]) -> None:
-        self.state.update(record)
-        self.show(record)
+        read = read_record(record)
+        self.state.take(read)
+        self.show(read)
 
-    def show(self, record: Json) -> None:
+    def show(self, record: Record) -> None:
         """Print a record that the state has taken in already, unless it is one of many steps."""
-        if record.get("kind") != "step" or self._is_due():
+        if not isinstance(record, StepRecord) or self._is_due():
             print_line(self._console, describe(record, self.state))
 
     def _is_due(self) -> bool:

@@ -200,9 +200,8 @@ def _with_plan(measured: float, planned: float | None, form: Callable[[float], s
     return f"{text} (planned {value if has_same_unit else form(planned)})"
 
 
-def describe(values: Json, state: RunState) -> str:
+def describe(record: Record, state: RunState) -> str:
     """Return a plain line for a record, which `state` has taken in already."""
-    record = read_record(values)
     steps = f"/{state.total_steps}" if state.total_steps else ""
     where = f"step {record.step}{steps}"
     match record:

@@ -15,7 +15,7 @@ from brimful.report.live.progress import SHOWN_ABOVE, LineListener
 from brimful.report.live.run_state import Clock, describe
 from brimful.report.live.scene import START_WAIT_S, Scene, is_watchable, scene_of
 from brimful.report.live.view import WatchView, state_line
-from brimful.runs.parsing import Json
+from brimful.runs.records import Record
 
 POLL_S = 1.0
 Sleep = Callable[[float], None]
@@ -90,8 +90,8 @@ def _live(scene: Scene, console: Console, sleep: Sleep) -> None:
         WatchView(scene.watched, scene.of_several), console=console, auto_refresh=False
     ) as live:
 
-        def tell(record: Json) -> None:
-            if record.get("kind") in SHOWN_ABOVE:
+        def tell(record: Record) -> None:
+            if record.kind in SHOWN_ABOVE:
                 print_line(live.console, describe(record, scene.watched.state))
 
         live.refresh()
@@ -110,7 +110,7 @@ def _in_lines(scene: Scene, console: Console, sleep: Sleep) -> None:
     lines = LineListener(console, scene.watched.state)
     shown, is_silent = scene.of_several, False
 
-    def tell(record: Json) -> None:
+    def tell(record: Record) -> None:
         nonlocal shown
         if scene.of_several != shown:
             shown = scene.of_several

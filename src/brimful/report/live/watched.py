@@ -29,7 +29,7 @@ from brimful.runs.parsing import Json, mapping
 from brimful.runs.plans import read_plan
 from brimful.runs.records import Record, SessionStart, StepRecord, read_record
 
-Tell = Callable[[Json], None]
+Tell = Callable[[Record], None]
 
 STALE_S = 30.0
 """When the newest record is older than this, the view says so, and what the process does."""
@@ -135,7 +135,7 @@ class Watched:
         with self.clock.during(record):
             self.state.take(record)
             if tell is not None:
-                tell(record.values)
+                tell(record)
         if isinstance(record, StepRecord) and record.loss is not None:
             self.losses.append(record.loss)
 
