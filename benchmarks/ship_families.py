@@ -104,7 +104,8 @@ def differences(path: Path, families: dict[str, bytes]) -> list[str]:
 
 def _path(model: str, *, in_parts: bool) -> Path:
     model_type = json.loads(next(steps_of(model)).config_json)["model_type"]
-    return FOLDER / f"{model_type}.{model.rpartition('/')[2].lower()}{IN_PARTS * in_parts}.zip"
+    of = IN_PARTS if in_parts else "-windowed" * (model in WINDOWED)
+    return FOLDER / f"{model_type}.{model.rpartition('/')[2].lower()}{of}.zip"
 
 
 def main() -> None:
