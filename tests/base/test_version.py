@@ -4,7 +4,7 @@ from importlib import metadata
 
 import pytest
 
-from brimful.base.version import installed_version
+from brimful.base.version import installed_version, version_of
 
 
 def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,4 +14,6 @@ def test_the_version_is_that_of_the_package(monkeypatch: pytest.MonkeyPatch) -> 
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
+    version_of.cache_clear()
     assert installed_version() == "unknown"
+    version_of.cache_clear()

@@ -1,8 +1,8 @@
 """The rates of this machine: what was kept from earlier starts, else measured now, in seconds."""
 
-import importlib.metadata
 import time
 
+from brimful.base.version import installed_version
 from brimful.hardware import calibration, kept_rates
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.device import Device
@@ -87,4 +87,4 @@ def _kept(device_name: str, key: str) -> tuple[TimedPasses | None, bool]:
 
 
 def _versions() -> str:
-    return " ".join(importlib.metadata.version(name) for name in ("torch", "transformers"))
+    return " ".join(installed_version(name) for name in ("torch", "transformers"))

@@ -8,7 +8,7 @@ allocates. The names that are replaced here are private to torch (checked with 2
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -43,6 +43,11 @@ def stubbed_kernels() -> Iterator[None]:
         from torch._inductor import config, utils  # noqa: PLC0415 - two seconds
         from torch._inductor.async_compile import AsyncCompile  # noqa: PLC0415
         from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415
+        from torch._inductor.cpu_vec_isa import valid_vec_isa_list  # noqa: PLC0415
+        from torch._inductor.runtime.cache_dir_utils import (  # noqa: PLC0415
+            default_cache_dir,
+            temporary_cache_dir,
+        )
 
         load = PyCodeCache.load_by_key_path.__func__  # type: ignore[attr-defined]
         if hasattr(load, _IS_STUB):
@@ -70,6 +75,10 @@ def stubbed_kernels() -> Iterator[None]:
 
     setattr(load_stubbed, _IS_STUB, True)
     with ExitStack() as stack:
+        # Inductor compiles nine small C++ files to learn which vector instructions it may use, ten
+        # CPU seconds. They stay in its usual folder, so that the next process finds them.
+        with suppress(Exception), temporary_cache_dir(default_cache_dir()):
+            valid_vec_isa_list()  # what fails here fails again where it is needed
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         stack.callback(torch._dynamo.reset)
         torch._dynamo.reset()
