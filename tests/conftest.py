@@ -15,6 +15,7 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -61,11 +62,24 @@ VARIABLE_PARTS = (
 LONG_FILES = (
     "browser/test_studio.py",
     "notebooks/test_executed.py",
-    "rehearsal/test_tracer.py",
-    "rehearsal/test_family_store.py",
-    "cli/test_verbs.py",
     "test_tuning.py",
     "notebooks/test_kernels.py",
+    "chains/test_ranks.py",
+    "test_docs.py",
+    "cli/test_verbs.py",
+    "mirror/test_opening.py",
+    "rehearsal/test_family_store.py",
+    "training/test_session.py",
+    "rehearsal/test_ranks.py",
+    "rehearsal/test_tracer.py",
+    "rehearsal/test_canaries.py",
+    "training/test_method.py",
+    "chains/test_rounds.py",
+    "chains/test_parallel_study.py",
+    "training/test_loop.py",
+    "training/methods/test_feedback.py",
+    "trainers/test_preparing.py",
+    "rehearsal/test_compiled_blocks.py",
 )
 """Run first, so that no worker is left with one of them at the end, while the others wait."""
 
@@ -242,6 +256,35 @@ def _quick_collection() -> Iterator[None]:
     gc.freeze()
     yield
     gc.collect()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """What a test that searched all for garbage leaves, such as imported libraries and kept traces,
+    is not searched again by the tests after it: a run searches four times.
+    """
+    searches = gc.get_stats()[-1]["collections"]
+    outcome = yield
+    if gc.get_stats()[-1]["collections"] > searches:
+        gc.collect()
+        gc.freeze()
+    return outcome  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _disks_are_not_waited_for() -> Iterator[None]:
+    """Nothing here loses power, so files are not forced to the disk: a run does that 45 times.
+    On other file systems, such as those that tests mount, it is done.
+    """
+    real, usual = os.fsync, os.stat(tempfile.gettempdir()).st_dev
+
+    def fsync(descriptor: int) -> None:
+        if os.fstat(descriptor).st_dev != usual:
+            real(descriptor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -516,6 +559,7 @@ def _end(result: Path, status: int) -> Any:
 def _fork(act: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
+        gc.freeze()  # what this process has is not searched, and not copied by searching
         try:
             act()
         finally:
