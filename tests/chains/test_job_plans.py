@@ -38,11 +38,13 @@ def job(
     new_cache: Callable[[], str],
     llama_values: dict[str, Any],
 ) -> Path:
-    """An Axolotl file beside the config of a tiny model."""
+    """An Axolotl file beside the config of a tiny model of two blocks."""
     monkeypatch.setenv("BRIMFUL_CACHE", new_cache())
     monkeypatch.chdir(tmp_path)
     Path("tiny").mkdir()
-    Path("tiny", "config.json").write_text(json.dumps(llama_values), encoding="utf-8")
+    Path("tiny", "config.json").write_text(
+        json.dumps(llama_values | {"num_hidden_layers": 2}), encoding="utf-8"
+    )
     path = Path("job.yaml")
     path.write_text(JOB, encoding="utf-8")
     return path

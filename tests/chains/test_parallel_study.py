@@ -66,7 +66,8 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
 def test_ctrl_c_ends_all_and_the_same_command_continues(
     tiny: Callable[..., Recipe], recipe_file: Path, snapshot: SnapshotAssertion
 ) -> None:
-    options = ["study.variants={one: [seed=1], two: [seed=2]}", "training.steps=400"]
+    variants = "study.variants={one: [seed=1], two: [seed=2]}"
+    options = [variants, "training.steps=200", "evaluation.every=200"]
     folder = pipeline.folder_of(tiny(*options))
     command = [sys.executable, "-m", "brimful", "run", str(recipe_file), *options]
     process = subprocess.Popen(

@@ -146,11 +146,11 @@ def _assert_two_ranks_are_like_one(of_method: Callable[..., Recipe], ranks: Rank
 def test_two_machines_that_each_hold_all_parts_make_the_steps_of_one_process(
     ragged: Callable[..., Recipe], ranks: Ranks, snapshot: SnapshotAssertion
 ) -> None:
-    options = ("training.steps=20", "checkpoint.every=5")
+    options = ("checkpoint.every=3",)
     alone = Path(_train(ragged("run.name=alone", *options)))
     recipe = ragged("run.name=hybrid", "plan.spread=hybrid", *options)
 
-    ends = ranks(4, partial(_killed_before_step, recipe, 8, 3), machines=2)
+    ends = ranks(4, partial(_killed_before_step, recipe, 5, 3), machines=2)
     assert ends[3] == signal.SIGKILL
     (folder, *_) = map(Path, ranks(4, partial(_train, recipe), machines=2))
 
@@ -226,7 +226,7 @@ def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
     tuning: Callable[..., Recipe], ranks: Ranks, tmp_path: Path
 ) -> None:
     """Rows of packed weights and scales do not divide among three ranks."""
-    options = (*RAGGED, "quantize=nf4", "training.steps=20", "checkpoint.every=3")
+    options = (*RAGGED, "quantize=nf4", "checkpoint.every=3")
 
     def in_parts(name: str, *more: str) -> Recipe:
         return tuning(*options, f"run.name={name}", "plan.spread=sharded", *more)
@@ -235,7 +235,7 @@ def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
 
     def undisturbed_then_killed(world: World) -> str:
         _train(in_parts("undisturbed"), world)
-        return _killed_before_step(in_parts("killed"), 8, 1, world)
+        return _killed_before_step(in_parts("killed"), 5, 1, world)
 
     ends = ranks(3, undisturbed_then_killed)
     assert ends[1] == signal.SIGKILL
@@ -247,7 +247,7 @@ def test_a_4_bit_base_in_parts_makes_the_steps_of_one_process_whatever_happens(
 
     assert differences(_final(killed), _final(undisturbed)) == []
     for folder, tolerance in ((undisturbed, 1e-5), (killed, 1e-5), (Path(fewer), 1e-4)):
-        assert len(_steps(folder)) == 20
+        assert len(_steps(folder)) == 8
         _assert_same_steps(folder, alone, tolerance)
         _assert_same_weights(folder, alone)
         assert _scored(folder) == pytest.approx(_scored(alone), rel=tolerance)

@@ -31,7 +31,7 @@ def test_a_damaged_archive_is_named_and_its_steps_are_recorded_instead(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     source, package = tmp_path / "src", Path(brimful.__file__).parent
-    shutil.copytree(package, source / "brimful", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, source / "brimful")
     archive = source / "brimful" / "rehearsal" / "skeletons" / "qwen3.zip"
 
     whole = _asked(source, tmp_path / "one")

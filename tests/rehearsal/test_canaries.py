@@ -16,13 +16,12 @@ from ship_skeletons import Asked, recorded
 
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 CANARIES = {
-    "LoRA": ("meta-llama/Llama-3.1-8B", A100, "LoRA", 2048, False, "fused"),
     "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", 2048, True, "8bit"),
     "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", 2048, False, "fused"),
     "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", 2048, False, "fused"),
     "biases, any length": ("Qwen/Qwen2.5-7B", T4, "QLoRA", 1000, True, "fused"),
     "norms of heads, any length": ("Qwen/Qwen3-0.6B", A100, "full", 1000, False, "fused"),
-    "capped scores": ("google/gemma-2-2b", A100, "LoRA", 2048, True, "fused"),
+    "capped scores": ("google/gemma-2-2b", A100, "LoRA", 2048, False, "fused"),
     "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", 2048, True, "fused"),
 }
 """Model, card, method, length, whether blocks are recomputed, optimizer."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.backends.debugging import aot_eager
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from brimful.base.errors import BrimfulError
@@ -429,7 +430,18 @@ def test_compiled_blocks_give_the_gradients_of_eager_ones_and_are_compiled_once(
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
-def test_a_run_compiles_as_it_does_with_backpropagation(built: Build, micro: MicroBatch) -> None:
+def test_a_run_compiles_as_it_does_with_backpropagation(
+    built: Build, micro: MicroBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels that follow from what is captured are tested with backpropagation."""
+    captured = []
+
+    def capture(graph: Any, inputs: Any, **_: Any) -> Any:
+        captured.append(graph)
+        return aot_eager(graph, inputs)
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", capture)
+    torch._dynamo.reset()
     eager, model, said = (
         _network(built("llama", "model.layers=1")),
         built("llama", "model.layers=1"),
@@ -440,7 +452,9 @@ def test_a_run_compiles_as_it_does_with_backpropagation(built: Build, micro: Mic
     found = _gradients(Feedback(BLOCK, 0), network, micro)
 
     _assert_same(found, _gradients(Feedback(BLOCK, 0), eager, micro), rtol=1e-3, atol=1e-4)
+    assert captured
     assert said == []
+    torch._dynamo.reset()
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
