@@ -254,8 +254,8 @@ def _made_tiny(words: list[str], recipe_file: Path, labels_recipe_file: Path) ->
         verb,
         str(recipe_file),
         f"run.name={name}",
-        "training.steps=80",
-        "evaluation.every=40",
+        "training.steps=24",
+        "evaluation.every=12",
         *kept,
     ]
 
