@@ -24,7 +24,14 @@ from brimful.planning.survey import Sharing, prepare
 from brimful.recipe import load
 from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.shipped import ABOUT, FOLDER, About, library_versions, write_archive
+from brimful.rehearsal.shipped import (
+    ABOUT,
+    FOLDER,
+    IN_PARTS,
+    About,
+    library_versions,
+    write_archive,
+)
 from brimful.rehearsal.store import canonical_step
 from ship_skeletons import CARDS, CPUS, LENGTHS, METHODS, Asked
 
@@ -45,7 +52,6 @@ MODELS_IN_PARTS = (
     "Qwen/Qwen2.5-14B",
 )
 """Large ones, the most asked for first."""
-IN_PARTS = "-in-parts"
 RECIPES = ("quickstart", "tiny-gpt", "gpt-124m", "wikitext2-small", "unit-base", "tiny-encoder")
 """Their networks have fewer blocks than a skeleton, or are of another architecture."""
 WINDOWED = {"google/gemma-2-2b": Asked(CARDS[:1], ("LoRA", "QLoRA"), (4096, 5000))}

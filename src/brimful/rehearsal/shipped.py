@@ -28,6 +28,8 @@ the same step. A test compares families that come with brimful with new ones.
 """
 FOLDER = Path(__file__).parent / "families"
 ABOUT = "about.json"
+IN_PARTS = "-in-parts"
+"""At the end of the name of an archive of steps on several devices."""
 _LIBRARIES = ("torch", "transformers", "peft")
 _NOT_OF_THE_STEP = frozenset(
     {
@@ -111,10 +113,13 @@ class ShippedFamilies:
 
 
 def shipped_models(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return the models of the catalog whose families come with brimful, in alphabetical order."""
+    """Return the models of the catalog whose families on one device come with brimful, in
+    alphabetical order.
+    """
     model_types = sorted({path.name.partition(".")[0] for path in folder.glob("*.zip")})
     archives = itertools.chain.from_iterable(_archives(folder, each) for each in model_types)
-    found = {about.model for _, about in archives} & set(catalog.names())  # others are of recipes
+    alone = {about.model for path, about in archives if not path.stem.endswith(IN_PARTS)}
+    found = alone & set(catalog.names())  # others are of recipes
     return tuple(sorted(found, key=str.casefold))
 
 
