@@ -59,7 +59,8 @@ def test_small_questions_need_products_of_small_numbers_only() -> None:
                 a, b = int(first), int(second)
                 assert {"x": a * b, "/": a / b}[sign] == int(result) < 100_000, row
                 digits = sorted(len(significant_digits(text)) for text in (first, second))
-                assert digits[0] == 1 and digits[1] <= 2, row
+                assert digits[0] == 1, row
+                assert digits[1] <= 2, row
 
 
 def test_small_questions_of_test_are_none_of_training_and_as_many_as_promised() -> None:
