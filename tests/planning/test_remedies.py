@@ -66,6 +66,20 @@ def test_what_takes_less_is_offered_where_it_is_not_done_already(
         assert remedy.change
 
 
+@pytest.mark.parametrize("overrides", [(), ("adapter=null",)])
+def test_apple_gpus_are_not_offered_a_base_in_four_bits_which_they_refuse(
+    adapted: Callable[..., Recipe], cheap_tracer: Any, overrides: tuple[str, ...]
+) -> None:
+    small = dataclasses.replace(catalog.get("Apple M4"), memory_bytes=64 * MIB)
+    prepared = prepare(adapted(*overrides), small)
+
+    found = remedies(prepared, cheap_tracer, recomputes=False)
+    cheapest = cheapest_remedy(prepared, cheap_tracer, recomputes=False)
+
+    assert found
+    assert not any("nf4" in each.set for each in (*found, cheapest) if each is not None)
+
+
 def test_the_most_helpful_stands_first(adapted: Callable[..., Recipe], cheap_tracer: Any) -> None:
     prepared = prepare(
         adapted("adapter=null"),

@@ -242,9 +242,14 @@ def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice
     )
 
 
+def has_four_bits(device: Device) -> bool:
+    """Return whether a device has kernels for a base in 4 bits."""
+    return device.kind != "mps"
+
+
 def refuse_four_bits(recipe: Recipe, device: Device) -> None:
     """Raise PlanError where a base in 4 bits has no kernels: training would refuse it, too."""
-    if recipe.quantize != "none" and device.kind == "mps":
+    if recipe.quantize != "none" and not has_four_bits(device):
         raise PlanError(
             f"quantize={recipe.quantize} does not run on {device.name}: bitsandbytes' 4-bit layers"
             " are not measured on Apple GPUs. Use quantize=none, perhaps with plan.precision=bf16,"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
+from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
 from brimful.planning.memory import Footprint
 from brimful.planning.survey import Prepared, Tracer
 from brimful.planning.trace import Unrecorded
@@ -110,7 +110,7 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
         parameters = as_it_is.at(1).parameters
         together = (
             change.remedy(prepared, tracer, recomputes, price)
-            for price, change in enumerate(_together([change for change, _ in helpful]))
+            for price, change in enumerate(_together([change for change, _ in helpful], prepared))
             if least_bytes(prepared.changed(change.recipe), parameters)
             <= prepared.target.usable_bytes
         )
@@ -124,7 +124,7 @@ def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> 
     """
     changes = list(_changes(prepared, recomputes))
     parameters = prepared.memory(tracer, recompute=recomputes).at(1).parameters
-    for price, change in enumerate(itertools.chain(changes, _together(changes))):
+    for price, change in enumerate(itertools.chain(changes, _together(changes, prepared))):
         if least_bytes(prepared.changed(change.recipe), parameters) > prepared.target.usable_bytes:
             continue
         remedy = change.remedy(prepared, tracer, recomputes, price)
@@ -133,15 +133,15 @@ def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> 
     return None
 
 
-def _together(changes: list[_Change]) -> Iterator[_Change]:
+def _together(changes: list[_Change], prepared: Prepared) -> Iterator[_Change]:
     """Return changes at once, the ones that cost least first: any two, and adapters on a base in 4
-    bits, which needs them.
+    bits, which needs them and kernels of the device.
     """
     for one, other in itertools.combinations(changes, 2):
         if not one.step.keys() & other.step.keys():
             yield one.and_also(other)
     by_name = {change.name: change for change in changes}
-    if "adapters" in by_name:
+    if "adapters" in by_name and has_four_bits(prepared.device):
         on_four_bits = by_name["adapters"].and_also(FOUR_BITS)
         yield on_four_bits
         if "recomputation" in by_name:
@@ -173,7 +173,8 @@ def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
         changes.append(_Change("recomputation", what, set_, {}, {"recompute": True}))
     if recipe.adapter is None:
         changes += _of_the_update(prepared)
-    if is_published and recipe.adapter is not None and recipe.quantize == "none":
+    is_in_16_bits = recipe.adapter is not None and recipe.quantize == "none"
+    if is_published and is_in_16_bits and has_four_bits(prepared.device):
         changes.append(FOUR_BITS)
     if is_published and recipe.adapter is None and not recipe.kind.gives_labels:
         what = "only low-rank adapters train: another model than full fine-tuning gives"
