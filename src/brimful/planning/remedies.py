@@ -1,7 +1,7 @@
 """Changes of a recipe that would make it fit a device, each measured."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,8 +123,13 @@ def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> 
     one, else the first that do so together. None where there is none.
     """
     changes = list(_changes(prepared, recomputes))
+    together: Iterable[_Change] = _together(changes, prepared)
+    if prepared.recipe.adapter is not None and not has_four_bits(prepared.device):
+        # Other changes there need recordings that do not come with brimful, and a list of devices
+        # does not wait for them.
+        changes, together = [each for each in changes if not each.recipe], ()
     parameters = prepared.memory(tracer, recompute=recomputes).at(1).parameters
-    for price, change in enumerate(itertools.chain(changes, _together(changes, prepared))):
+    for price, change in enumerate(itertools.chain(changes, together)):
         if least_bytes(prepared.changed(change.recipe), parameters) > prepared.target.usable_bytes:
             continue
         remedy = change.remedy(prepared, tracer, recomputes, price)
