@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brimful.planning.family import CONSTANTS, values_at
+from brimful.planning.family import SUMMANDS, values_at
 from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
 from brimful.planning.recorded_sums import TooFew, constant_and_part, constants_of, sums_of
@@ -57,7 +57,7 @@ def test_a_whole_model_has_no_parts_among_its_constants() -> None:
     found = constants_of(_key(ranks=1), ("", "r"), SIZES, np.array([[14], [16], [20]]))
 
     assert found.ravel().tolist() == [10, 1, 0]
-    assert len(found) == CONSTANTS.index("P")
+    assert len(found) == SUMMANDS.index("P")
 
 
 def test_two_checks_tell_a_constant_from_a_share() -> None:

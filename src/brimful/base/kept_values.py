@@ -5,6 +5,7 @@ name, which holds what its value was made from.
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,16 @@ def kept_value(name: str, made_from: object, make: Callable[[], Any]) -> Any:
     except (OSError, ValueError, TypeError, KeyError):  # missing or damaged: made again
         pass
     value = make()
-    _write_whole(path, json.dumps({"made_from": source, "value": value}))
+    write_whole(path, json.dumps({"made_from": source, "value": value}).encode())
     return value
 
 
-def _write_whole(path: Path, text: str) -> None:
-    aside = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):  # then it is made again
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a whole file of the cache folder, or none. Errors are ignored: what cannot be kept is
+    made again.
+    """
+    aside = path.with_name(f"{path.name}.{os.getpid()}-{time.monotonic_ns()}")
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_text(text, encoding="utf-8")
+        aside.write_bytes(content)
         aside.replace(path)

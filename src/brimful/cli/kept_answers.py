@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from brimful.base.env import cache_folder, lasting_variables
+from brimful.base.kept_values import write_whole
 
 FORMAT = 1
 MOST_KEPT = 200
@@ -98,11 +99,8 @@ class AskedCommand:
 
     def keep(self, said: Said, code: int) -> None:
         """Write an answer; what cannot be written is not kept."""
-        aside = self.path.with_suffix(f".{os.getpid()}")
+        write_whole(self.path, json.dumps({"code": code, "said": said.texts}).encode())
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"code": code, "said": said.texts}), encoding="utf-8")
-            aside.replace(self.path)
             kept = sorted(self.path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
             for path in kept[:-MOST_KEPT]:
                 path.unlink()

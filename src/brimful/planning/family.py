@@ -60,7 +60,7 @@ class FamilyWork:
 
 @dataclass(frozen=True, eq=False)
 class FamilyCalls:
-    """Calls whose lists grow with rank and positions: elements (CONSTANTS x calls)."""
+    """Calls whose lists grow with rank and positions: elements (SUMMANDS x calls)."""
 
     calls: Calls
     elements: Int64Array
@@ -78,12 +78,14 @@ class Family:
         key: What the members share.
         trace: The events; sizes, parameters and trainable are those of no member.
         number_S, product_S: Every size is a number of bytes times one of the key's products.
-        sums_S: Numbers of bytes that are added for each of the key's sums' products (products x S);
-            none where the key has no sums.
+        sums_S: For sizes that are sums: bytes for each product in the key's `sums` (products x S),
+            added to the above; `no_sums` where the key has none.
         parameters, trainable: Numbers that belong to 1, the rank and the length.
         work: What the operators compute.
         lowest: The smallest micro-batch it holds for.
-        rows: In parts: the numbers of devices that divide it are those that the family is for.
+        rows: Of a model that is divided among devices: the greatest common divisor of the rows of
+            its weights. The family serves each number of devices that divides it; 1 for a whole
+            model.
     """
 
     key: TraceFamilyKey
@@ -98,7 +100,7 @@ class Family:
     rows: int = 1
 
     def serves(self, ranks: int) -> bool:
-        """Return whether each of so many devices has as many rows of every weight."""
+        """Return whether so many devices each hold the same number of rows of every weight."""
         return self.rows % ranks == 0
 
     def at(self, spec: StepSpec) -> ParametricTrace:
@@ -139,6 +141,11 @@ class Family:
         )
 
 
+def no_sums() -> Int64Array:
+    """Return the `sums_S` of a family whose sizes are all products."""
+    return np.zeros((0, 0), np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class ShortFamily:
     """A family as it is kept: with few blocks, from which all follow.
@@ -171,7 +178,7 @@ class ShortFamily:
     example: int
     blocks: int
     lowest: int
-    sums_S: Int64Array = dataclasses.field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    sums_S: Int64Array = dataclasses.field(default_factory=no_sums)
     rows: int = 1
 
     def stretched(self, key: TraceFamilyKey) -> Family:
@@ -227,19 +234,25 @@ def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
     return factors
 
 
-CONSTANTS = ("", "r", "T", "P", "rP", "A")
-"""What numbers of parameters and updates are sums of, the last three in parts."""
+SUMMANDS = ("", "r", "T", "P", "rP", "A")
+"""Products of which numbers of parameters and of updated elements are sums: each has a coefficient
+for every one of them. The last three occur only where the model is divided among devices.
+"""
 
 
 def values_at(numbers: Int64Array, size: StepSize) -> Int64Array:
-    """Return sums of numbers times the first of CONSTANTS."""
-    worth = np.array([size.product(name) for name in CONSTANTS[: len(numbers)]], np.int64)
+    """Return the values of sums, given their coefficients of SUMMANDS: of the first three, or of
+    all (summands x anything).
+    """
+    worth = np.array([size.product(name) for name in SUMMANDS[: len(numbers)]], np.int64)
     result: Int64Array = worth @ numbers
     return result
 
 
 def sums_at(key: TraceFamilyKey, sums: Int64Array, size: StepSize) -> Int64Array | int:
-    """Return the values of sums of the products in the key's sums (products x anything)."""
+    """Return the bytes of sizes that are sums, given those for each product in the key's `sums`
+    (products x anything).
+    """
     if not len(sums):
         return 0
     worth = np.array([size.product(name) for support in key.sums for name in support], np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.planning.family import FamilyCalls, ShortFamily
+from brimful.planning.family import FamilyCalls, ShortFamily, no_sums
 from brimful.planning.trace import Int32Array, Int64Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 
@@ -154,7 +154,7 @@ def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily
         words["example"],
         words["blocks"],
         words["lowest"],
-        wide.get("sums_S", np.zeros((0, 0), np.int64)),
+        wide.get("sums_S", no_sums()),
         words.get("rows", 1),
     )
 

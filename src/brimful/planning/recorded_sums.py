@@ -1,4 +1,5 @@
-"""Numbers that are sums, found from what they are in a few recordings.
+"""Sizes and counts that are sums, such as bytes that FSDP2 sends for all weights of a block: which
+sum each is follows from its values in a few recordings.
 
 Suffix: P recordings.
 """
@@ -7,22 +8,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brimful.planning.family import CONSTANTS, values_at
+from brimful.planning.family import SUMMANDS, values_at
 from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular
 from brimful.planning.trace import Int64Array
 
 
 class TooFew(Irregular):
-    """Further recordings may tell apart what agrees in these."""
+    """Several formulas give what was recorded; another recording may decide between them."""
 
 
 def sums_of(key: TraceFamilyKey, sizes: Sequence[StepSize], values: Int64Array) -> Int64Array:
-    """Return the numbers of the key's sums (products x anything) that values (P x anything) are.
+    """Return, for each recorded size, the bytes for each product in the key's `sums`.
+
+    Args:
+        key: Names the sums that sizes can be.
+        sizes: Dimensions of the P recordings.
+        values: Recorded sizes in bytes (P x anything).
+
+    Returns:
+        Bytes (products x anything), at least 0; 0 for the products of the other sums.
 
     Raises:
-        TooFew: several sums are possible.
-        Irregular: none is.
+        TooFew: several of the sums give the recorded sizes.
+        Irregular: none of them does.
     """
     sums = np.zeros((sum(map(len, key.sums)), values.shape[1]), np.int64)
     is_found, start = np.zeros(values.shape[1], np.bool_), 0
@@ -43,17 +52,25 @@ def sums_of(key: TraceFamilyKey, sizes: Sequence[StepSize], values: Int64Array) 
 def constants_of(
     key: TraceFamilyKey, names: Sequence[str], sizes: Sequence[StepSize], values: Int64Array
 ) -> Int64Array:
-    """Return the coefficients of the first of CONSTANTS, of all of them in parts, for values
-    (P x anything) that are sums of those with these names.
+    """Return the coefficients of recorded numbers that are sums of some of SUMMANDS.
+
+    Args:
+        key: Of a model that is divided among devices or not.
+        names: Those of SUMMANDS that can occur; the coefficients of the others are 0.
+        sizes: Dimensions of the P recordings.
+        values: Recorded numbers (P x anything).
+
+    Returns:
+        Coefficients (summands x anything), of the first three or, for a divided model, of all.
 
     Raises:
-        TooFew: there are fewer recordings than names.
-        Irregular: values are no such sums.
+        TooFew: the recordings do not determine the coefficients.
+        Irregular: some values are no such sums.
     """
     worth = np.array([[size.product(name) for name in names] for size in sizes], np.int64)
-    number = len(CONSTANTS) if key.in_parts else CONSTANTS.index("T") + 1
+    number = len(SUMMANDS) if key.in_parts else SUMMANDS.index("T") + 1
     solved = np.zeros((number, values.shape[1]), np.int64)
-    solved[[CONSTANTS.index(name) for name in names]] = _solved(worth, values)
+    solved[[SUMMANDS.index(name) for name in names]] = _solved(worth, values)
     if any(
         not np.array_equal(values_at(solved, size), value)
         for size, value in zip(sizes, values, strict=True)
@@ -65,11 +82,17 @@ def constants_of(
 def constant_and_part(
     key: TraceFamilyKey, checks: Sequence[StepSize], values: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the constant of values in the recordings for checking (P x anything), and what they
-    grow by with the rows of a part.
+    """Return the coefficients of "" and of "P" among SUMMANDS, from the two recordings that check
+    the others, which differ in the rows that a device holds. A model that is not divided has one
+    such recording, and no "P".
+
+    Args:
+        key: Of the recordings.
+        checks: Their dimensions.
+        values: What is left of recorded numbers without the other summands (checks x anything).
 
     Raises:
-        Irregular: they do not grow by whole numbers.
+        Irregular: the coefficients are no whole numbers.
     """
     if not key.in_parts:
         return values[0], np.zeros_like(values[0])

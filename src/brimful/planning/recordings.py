@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.planning.family import (
-    CONSTANTS,
+    SUMMANDS,
     Family,
     FamilyCalls,
     ShortFamily,
@@ -38,13 +38,13 @@ from brimful.planning.work import (
 )
 
 OF_ADAPTERS = ("r", "rP", "A")
-"""Those of CONSTANTS that only adapters bring."""
+"""Those of SUMMANDS that only adapters have, so that blocks add equal shares of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Products:
-    """Numbers as a whole number times one of the key's products, plus whole numbers times the
-    products of the key's sums (products x numbers).
+    """What sizes are: each `number` bytes times the product of the key at index `product`; or, with
+    a number of 0, one of the key's sums (`sums`: bytes for each of their products x sizes).
     """
 
     number: Int64Array
@@ -58,9 +58,9 @@ class Recordings:
 
     Attributes:
         key: What they share.
-        sizes: Of the recordings; the last one is for checking, in parts the last two, on different
-            numbers of devices.
-        traces: With `example` blocks; those for checking have one more, where the model has more.
+        sizes: Of the recordings. The last one checks what the others say; of a model that is
+            divided among devices the last two do, on different numbers of them.
+        traces: With `example` blocks; those that check have one more, where the model has more.
         example: Blocks.
         blocks: Of the model.
         rows: As in `Family`.
@@ -132,7 +132,9 @@ class Recordings:
 
     @property
     def checks(self) -> int:
-        """Return how many of the recordings are for checking."""
+        """Return how many recordings, the last ones, the family is not made from but compared
+        with.
+        """
         return 2 if self.key.in_parts else 1
 
     @property
@@ -164,8 +166,8 @@ class Recordings:
         )
 
     def _products(self, values: Int64Array, is_evaluation: NDArray[np.bool_]) -> _Products:
-        """Return what every column is a product or a sum of, from the recordings with equal blocks
-        (P x anything).
+        """Return the product or the sum that each column of recorded sizes is (P x anything), from
+        the recordings with equal blocks.
         """
         worth_P2K = np.stack([self._worth(size) for size in self.sizes[: -self.checks]])
         number = np.zeros(values.shape[1], np.int64)
@@ -185,14 +187,16 @@ class Recordings:
         return _Products(number, product, sums)
 
     def _constants(self, values: Int64Array, *, whole: bool = False) -> Int64Array:
-        """Return the coefficients of the first of CONSTANTS for values that are a sum of these (P x
-        anything); `whole`: they are not divided among devices.
+        """Return the coefficients of SUMMANDS for recorded numbers (P x anything); `whole`: of the
+        whole model, also where it is divided among devices.
         """
         names = self._constant_names(whole=whole)
         return constants_of(self.key, names, self.sizes[: -self.checks], values)
 
     def _constant_names(self, *, whole: bool) -> tuple[str, ...]:
-        """Return those of CONSTANTS that values are sums of. What is divided is what is trained."""
+        """Return those of SUMMANDS that can occur. Without `whole`, numbers are of what a device
+        trains: its part.
+        """
         if self.key.in_parts and not whole:
             return ("", "rP", "A") if self.key.has_rank else ("", "P")
         names = [""]
@@ -231,18 +235,18 @@ class Recordings:
                 )
             return few
         more = few.copy()
-        for row, name in enumerate(CONSTANTS[: len(few)]):
+        for row, name in enumerate(SUMMANDS[: len(few)]):
             if name in OF_ADAPTERS:
                 each, rest = np.divmod(few[row], self.example)
                 if rest.any():
                     raise Irregular("adapters differ between blocks")
                 more[row] += each
-        more[[row for row, name in enumerate(CONSTANTS[: len(few)]) if name in ("", "P")]] = 0
+        more[[row for row, name in enumerate(SUMMANDS[: len(few)]) if name in ("", "P")]] = 0
         left = longer - np.stack([values_at(more, size) for size in sizes])
         constant, part = constant_and_part(self.key, sizes, left)
         more[0] = constant
         if self.key.in_parts:
-            more[CONSTANTS.index("P")] = part
+            more[SUMMANDS.index("P")] = part
         return more
 
     def _outside(self, short: Trace, check: Trace, found: _Products) -> Int64Array:
@@ -348,7 +352,7 @@ class Recordings:
         return terms
 
     def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
-        for name, numbers in zip(CONSTANTS, sums, strict=False):
+        for name, numbers in zip(SUMMANDS, sums, strict=False):
             if name in self.key.products:
                 terms[rows_W, self.key.products.index(name)] = numbers
             elif numbers.any():

@@ -125,8 +125,8 @@ def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> 
     changes = list(_changes(prepared, recomputes))
     together: Iterable[_Change] = _together(changes, prepared)
     if prepared.recipe.adapter is not None and not has_four_bits(prepared.device):
-        # Other changes there need recordings that do not come with brimful, and a list of devices
-        # does not wait for them.
+        # Other changes of the recipe, such as shorter sequences, would have to be recorded on the
+        # spot for Apple GPUs, and a list of devices does not wait for that.
         changes, together = [each for each in changes if not each.recipe], ()
     parameters = prepared.memory(tracer, recompute=recomputes).at(1).parameters
     for price, change in enumerate(itertools.chain(changes, together)):

@@ -16,7 +16,7 @@ EVALUATION_FACTOR = 2
 
 
 ANY_NUMBER = 0
-"""Ranks of a step that stands for all numbers of them."""
+"""`StepSpec.ranks` of a recording that serves every number of devices."""
 
 
 @dataclass(frozen=True)

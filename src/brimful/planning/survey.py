@@ -173,9 +173,13 @@ class Memory:
         rows = tuple(min(each, largest) for each in some)
         return rows or tuple(largest * each for each in self._fractions), in_one_pass
 
-    def _cuda_high_at_least(self, micro_batch: int) -> float:
-        """Return a lower bound of `cuda_high` of a run of many lengths, from its longest pass."""
+    def _longest_high_at_least(self, micro_batch: int) -> float:
+        """Return a lower bound of `cuda_high` from the longest pass alone; 0 for a run whose passes
+        are all alike.
+        """
         rows, in_one_pass = self._passes(micro_batch)
+        if len(set(rows)) < 2:
+            return 0.0
         target = self._target
         alone = self._replays.at(max(rows), target.workspace_bytes, in_one_pass=in_one_pass)
         return high_at_least(alone) + target.context_bytes + target.context_uncertainty_bytes
@@ -247,9 +251,7 @@ class Memory:
         """
         if self._target.kind == "cuda":
             least = cuda_high_at_least(self.replayed(micro_batch), self._target)
-            if least <= limit_bytes and len(set(self._passes(micro_batch)[0])) > 1:
-                least = self._cuda_high_at_least(micro_batch)
-            if least > limit_bytes:
+            if least > limit_bytes or self._longest_high_at_least(micro_batch) > limit_bytes:
                 return False
             return cuda_high(self._peaks(micro_batch), self._target) <= limit_bytes
         return self.at(micro_batch).driver.high <= limit_bytes

@@ -9,11 +9,11 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
 from brimful.base.garbage import collector_off, importing
+from brimful.base.kept_values import write_whole
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -187,12 +187,3 @@ def refuse_without_torch() -> None:
             " Install torch, transformers and peft, or ask about a model whose recordings come with"
             " brimful (docs/plan.md)."
         )
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a whole file or none. Errors are ignored: the next plan then traces again."""
-    aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content)
-        aside.replace(path)

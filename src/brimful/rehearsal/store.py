@@ -12,6 +12,7 @@ import numpy as np
 
 from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
+from brimful.base.kept_values import write_whole
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.parts import TraceInParts
@@ -19,7 +20,7 @@ from brimful.planning.step import ANY_NUMBER, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import ARRAYS as WORK_ARRAYS
 from brimful.planning.work import IrregularWork, ParametricWork, Work
-from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch, write_whole
+from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch
 from brimful.rehearsal.shipped import library_versions
 
 _SOURCES = (

@@ -201,8 +201,8 @@ devices.
 
 
 def _rows(key: TraceFamilyKey, config: PretrainedConfig) -> int:
-    """Return the rows that divide those of all weights but an adapter's first matrices; 1 where
-    the model is whole.
+    """Return the greatest common divisor of the rows of all weights, but for an adapter's first
+    matrices, which have as many as its rank; 1 where the model is not divided among devices.
 
     Raises:
         Irregular: so many devices as are recorded cannot hold equal parts.
