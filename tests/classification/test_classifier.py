@@ -10,10 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+)
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.classification.classifier import autocast_dtype_of, load_classifier
+from brimful.classification.classifier import (
+    BF16_LEAST_WIDTH,
+    forward_of,
+    load_classifier,
+    prediction_dtype,
+)
 
 CPU = torch.device("cpu")
 
@@ -205,5 +215,44 @@ def test_a_model_without_its_trained_head_is_refused(make_run, refuses: Callable
         load_classifier(run, CPU)
 
 
-def test_a_cpu_multiplies_in_fp32() -> None:
-    assert autocast_dtype_of(CPU) is None
+def _encoder(width: int) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=300,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        num_labels=3,
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_a_cpu_predicts_in_bf16_where_it_has_instructions_and_the_model_is_wide(
+    has_bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.classification.classifier.cpu_has_bf16", lambda: has_bf16)
+    wide, narrow = _encoder(BF16_LEAST_WIDTH), _encoder(BF16_LEAST_WIDTH // 2)
+
+    assert prediction_dtype(wide) == (torch.bfloat16 if has_bf16 else None)
+    assert prediction_dtype(narrow) is None
+    assert prediction_dtype(wide, "fp32") is None
+
+
+def test_a_recipe_in_fp32_predicts_in_fp32(monkeypatch: pytest.MonkeyPatch, make_run) -> None:
+    monkeypatch.setattr("brimful.classification.classifier.cpu_has_bf16", lambda: True)
+    monkeypatch.setattr("brimful.classification.classifier.BF16_LEAST_WIDTH", 1)
+    run, texts = make_run(), _texts()
+    in_bf16 = load_classifier(run, CPU).logits(texts)
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe + "plan: {precision: fp32}\n")
+    in_fp32 = load_classifier(run, CPU).logits(texts)
+    model = AutoModelForSequenceClassification.from_pretrained(run / "model").eval()
+    tokenizer = AutoTokenizer.from_pretrained(run / "model")
+
+    expected = forward_of(model, tokenizer, 40, precision="fp32")
+    ids = [np.asarray(tokenizer(text)["input_ids"], np.uint32) for text in texts]
+
+    np.testing.assert_array_equal(in_fp32, expected.logits(ids))
+    assert np.abs(in_bf16 - in_fp32).max() > 0

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    LlamaForSequenceClassification,
+)
 
 from brimful.base.errors import RequestError
-from brimful.classification.forward import ClassifierForward
+from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.data.labelled_batches import Passes
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
@@ -98,3 +102,29 @@ def test_one_text_that_does_not_fit_is_told(
             ClassifierForward(model, Passes(0, 40, 64), 64, CPU).logits(ids)
     finally:
         hook.remove()
+
+
+def test_a_body_in_bf16_still_ranks_every_text(
+    model: BertForSequenceClassification, ids: list[NDArray[np.uint32]]
+) -> None:
+    exact = ClassifierForward(model, Passes(0, 40, 64), 64, CPU).logits(ids)
+    in_bf16 = ClassifierForward(model, Passes(0, 40, 64), 64, CPU, torch.bfloat16).logits(ids)
+
+    np.testing.assert_allclose(in_bf16, exact, atol=0.02)
+    assert len(np.unique(in_bf16[:, 0])) == len(np.unique(exact[:, 0]))
+    with torch.inference_mode():
+        assert model(input_ids=torch.tensor([[1, 2]])).logits.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", [BertForSequenceClassification, LlamaForSequenceClassification])
+def test_weights_kept_in_bf16_change_no_bit(kind: Any, ids: list[NDArray[np.uint32]]) -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = kind.config_class(vocab_size=50, num_attention_heads=2, pad_token_id=0, **sizes)
+    model = kind(config).eval()
+    forward = ClassifierForward(model, Passes(0, 40, 64), 64, CPU, torch.bfloat16)
+    expected = forward.logits(ids)
+
+    keep_body_in(model, torch.bfloat16)
+
+    np.testing.assert_array_equal(forward.logits(ids), expected)

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError, RunFolderError
-from brimful.classification.forward import ClassifierForward
+from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.classification.record import ClassifierRecord, load_record
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
@@ -32,12 +32,19 @@ from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
 from brimful.generation.load import read_exported, recipe_of, trained_folder
 from brimful.hardware.device import abilities_of
+from brimful.hardware.host import cpu_has_bf16
 from brimful.recipe import Recipe
 from brimful.training.world import ALONE, World
 
 TOKENS_PER_PASS = {"cpu": 2048, "mps": 16384, "cuda": 65536}
 """Positions of a pass to begin with. CPU: 512 to 8192 differ by 6 % in time on an encoder of 2.1M
 parameters, and 2048 is the fastest (docs/predict.md); the others are assumptions.
+"""
+
+BF16_LEAST_WIDTH = 256
+"""On a CPU with bf16 instructions, below this width fp32 is about as fast. CPU s in fp32 and bf16,
+first pass over 256 sentences of SST-2, 4 blocks, Xeon with AMX: width 128 0.25 and 0.24, 192 0.45
+and 0.37, 256 0.55 and 0.50, 384 1.24 and 0.82, 768 3.75 and 2.39 (docs/log.md).
 """
 
 
@@ -123,8 +130,7 @@ def load_classifier(
 
     Args:
         run_folder: See `runs.named.resolve_run`.
-        device: Where the weights go, in fp32; CUDA devices multiply in the shorter type that they
-            are made for.
+        device: Where the weights go. Products run in the type that `prediction_dtype` gives.
         tokens_per_pass: Positions of a pass to begin with; None: by the device.
         world: Ranks that classify together; each holds the whole model.
 
@@ -173,7 +179,7 @@ def load_forward(
     Raises:
         RunFolderError: as `load_classifier`.
     """
-    folder = trained_folder(run_folder)
+    folder, precision = trained_folder(run_folder), recipe_of(run_folder).plan.precision
     model, tokenizer = read_exported(
         folder, AutoModelForSequenceClassification, torch.float32, attention=None
     )
@@ -189,6 +195,7 @@ def load_forward(
         max_tokens,
         tokens_per_pass=tokens_per_pass,
         world=world,
+        precision=precision,
     )
     return forward, tokenizer
 
@@ -200,18 +207,25 @@ def forward_of(
     *,
     tokens_per_pass: int | None = None,
     world: World = ALONE,
+    precision: str = "auto",
 ) -> ClassifierForward:
-    """How a classifier's model, in eval mode on its device, gives logits there; see
-    `load_forward`.
+    """How a classifier's model, in eval mode on its device and not trained any more, gives logits
+    there; see `load_forward`.
+
+    Args:
+        precision: The recipe's `plan.precision`.
     """
     device = model.device
+    dtype = prediction_dtype(model, precision)
+    if dtype is not None:
+        keep_body_in(model, dtype)
     passes = Passes(_filling_id(model, tokenizer), max_tokens, PASS_OVERHEAD[device.type])
     return ClassifierForward(
         model,
         passes,
         tokens_per_pass or TOKENS_PER_PASS[device.type],
         device,
-        autocast_dtype_of(device),
+        dtype,
         world,
     )
 
@@ -232,8 +246,22 @@ def classifier_recipe(run_folder: Path) -> Recipe:
     return recipe
 
 
-def autocast_dtype_of(device: torch.device) -> torch.dtype | None:
-    """bf16 or else fp16 where a CUDA device has units for it; None: fp32 throughout."""
+def prediction_dtype(model: PreTrainedModel, precision: str = "auto") -> torch.dtype | None:
+    """The type in which a classifier's body multiplies when it predicts; None: fp32.
+
+    bf16 or else fp16 where a CUDA device has units for it; bf16 where a CPU has instructions for
+    it, for models of `BF16_LEAST_WIDTH` and more.
+
+    Args:
+        model: On its device.
+        precision: The recipe's `plan.precision`; fp32 is kept to.
+    """
+    device = model.device
+    if precision == "fp32":
+        return None
+    if device.type == "cpu":
+        is_wide = int(model.config.get_text_config().hidden_size) >= BF16_LEAST_WIDTH
+        return torch.bfloat16 if is_wide and cpu_has_bf16() else None
     if device.type != "cuda":
         return None
     abilities = abilities_of("cuda", torch.cuda.get_device_capability(device))

@@ -4,13 +4,15 @@ passes where memory runs out.
 Suffixes: E texts, C labels, B texts of a pass, T positions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
@@ -36,7 +38,8 @@ class ClassifierForward:
         passes: How texts become rows.
         budget: Positions of a pass to begin with.
         device: Where the model is.
-        autocast_dtype: Autocast to this type, None for none.
+        autocast_dtype: The body computes under autocast to this type, None for none. The head is
+            fp32: 8 bits of a logit would rank too few texts apart.
         world: Ranks that share the passes; each holds the whole model.
     """
 
@@ -108,7 +111,7 @@ class ClassifierForward:
         inputs = {"input_ids": inputs_BT.to(self._device, non_blocking=True)}
         if mask_BT is not None:
             inputs["attention_mask"] = mask_BT.to(self._device, non_blocking=True)
-        with torch.inference_mode(), autocast(self._device, self._autocast_dtype):
+        with torch.inference_mode(), _body_under_autocast(self._model, self._autocast_dtype):
             logits_BC: Tensor = self._model(**inputs).logits
         return logits_BC
 
@@ -122,3 +125,36 @@ class ClassifierForward:
         smaller = max(longest, texts * longest // 2)
         refuse_to_halve_in_parts(self._model, failure, texts * longest, smaller)
         self.budgets.append(smaller)
+
+
+@contextmanager
+def _body_under_autocast(model: PreTrainedModel, dtype: torch.dtype | None) -> Iterator[None]:
+    """Let the model's body compute in `dtype` and hand fp32 states to the head; None: no change."""
+    if dtype is None:
+        yield
+        return
+    body = model.base_model
+    forward = body.forward
+
+    def under_autocast(*args: Any, **options: Any) -> Any:
+        with autocast(model.device, dtype):
+            outputs = forward(*args, **options)
+        for name, value in outputs.items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                outputs[name] = value.float()
+        return outputs
+
+    body.forward = under_autocast
+    try:
+        yield
+    finally:
+        body.forward = forward
+
+
+def keep_body_in(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Keep the weights of the body's linear layers in the type that autocast makes of them for
+    every pass; results stay the same to the bit. For a model that is not trained.
+    """
+    for module in model.base_model.modules():
+        if isinstance(module, nn.Linear):
+            module.to(dtype)

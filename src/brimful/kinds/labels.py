@@ -269,11 +269,7 @@ class LabelledRunData(RunData[EncodedLabels]):
         most = recipe.evaluation.max_sequences
         if most is not None and most < len(numbers):
             numbers = numbers[np.linspace(0, len(numbers) - 1, most).astype(np.int64)]
-        autocast = Precision(plan.precision).autocast_dtype
-        if device.type == "cpu":
-            # In bf16 too few texts would get different logits to be ranked.
-            autocast = None
-        length = recipe.sequence_length
+        autocast, length = Precision(plan.precision).autocast_dtype, recipe.sequence_length
         forward = ClassifierForward(
             model, self._passes(str(plan.device["kind"])), rows * length, device, autocast
         )
