@@ -86,6 +86,20 @@ def test_disturbed_passes_are_timed_again_at_the_next_start(measured: list[Timed
     assert kept == idle
 
 
+def test_rows_of_one_length_are_timed_again_once_there_is_time_for_two(
+    measured: list[TimedPasses],
+) -> None:
+    short = dataclasses.replace(SOUND, first_s=2.0, positions=(64, 512), lengths=1)
+    measured += [short, SOUND]
+
+    first, again, longer = (_timer()(SPEC, 4, seconds) for seconds in (0.5, 0.5, 2.0))
+
+    assert first == again
+    assert first is not None
+    assert longer is not None
+    assert (first.passes.first_s, longer.passes.first_s) == (2.0, 0.5)
+
+
 def test_a_run_that_took_another_time_has_them_timed_again(
     measured: list[TimedPasses],
     clock: list[float],

@@ -83,6 +83,15 @@ def test_passes_survive_json_and_nonsense_is_refused(refuses: Refuses) -> None:
         TimedPasses.from_json({})
 
 
+def test_rows_of_one_length_say_little_of_longer_ones() -> None:
+    two = dataclasses.replace(QUIET, positions=(64, 512))
+    one = dataclasses.replace(two, lengths=1)
+
+    assert one.share[0] < two.share[0] / 2
+    assert one.share[1] == two.share[1]
+    assert dataclasses.replace(QUIET, lengths=1).share == QUIET.share
+
+
 @pytest.fixture
 def timed_plan(
     tiny: Callable[..., Recipe],
@@ -128,7 +137,18 @@ def test_timed_passes_decide_the_step_and_its_interval(
     assert sum(plan.time_terms.values()) == pytest.approx(0.6)
     assert plan.rates_basis == snapshot
     assert step.basis == snapshot
-    assert asked == [(8, False, MEASURE_S)]
+    assert asked == [(8, False, MEASURE_S[1])]
+
+
+@pytest.mark.parametrize(("steps", "seconds"), [(200, MEASURE_S[0]), (3000, 0.015 * 3000 * 0.0309)])
+def test_a_longer_run_is_timed_longer(
+    steps: int,
+    seconds: float,
+    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+) -> None:
+    _, asked = timed_plan(None, Correction(), f"training.steps={steps}")
+
+    assert asked[0][2] == pytest.approx(seconds, rel=1e-3)
 
 
 def test_earlier_runs_correct_what_follows_from_timed_passes(

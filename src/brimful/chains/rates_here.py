@@ -7,7 +7,13 @@ from brimful.hardware import calibration, kept_rates
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.device import Device
 from brimful.planning.step import StepSpec
-from brimful.planning.timed import StepTimer, TimedPasses, TimedStep, basis_of_passes
+from brimful.planning.timed import (
+    ENOUGH_FOR_TWO_S,
+    StepTimer,
+    TimedPasses,
+    TimedStep,
+    basis_of_passes,
+)
 
 LEAST_MEASURE_S = 0.1
 """With less time nothing is timed: making the model takes as long."""
@@ -56,6 +62,8 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
     def timed(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
         key = f"{_versions()} {threads} threads, {micro_batch} x {spec.key()}"
         passes, is_sound = _kept(device.name, key)
+        if passes is not None and passes.is_in_proportion and seconds >= ENOUGH_FOR_TWO_S:
+            is_sound = False
         if measures and not is_sound and seconds >= LEAST_MEASURE_S:
             from brimful.rehearsal.timed_steps import time_passes  # noqa: PLC0415 - brings torch
 

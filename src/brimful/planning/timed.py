@@ -16,16 +16,25 @@ from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
 from brimful.planning.timing import StepParts, parts_of, step_time
 
-MEASURE_S = 0.5
-"""Time for measuring before a plan is printed; twice as much at most."""
+MEASURE_S = (0.5, 4.0)
+"""Least and most time for measuring before a plan is printed; up to twice as much is taken."""
+MEASURE_SHARE = 0.015
+"""The same as a share of the run's predicted training time, within those bounds."""
 MOST_MEASURE_SHARE = 0.1
-"""The same at most as a share of the run's predicted training time."""
+"""Of a run that is too short for the least time."""
 LEAST_SPREAD = (0.8, 1.3)
 """Measured over predicted time, 5th and 95th percentile, of steps whose passes were timed on an
 idle machine (benchmarks/first_prediction_cpu.py).
 """
 SHORTENED = 1.1
 """How much wider the interval is where rows were shorter than the step's (assumption)."""
+IN_PROPORTION = 4.0
+"""How much lower the interval begins where rows of one length were timed, which says nothing of
+what does not grow with it. Rows of 64 made full tuning of a 135M model look 5 times too slow at
+512.
+"""
+ENOUGH_FOR_TWO_S = 1.5
+"""Time for measuring from which such an entry is worth timing again (assumption)."""
 ONE_PASS = 1.3
 """The same where only one pass was timed, perhaps a cold one (assumption)."""
 COMPILED_SHARE = 0.7
@@ -49,6 +58,8 @@ class TimedPasses:
         made: Seconds since the epoch.
         positions: Of each row that was timed, and of the step's own; what they take there is worked
             out. Entries from before there were short rows have equal ones.
+        lengths: How many lengths of rows were timed: with one, longer rows are taken to need time
+            in proportion to their positions.
     """
 
     micro_batch: int
@@ -61,6 +72,13 @@ class TimedPasses:
     blocks: tuple[int, int]
     made: float
     positions: tuple[int, int] = (1, 1)
+    lengths: int = 2
+
+    @property
+    def is_in_proportion(self) -> bool:
+        """Return whether nothing says what part of the time grows with the length of rows."""
+        short, full = self.positions
+        return short < full and self.lengths == 1
 
     @property
     def was_disturbed(self) -> bool:
@@ -79,6 +97,8 @@ class TimedPasses:
         run, whole = self.positions
         wider = slowdown * (SHORTENED if run < whole else 1.0)
         wider *= ONE_PASS if self.tries == 1 else 1.0
+        if self.is_in_proportion:
+            low /= IN_PROPORTION
         return low / wider, high * wider
 
     def seconds(self, parts_at: Callable[[int], StepParts], micro_batches: Sequence[int]) -> float:
@@ -128,7 +148,8 @@ class TimedPasses:
         run, whole = value["blocks"]
         short, full = value.get("positions", cls.positions)
         pairs = {"blocks": (int(run), int(whole)), "positions": (int(short), int(full))}
-        made = cls(**{**value, **pairs})
+        # Entries from before lengths were counted may have had one.
+        made = cls(**{"lengths": 1, **value, **pairs})
         times = (made.first_s, made.further_s, made.update_s, made.spread)
         if not all(math.isfinite(each) and each > 0 for each in times):
             raise ValueError(f"times of passes are {times}")
@@ -191,9 +212,10 @@ def level_of(
     taken, recipe = result.taken, prepared.recipe
     if taken.time is None:
         return None
-    seconds = MEASURE_S
+    seconds, most_s = MEASURE_S
     if total_steps is not None:
-        seconds = min(seconds, MOST_MEASURE_SHARE * total_steps * taken.time.seconds)
+        run_s = total_steps * taken.time.seconds
+        seconds = min(max(seconds, MEASURE_SHARE * run_s), most_s, MOST_MEASURE_SHARE * run_s)
     micro_batches = split(recipe.effective_batch, taken.micro_batch)
     spec = replace(prepared.spec(recompute=taken.recompute), accumulates=len(micro_batches) > 1)
     timed = timer(spec, taken.micro_batch, seconds)

@@ -256,6 +256,7 @@ def timed_passes(
         blocks=(longest.blocks, whole),
         made=time.time(),
         positions=(longest.length, length),
+        lengths=len({each.length for each, _ in usable}),
     )
 
 
