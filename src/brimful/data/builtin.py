@@ -20,6 +20,7 @@ from types import MappingProxyType
 import xxhash
 
 from brimful.base.errors import DataError
+from brimful.base.kept_values import kept_value
 from brimful.base.text import clause
 from brimful.data import conversion
 from brimful.data.readers import Row
@@ -141,7 +142,13 @@ ROWS: Mapping[str, Callable[[], Iterator[Row]]] = MappingProxyType(
 
 @lru_cache(maxsize=1)
 def _made() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Both corpora, about 10 MB: parsing takes seconds and every document is read several times."""
+    """Both corpora, about 10 MB: every document is read several times."""
+    docs, code = kept_value("builtin-python", fingerprint("python"), _parsed_corpora)
+    return tuple(docs), tuple(code)
+
+
+def _parsed_corpora() -> tuple[list[str], list[str]]:
+    """Parsing takes two seconds."""
     docs, code = list(_topics()), list[str]()
     root = _library_root()
     for path, source, tree in _parsed_files():
@@ -157,7 +164,7 @@ def _made() -> tuple[tuple[str, ...], tuple[str, ...]]:
             docs.append(f"module {_module_name(path, root)}\n\n" + "\n\n".join(described) + "\n")
         lines = source.splitlines(keepends=True)
         code.extend(_source_of(node, lines) for node in _documented(tree, lines))
-    return tuple(docs), tuple(code)
+    return docs, code
 
 
 def _library_root() -> Path:

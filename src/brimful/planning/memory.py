@@ -44,8 +44,8 @@ VARYING_HOST_SLACK = (0.5, 1.3)
 most, as a share of what a pass holds for its gradients. Holes of earlier passes are too small for
 the next one's tensors, and the heap of a single step does not show that. Over 29 tunings of
 23M to 519M parameters on two kinds of rows the share was 0.03 to 0.94, in the median 0.42; seven
-were above 0.6. LoRA of SmolLM2-135M in bf16, five passes a step, lost 1.04 of it in 6 steps and 1.28
-in 21 (docs/log.md).
+were above 0.6. LoRA of SmolLM2-135M in bf16, five passes a step, lost 1.04 of it in 6 steps and
+1.28 in 21 (docs/log.md).
 """
 _OF_A_PASS = ("activations", "loss and logits", "temporaries")
 LARGEST_TENSORS = 10
