@@ -109,11 +109,25 @@ def test_a_fresh_model_keeps_fp32_weights(
 def test_adapters_are_those_of_the_recipe(
     published: Callable[..., Recipe], section: str, adapter: Lora
 ) -> None:
-    assert lora_of(published(f"adapter={section}")) == adapter
+    assert lora_of(published(f"adapter={section}"), "cuda") == adapter
+
+
+@pytest.mark.parametrize(
+    ("words", "quick"),
+    [((), True), (("adapter.dropout=0.1",), False), (("quantize=nf4",), False)],
+)
+def test_plain_adapters_are_quick_on_a_cpu_alone(
+    published: Callable[..., Recipe], words: tuple[str, ...], quick: bool
+) -> None:
+    recipe = published("adapter={}", *words)
+    on_cpu, on_gpu = lora_of(recipe, "cpu"), lora_of(recipe, "cuda")
+    assert on_cpu is not None
+    assert on_gpu is not None
+    assert (on_cpu.quick, on_gpu.quick) == (quick, False)
 
 
 def test_without_adapters_there_are_none(published: Callable[..., Recipe]) -> None:
-    assert lora_of(published()) is None
+    assert lora_of(published(), "cpu") is None
 
 
 # --- the step is the loop's

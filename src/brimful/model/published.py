@@ -33,6 +33,7 @@ from brimful.base.extras import how_to_install
 from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
 from brimful.model.catalog import config_of_model
+from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quiet import (
     compiled_when_called,
     quiet_bitsandbytes,
@@ -284,6 +285,8 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
+    if model.device.type == "cpu":
+        adapt_quickly(model)
 
 
 def refuse_unmatched(targets: list[str], model: nn.Module) -> None:

@@ -176,7 +176,7 @@ def spec_of(
         sequence_length=recipe.sequence_length,
         weights=precision if frozen else recipe.optimizer.weights,  # type: ignore[arg-type]
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
-        adapter=lora_of(recipe),
+        adapter=lora_of(recipe, device.kind),
         quantize=recipe.quantize,
         **_task(recipe, is_packed=choices["packing"].value == "packed"),
         loss_chunk=int(choices["loss_chunk"].value),
@@ -227,13 +227,16 @@ def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:
     return "brimful_expanded" if model.grouped and not device.abilities.flash_attention else "sdpa"
 
 
-def lora_of(recipe: Recipe) -> Lora | None:
-    """Return the recipe's adapters for the traced step."""
-    if recipe.adapter is None:
+def lora_of(recipe: Recipe, device_kind: str) -> Lora | None:
+    """Return the recipe's adapters for the traced step on a kind of device."""
+    adapter = recipe.adapter
+    if adapter is None:
         return None
+    is_plain = recipe.quantize == "none" and not adapter.dropout and not adapter.dora
     return Lora(
-        recipe.adapter.rank,
-        ",".join(recipe.adapter.target_names),
-        recipe.adapter.dropout,
-        dora=recipe.adapter.dora,
+        adapter.rank,
+        ",".join(adapter.target_names),
+        adapter.dropout,
+        dora=adapter.dora,
+        quick=is_plain and device_kind == "cpu",
     )

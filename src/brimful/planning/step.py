@@ -30,6 +30,7 @@ class Lora:
         dropout: Before the adapter; above 0 it keeps a mask and a copy of the input.
         dtype: Of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
+        quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
     """
 
     rank: int
@@ -37,6 +38,7 @@ class Lora:
     dropout: float = 0.0
     dtype: Dtype = "fp32"
     dora: bool = False
+    quick: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ class StepSpec:
         for name, usual in (("compiled", "none"), ("offload", False), ("ranks", 1)):
             if values[name] == usual:
                 del values[name]
+        if values["adapter"] is not None and not values["adapter"]["quick"]:
+            del values["adapter"]["quick"]
         return json.dumps(values, sort_keys=True)
 
 

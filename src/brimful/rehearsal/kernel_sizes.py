@@ -66,7 +66,7 @@ def product(
 
 def _matrix_product(name: str, args: Sequence[Any], out: Tensor) -> tuple[int, int, int, int, int]:
     """Return the same of a matrix product; a grouped one (experts) is one product of all rows."""
-    left = args[1] if name in ("addmm", "addmv") else args[0]
+    left = args[1] if name in ("addmm", "addmm_", "addmv") else args[0]
     k = left.shape[-1]
     m = left.numel() // max(k, 1)
     n = 1 if name in ("mv", "addmv") else out.shape[-1]

@@ -26,6 +26,7 @@ from brimful.base.errors import PlanError
 from brimful.model import packed_texts
 from brimful.model.published import refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
+from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
@@ -164,6 +165,8 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(DTYPES[lora.dtype])
+    if lora.quick:
+        adapt_quickly(model)
     return model
 
 
