@@ -4,16 +4,21 @@ effective batch and optimizer settings.
     python -m venv TRL && TRL/bin/pip install -c constraints.txt -r
     benchmarks/finetune-requirements.txt python benchmarks/finetune_cpu.py --data
     FOLDER/gpteacher_codegen --trl-python TRL/bin/python [--rounds 7] [--steps 10] [--only "TRL,
-    default"]
+    default"] [--lora] [--model smollm2-135m-instruct]
+
+Without --model the weights are fresh, 16.9M of them. A published model is tuned on examples of at
+most 512 tokens.
 
 Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and
 backwards, warm-up and compiling excluded and reported, median of paired ratios with a bootstrap
 interval. Useful tokens are those of the examples; padding counts for nobody.
 
 Validity gates, over answers' tokens as both sides learn them: contestants that see the examples in
-the same order have the same training loss (`LOSS_TOLERANCE`) over the last 10 of 43 steps; those
-that reorder them (packing, grouping by length) the same held-out loss after as many steps
-(`REORDERED_TOLERANCE`, because other examples at other steps are another run).
+the same order have the same training loss (`LOSS_TOLERANCE`) over the last 10 steps of the gate;
+those that reorder them (packing, grouping by length) the same held-out loss after as many steps
+(`REORDERED_TOLERANCE`, because other examples at other steps are another run). The gate is steps 4
+to 43 unless --gate-steps says otherwise. Held-out losses are taken after the timed steps, so that
+scoring does not count as memory of training.
 """
 
 import argparse
@@ -33,6 +38,8 @@ LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
 WARM_UP_STEPS = 3
 GATE_STEPS = 40
 HELD_OUT = 100
+OF_PUBLISHED = ", max_documents: 1500, long_documents: drop"
+"""How many examples a published model is tuned on, and what becomes of those above 512 tokens."""
 EXAMPLES_PER_STEP = 8
 """TRL's default batch."""
 MODEL = """
@@ -52,7 +59,7 @@ model: BASE
 sequence_length: 512
 batch: {sequences: 8}
 training: {steps: 100000}
-data: {path: DATA, validation: 0.05}
+data: {path: DATA, validation: 0.05EXAMPLES}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 plan: {device: cpu, threads: 1}
 """
@@ -101,7 +108,16 @@ def main() -> None:
     parser.add_argument(
         "--only",
         action="append",
-        help="contestants, by name; without it all, and a record is written",
+        help="contestants, by name; without it all; a record needs all, but of a published model",
+    )
+    parser.add_argument(
+        "--model", default="", help="short name or folder of a published model, instead of fresh"
+    )
+    parser.add_argument(
+        "--gate-steps", type=int, default=GATE_STEPS, help="steps whose losses are compared"
+    )
+    parser.add_argument(
+        "--held-out", type=int, default=HELD_OUT, help="examples of the held-out loss"
     )
     parser.add_argument(
         "--lora",
@@ -112,7 +128,7 @@ def main() -> None:
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        _Worker(options.worker, Path(options.folder), options.lora).work()
+        _Worker(options).work()
     else:
         with tempfile.TemporaryDirectory() as folder:
             _compare(Path(folder), options)
@@ -131,6 +147,7 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
         options.data,
     ]
     cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
+    command += ["--held-out", str(options.held_out), "--model", options.model]
     return Contestant(
         name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache}
     )
@@ -139,17 +156,18 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
 def _compare(folder: Path, options: argparse.Namespace) -> None:
     from record import write_record
 
-    about = _prepare(folder, options.data)
+    about = _prepare(folder, options.data, options.model)
     names = options.only or [*TRL, *OURS]
     contestants = [_contestant(name, folder, options) for name in names]
-    losses = {each.name: each.ask(f"losses {GATE_STEPS}") for each in contestants}
-    held_out = {each.name: each.ask("score") for each in contestants}
+    losses = {each.name: each.ask(f"losses {options.gate_steps}") for each in contestants}
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
     loads: list[float] = []
     for each in interleaved(contestants, options.rounds, loads):
         cpu_s, tokens = each.ask(f"run {options.steps}")
         rates[each.name].append(tokens / cpu_s)
+        print(f"{each.name}: {tokens / cpu_s:,.0f} useful tokens/s", file=sys.stderr, flush=True)
     memory = {each.name: each.ask("memory") for each in contestants}
+    held_out = {each.name: each.ask("score") for each in contestants}
     for each in contestants:
         each.quit()
     results = {
@@ -170,10 +188,16 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         "steps": options.steps,
         "contestant_threads": 1,
     }
-    if options.only is None:
+    if options.model:
+        values |= {
+            "model": options.model,
+            "gate_steps": options.gate_steps,
+            "not_run": [name for name in (*TRL, *OURS) if name not in names],
+        }
+    if options.only is None or options.model:
         print(
             write_record(
-                "finetune_cpu_lora" if options.lora else "finetune_cpu",
+                "finetune_cpu" + "_published" * bool(options.model) + "_lora" * options.lora,
                 values | {"data": about, "loads": loads, "results": results},
             )
         )
@@ -205,7 +229,7 @@ def _result(
         "speed_over_default": ratio_interval(rates[name], rates[reference]),
         "best_of_trl": best,
         "speed_over_best": ratio_interval(rates[name], rates[best]),
-        "loss_of_the_last_10_of_43_steps": last[name],
+        "loss_of_the_last_10_steps": last[name],
         "held_out_loss": held_out[name],
         "order_of_examples": "its own" if is_reordered else "the same",
         "valid": abs(off) < (REORDERED_TOLERANCE if is_reordered else LOSS_TOLERANCE),
@@ -222,32 +246,50 @@ def _print(name: str, result: dict[str, Any]) -> None:
         f"{name:<34} {result['useful_tokens_per_cpu_s']['median']:6,.0f} useful tokens/s "
         f" {default['median']:.2f}x default [{default['low']:.2f}, {default['high']:.2f}] "
         f" {best['median']:.2f}x best [{best['low']:.2f}, {best['high']:.2f}]  loss"
-        f" {result['loss_of_the_last_10_of_43_steps']:.4f} held out {result['held_out_loss']:.4f}"
+        f" {result['loss_of_the_last_10_steps']:.4f} held out {result['held_out_loss']:.4f}"
         f" {'valid' if result['valid'] else 'NOT VALID'}  {memory['peak_bytes'] / 2**20:,.0f} MiB,"
         f" {(memory['peak_bytes'] - memory['before_bytes']) / 2**20:,.0f} over its start"
     )
 
 
-def _prepare(folder: Path, data: str) -> dict[str, Any]:
+def _prepare(folder: Path, data: str, model: str) -> dict[str, Any]:
     """Base model, tokenizer and recipe as files, and the examples in their order as one file that
     every contestant reads.
     """
-    import numpy as np
+    from brimful.data.examples import prepare_examples
+    from brimful.model.obtained import folder_of_model
+    from brimful.model.published import load_tokenizer
+    from brimful.recipe import load
+
+    (folder / "recipe.yaml").write_text(
+        RECIPE.replace("BASE", str(folder / "base"))
+        .replace("DATA", json.dumps(data))
+        .replace("EXAMPLES", OF_PUBLISHED * bool(model))
+    )
+    recipe = load(str(folder / "recipe.yaml"))
+    if model:
+        source = Path(model) if Path(model).is_dir() else folder_of_model(model)
+        (folder / "base").symlink_to(source.resolve())
+        tokenizer = load_tokenizer(folder / "base")
+    else:
+        tokenizer = _fresh_base(folder, recipe)
+    return _write_examples(folder, prepare_examples(recipe, tokenizer), recipe.seed)
+
+
+def _fresh_base(folder: Path, recipe: Any) -> Any:
+    """Write a model with fresh weights and a tokenizer trained on the examples; return the
+    tokenizer.
+    """
     import torch
 
-    from brimful.data.examples import prepare_examples
     from brimful.data.formats import examples_of, text_of_prompt
-    from brimful.data.sequences import Shuffle
     from brimful.data.sources import open_rows
     from brimful.data.tokenizer import train_tokenizer
     from brimful.model.build import build
     from brimful.recipe import load
 
     (folder / "model.yaml").write_text(MODEL)
-    (folder / "recipe.yaml").write_text(
-        RECIPE.replace("BASE", str(folder / "base")).replace("DATA", json.dumps(data))
-    )
-    model, recipe = load(str(folder / "model.yaml")), load(str(folder / "recipe.yaml"))
+    model = load(str(folder / "model.yaml"))
     rows = (row for part in open_rows(recipe.data).parts for row in part.splits["train"])
     texts = [
         f"{text_of_prompt(example)}\n{example.completion}"
@@ -262,12 +304,20 @@ def _prepare(folder: Path, data: str) -> dict[str, Any]:
         device=torch.device("cpu"),
     ).save_pretrained(folder / "base")
     tokenizer.save_pretrained(folder / "base")
-    examples = prepare_examples(recipe, tokenizer)
+    return tokenizer
+
+
+def _write_examples(folder: Path, examples: Any, seed: int) -> dict[str, Any]:
+    """Write the splits in the order of the run, and return what they are."""
+    import numpy as np
+
+    from brimful.data.sequences import Shuffle
+
     for name, split in (
         ("train", examples.splits["train"]),
         ("held_out", examples.splits["validation"]),
     ):
-        order = Shuffle(split.num_examples, recipe.seed).draw(0, split.num_examples)[0][0]
+        order = Shuffle(split.num_examples, seed).draw(0, split.num_examples)[0][0]
         tokens, is_target = (
             np.split(array, split.offsets_E[1:-1]) for array in (split.tokens_N, split.is_target_N)
         )
@@ -291,9 +341,11 @@ def _prepare(folder: Path, data: str) -> dict[str, Any]:
 class _Worker(Worker):
     """Runs one contestant."""
 
-    def __init__(self, name: str, folder: Path, lora: bool) -> None:
-        super().__init__(name, folder, WARM_UP_STEPS)
-        self.lora = lora
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options.worker, Path(options.folder), WARM_UP_STEPS)
+        self.lora, self.num_held_out = options.lora, options.held_out
+        self.base_in_bf16 = options.lora and bool(options.model)
+        """For TRL, as it loads SmolLM2, which is published in bf16; brimful plans the type."""
         self.before_bytes = 0
         self.model: Callable[[], Any]
         """What is trained."""
@@ -324,7 +376,7 @@ class _Worker(Worker):
 
     def asked(self, word: str) -> Any:
         if word == "score":
-            return held_out_loss(self.model(), self.examples("held_out")[:HELD_OUT])
+            return held_out_loss(self.model(), self.examples("held_out")[: self.num_held_out])
         if word == "memory":
             return {
                 "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -366,9 +418,8 @@ def train_with_trl(worker: _Worker) -> None:
         {"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]}
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        worker.folder / "base", dtype=torch.float32
-    )
+    dtype = torch.bfloat16 if worker.base_in_bf16 else torch.float32
+    model = transformers.AutoModelForCausalLM.from_pretrained(worker.folder / "base", dtype=dtype)
     stepwise, gate = step_by_step(trl.SFTTrainer, worker)
     settings = (
         {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
