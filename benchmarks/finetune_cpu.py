@@ -17,7 +17,7 @@ Validity gates, over answers' tokens as both sides learn them: contestants that 
 the same order have the same training loss (`LOSS_TOLERANCE`) over the last 10 steps of the gate;
 those that reorder them (packing, grouping by length) the same held-out loss after as many steps
 (`REORDERED_TOLERANCE`, because other examples at other steps are another run). The gate is steps 4
-to 43 unless --gate-steps says otherwise. Held-out losses are taken after the timed steps, so that
+to 43 unless --warm-up and --gate-steps say otherwise. Held-out losses are taken after the timed steps, so that
 scoring does not count as memory of training.
 """
 
@@ -27,6 +27,7 @@ import resource
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,12 @@ def main() -> None:
         "--gate-steps", type=int, default=GATE_STEPS, help="steps whose losses are compared"
     )
     parser.add_argument(
+        "--warm-up", type=int, default=WARM_UP_STEPS, help="steps before anything is asked"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=600, help="after which no further round begins"
+    )
+    parser.add_argument(
         "--held-out", type=int, default=HELD_OUT, help="examples of the held-out loss"
     )
     parser.add_argument(
@@ -148,6 +155,7 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
     ]
     cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
     command += ["--held-out", str(options.held_out), "--model", options.model]
+    command += ["--warm-up", str(options.warm_up)]
     return Contestant(
         name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache}
     )
@@ -156,6 +164,7 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
 def _compare(folder: Path, options: argparse.Namespace) -> None:
     from record import write_record
 
+    end_s = time.monotonic() + 60 * options.minutes
     about = _prepare(folder, options.data, options.model)
     names = options.only or [*TRL, *OURS]
     contestants = [_contestant(name, folder, options) for name in names]
@@ -163,6 +172,8 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
     loads: list[float] = []
     for each in interleaved(contestants, options.rounds, loads):
+        if each is contestants[0 if len(loads) % 2 else -1] and time.monotonic() > end_s:
+            break
         cpu_s, tokens = each.ask(f"run {options.steps}")
         rates[each.name].append(tokens / cpu_s)
         print(f"{each.name}: {tokens / cpu_s:,.0f} useful tokens/s", file=sys.stderr, flush=True)
@@ -184,13 +195,14 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         _print(name, result)
     values = {
         "tuning": "LoRA r16" if options.lora else "full",
-        "rounds": options.rounds,
+        "rounds": min(map(len, rates.values())),
         "steps": options.steps,
         "contestant_threads": 1,
     }
     if options.model:
         values |= {
             "model": options.model,
+            "warm_up_steps": options.warm_up,
             "gate_steps": options.gate_steps,
             "not_run": [name for name in (*TRL, *OURS) if name not in names],
         }
@@ -342,7 +354,7 @@ class _Worker(Worker):
     """Runs one contestant."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__(options.worker, Path(options.folder), WARM_UP_STEPS)
+        super().__init__(options.worker, Path(options.folder), options.warm_up)
         self.lora, self.num_held_out = options.lora, options.held_out
         self.base_in_bf16 = options.lora and bool(options.model)
         """For TRL, as it loads SmolLM2, which is published in bf16; brimful plans the type."""
