@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.model.quick_norm import normalise_quickly
+
 
 class _AdaptedLinear(torch.autograd.Function):
     """inputs @ weight.T + bias + scale * (inputs @ down.T) @ up.T, all in one type."""
@@ -52,16 +54,22 @@ class _AdaptedLinear(torch.autograd.Function):
 
 
 def adapt_quickly(model: nn.Module) -> None:
-    """Exchange the way in which the LoRA layers of a model compute. They stay layers of peft, with
-    the same weights; what `_AdaptedLinear` does not cover is still computed by peft: dropout, DoRA,
-    layers in 4 bits, several adapters at once, and a base in another type than the products.
+    """Exchange the way in which the LoRA layers and the norms of a model compute. They stay layers
+    of peft and transformers, with the same weights.
+
+    What `_AdaptedLinear` does not cover is still computed by peft: dropout, DoRA, layers in 4 bits,
+    several adapters at once, and a base in another type than the products. A model without any
+    layer that is covered stays as it is.
     """
     # Half a second that models without adapters do not need.
     from peft.tuners.lora.layer import Linear  # noqa: PLC0415
 
-    for module in model.modules():
-        if type(module) is Linear:
-            module.__class__ = _quick_layer()
+    layers = [module for module in model.modules() if type(module) is Linear]
+    plain = [layer for layer in layers if _is_covered(layer)]
+    for layer in plain:
+        layer.__class__ = _quick_layer()
+    if plain:
+        normalise_quickly(model)
 
 
 @functools.cache
@@ -88,18 +96,22 @@ def _quick_layer() -> type[nn.Module]:
     return QuickLora
 
 
+def _is_covered(layer: Any) -> bool:
+    """Return whether a LoRA layer of peft is of the kind that `_AdaptedLinear` computes."""
+    has_dropout = any(
+        isinstance(dropout, nn.Dropout) and dropout.p > 0 for dropout in layer.lora_dropout.values()
+    )
+    return type(layer.base_layer) is nn.Linear and not layer.lora_variant and not has_dropout
+
+
 def _is_plain(layer: Any, inputs: Tensor) -> bool:
-    """Return whether a LoRA layer of peft computes what `_AdaptedLinear` does."""
-    base = layer.base_layer
-    if type(base) is not nn.Linear or layer.disable_adapters or layer.merged or layer.lora_variant:
+    """Return whether such a layer computes with one adapter, all in the type of the products."""
+    if layer.disable_adapters or layer.merged:
         return False
     names = layer.active_adapters
     if len(names) != 1 or names[0] not in layer.lora_A:
         return False
-    dropout = layer.lora_dropout[names[0]]
-    if isinstance(dropout, nn.Dropout) and dropout.training and dropout.p > 0:
-        return False
-    down = layer.lora_A[names[0]].weight
+    weight, down = layer.base_layer.weight, layer.lora_A[names[0]].weight
     if torch.is_autocast_enabled(inputs.device.type):
-        return bool(base.weight.dtype == torch.get_autocast_dtype(inputs.device.type))
-    return bool(base.weight.dtype == down.dtype == inputs.dtype)
+        return bool(weight.dtype == torch.get_autocast_dtype(inputs.device.type))
+    return bool(weight.dtype == down.dtype == inputs.dtype)
