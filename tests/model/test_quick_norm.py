@@ -25,7 +25,7 @@ def _norm(name: str, *, frozen: bool = True) -> nn.Module:
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     norm: nn.Module = getattr(module, name)(24, eps=1e-5)
     torch.manual_seed(0)
-    norm.weight.data = torch.rand(24) + 0.5  # type: ignore[union-attr]
+    norm.weight.data = torch.rand(24) + 0.5
     return norm.requires_grad_(not frozen)
 
 

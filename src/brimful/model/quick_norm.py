@@ -51,13 +51,14 @@ class _Normalised(torch.autograd.Function):
 def normalise_quickly(model: nn.Module) -> None:
     """Exchange the way in which the norms of a model compute while their weights are frozen."""
     for module in model.modules():
-        if type(module).__name__ in NORMS:
-            module.__class__ = _quick_norm(type(module))
+        kind: Any = type(module)
+        if kind.__name__ in NORMS:
+            module.__class__ = _quick_norm(kind)
 
 
 @functools.cache
-def _quick_norm(norm: type[nn.Module]) -> type[nn.Module]:
-    class QuickNorm(norm):  # type: ignore[misc, valid-type] # one for each class of transformers
+def _quick_norm(norm: Any) -> Any:
+    class QuickNorm(norm):  # type: ignore[misc] # one for each class of transformers
         def forward(self, hidden_states: Tensor) -> Tensor:
             if self.weight.requires_grad or self.weight.dtype != hidden_states.dtype:
                 usual: Tensor = super().forward(hidden_states)
