@@ -92,7 +92,11 @@ TRL: dict[str, dict[str, Any]] = {
     "TRL, grouped by length + compile": GROUPED | COMPILED,
 }
 REORDERED = ("packing", "grouped")
-OURS = {"brimful": [], "brimful, not compiled": ["plan.compile=false"]}
+OURS = {
+    "brimful": [],
+    "brimful, not compiled": ["plan.compile=false"],
+    "brimful, not compiled, one at a time": ["plan.compile=false", "plan.micro_batch=1"],
+}
 DEFAULT = "TRL, default"
 
 
