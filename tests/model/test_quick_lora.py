@@ -1,14 +1,31 @@
 """LoRA layers computed by one function, beside peft's own."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from brimful.data.batches import MicroBatch
+from brimful.model.published import Loading, attach_adapters, load_model
 from brimful.model.quick_lora import adapt_quickly
+from brimful.recipe import AdapterRecipe
+from brimful.training.method import Network, hidden_states_of, next_token_loss_sum
+from brimful.training.sharding import gathering, shard
+from brimful.training.world import World
+
+TINY = LlamaConfig(
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
 
 
 class _TwoLayers(nn.Module):
@@ -160,3 +177,43 @@ def test_it_keeps_one_input_for_the_backward_pass_where_peft_keeps_two() -> None
     of_peft = kept_bytes(model)
     adapt_quickly(model)
     assert kept_bytes(model) < 0.75 * of_peft
+
+
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_ranks_that_hold_parts_have_the_gradients_of_one_device(
+    tmp_path: Path, ranks: Callable[..., list[Any]], weights: str
+) -> None:
+    torch.manual_seed(0)
+    LlamaForCausalLM(TINY).save_pretrained(tmp_path / "base")
+    ids_BT = torch.arange(24).view(2, 12)
+
+    def gradients_of(world: World | None) -> dict[str, Any]:
+        device = torch.device("cpu")
+        model = load_model(tmp_path / "base", Loading(weights, "sdpa", device))
+        attach_adapters(model, AdapterRecipe(rank=4), seed=1)
+        generator = torch.Generator().manual_seed(2)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.data.normal_(0.0, 0.1, generator=generator)
+        assert _quick_layers(model) == 14
+        rows, loss_sum = ids_BT, next_token_loss_sum
+        if world is not None:
+            shard(model, world, device)
+            rows, loss_sum = ids_BT[world.rank :][:1], gathering(next_token_loss_sum)
+        network = Network(model, hidden_states_of(model), loss_chunk=16)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=weights == "bf16"):
+            loss = loss_sum(network, MicroBatch(rows, rows))
+        loss.backward()
+        return {
+            name: (each.grad if world is None else each.grad.full_tensor()).tolist()
+            for name, each in model.named_parameters()
+            if each.grad is not None
+        }
+
+    whole = gradients_of(None)
+    for own in ranks(2, gradients_of):
+        assert own.keys() == whole.keys()
+        for name, gradient in whole.items():
+            expected = torch.tensor(gradient)
+            difference = (torch.tensor(own[name]) - expected).norm() / expected.norm()
+            assert difference < {"fp32": 1e-5, "bf16": 2e-2}[weights], name
