@@ -217,3 +217,16 @@ def test_ranks_that_hold_parts_have_the_gradients_of_one_device(
             expected = torch.tensor(gradient)
             difference = (torch.tensor(own[name]) - expected).norm() / expected.norm()
             assert difference < {"fp32": 1e-5, "bf16": 2e-2}[weights], name
+
+
+def test_what_torch_compiles_is_pefts_as_one_graph() -> None:
+    model, inputs = _adapted(torch.bfloat16), torch.randn(3, 5, 48).bfloat16()
+
+    def outputs_of(call: Callable[[Tensor], Tensor]) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return call(inputs)
+
+    of_peft = outputs_of(model)
+    adapt_quickly(model)
+    compiled = torch.compile(model.base_model.model, backend="aot_eager", fullgraph=True)
+    assert torch.equal(outputs_of(compiled), of_peft)

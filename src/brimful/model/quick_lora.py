@@ -105,8 +105,10 @@ def _is_covered(layer: Any) -> bool:
 
 
 def _is_plain(layer: Any, inputs: Tensor) -> bool:
-    """Return whether such a layer computes with one adapter, all in the type of the products."""
-    if layer.disable_adapters or layer.merged:
+    """Return whether such a layer computes with one adapter, all in the type of the products, and
+    not in a graph that torch.compile captures: the compiler joins peft's passes itself.
+    """
+    if layer.disable_adapters or layer.merged or torch.compiler.is_compiling():
         return False
     names = layer.active_adapters
     if len(names) != 1 or names[0] not in layer.lora_A:

@@ -60,7 +60,12 @@ def normalise_quickly(model: nn.Module) -> None:
 def _quick_norm(norm: Any) -> Any:
     class QuickNorm(norm):  # type: ignore[misc] # one for each class of transformers
         def forward(self, hidden_states: Tensor) -> Tensor:
-            if self.weight.requires_grad or self.weight.dtype != hidden_states.dtype:
+            is_covered = (
+                not self.weight.requires_grad
+                and self.weight.dtype == hidden_states.dtype
+                and not torch.compiler.is_compiling()  # which joins the operators itself
+            )
+            if not is_covered:
                 usual: Tensor = super().forward(hidden_states)
                 return usual
             normalised: Tensor = _Normalised.apply(
