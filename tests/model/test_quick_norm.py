@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from brimful.model.quick_norm import NORMS, normalise_quickly
+from brimful.model.quick_norm import NORMS, normalise_as_usual, normalise_quickly
 
 MODULES = {
     "GraniteRMSNorm": "granite",
@@ -86,3 +86,12 @@ def test_weights_that_are_trained_or_of_another_type_are_left_to_transformers() 
         assert torch.equal(norm(inputs), values)
     trained(torch.randn(2, 24)).sum().backward()
     assert trained.weight.grad is not None
+
+
+def test_a_model_gets_the_norms_of_transformers_back() -> None:
+    model = nn.Sequential(_norm("LlamaRMSNorm"), nn.Linear(24, 2), _norm("Qwen2RMSNorm"))
+    usual = [type(module) for module in model.modules()]
+    normalise_quickly(model)
+    assert [type(module) for module in model.modules()] != usual
+    normalise_as_usual(model)
+    assert [type(module) for module in model.modules()] == usual

@@ -34,6 +34,7 @@ from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
 from brimful.model.catalog import config_of_model
 from brimful.model.quick_lora import adapt_quickly
+from brimful.model.quick_norm import normalise_as_usual
 from brimful.model.quiet import (
     compiled_when_called,
     quiet_bitsandbytes,
@@ -406,6 +407,7 @@ def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
         module.merge()
         model.set_submodule(name, module.get_base_layer())
     model.delete_adapter(list(model.peft_config))
+    normalise_as_usual(model)
     return frozenset(f"{name}.weight" for name in adapted)
 
 

@@ -56,9 +56,19 @@ def normalise_quickly(model: nn.Module) -> None:
             module.__class__ = _quick_norm(kind)
 
 
+def normalise_as_usual(model: nn.Module) -> None:
+    """Make the norms of a model those of transformers again."""
+    for module in model.modules():
+        usual: Any = getattr(type(module), "usual_norm", None)
+        if usual is not None:
+            module.__class__ = usual
+
+
 @functools.cache
 def _quick_norm(norm: Any) -> Any:
     class QuickNorm(norm):  # type: ignore[misc] # one for each class of transformers
+        usual_norm = norm
+
         def forward(self, hidden_states: Tensor) -> Tensor:
             is_covered = (
                 not self.weight.requires_grad
