@@ -224,8 +224,9 @@ class _AttentionWithin(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         shape, rows = grad_outputs[0].shape, _in_rows(grad_outputs[0])
         made = [torch.empty_like(rows[:-1]) for _ in range(3)]
+        saved = ctx.saved_tensors  # once: what blocks compute again can be had once
         for number, group in enumerate(ctx.groups):
-            queries, keys, values, weights, is_kept = ctx.saved_tensors[5 * number : 5 * number + 5]
+            queries, keys, values, weights, is_kept = saved[5 * number : 5 * number + 5]
             grad = _side_by_side(rows, group)
             used, grad_weights = weights, torch.bmm(grad, values.mT)
             if is_kept is not None:
