@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -76,6 +76,10 @@ def test_what_is_missing_or_of_another_type_is_empty(wrong: object) -> None:
         (Mapping[int, float], {"1": 2, "one": 3}, {1: 2.0}),
         (tuple[tuple[float | None, ...], ...], [[1, "a"], 3], ((1.0, None),)),
         (int, 2**60, None),
+        (Literal["whole", "parts"], "parts", "parts"),
+        (Literal["whole", "parts"], "half", None),
+        (bool | Literal["parts"], "parts", "parts"),
+        (bool | Literal["parts"], True, True),
     ],
 )
 def test_a_value_has_the_type_of_its_hint(hint: Any, value: object, expected: object) -> None:

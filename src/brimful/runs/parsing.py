@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from brimful.base.rundir import finite
 
@@ -110,6 +110,8 @@ def _reader(hint: Any) -> Reader:
     if origin in (Union, UnionType):
         readers = {each: _reader(each) for each in arguments if each is not NoneType}
         return functools.partial(_one_of, readers)
+    if origin is Literal:
+        return functools.partial(_known_value, arguments)
     if hint == Bounds:
         return _bounds
     if origin in (tuple, list):
@@ -171,6 +173,10 @@ def _bounds(value: object) -> Bounds | None:
         return None
     low, high = map(finite, ends)
     return None if low is None or high is None else (low, high)
+
+
+def _known_value(known: tuple[Any, ...], value: object) -> Any:
+    return next((each for each in known if type(each) is type(value) and each == value), None)
 
 
 def _whole_number(value: object) -> int | None:
