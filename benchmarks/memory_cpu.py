@@ -126,6 +126,19 @@ def configurations() -> Mapping[str, StepSpec]:
             recompute=True,
             offload=True,
         ),
+        "llama, full, bf16 autocast, recomputed selectively": _spec(
+            llama, autocast="bf16", recompute="selective"
+        ),
+        "llama, LoRA, bf16 autocast, recomputed selectively": _spec(
+            llama, adapter=Lora(8), weights="bf16", autocast="bf16", recompute="selective"
+        ),
+        "llama, QLoRA, bf16, recomputed selectively": _spec(llama, **nf4, recompute="selective"),
+        "gpt2, full, fp32, chunked, dropout, recomputed selectively": _spec(
+            gpt2, recompute="selective"
+        ),
+        "bert, classification, full, fp32, recomputed selectively": _spec(
+            bert, **classify, recompute="selective"
+        ),
         "gpt2, full, fp32, chunked, dropout": _spec(gpt2),
         "gpt2, full, bf16 autocast, whole logits, for-loop": _spec(
             gpt2, autocast="bf16", loss="model", optimizer="for_loop"

@@ -211,7 +211,7 @@ def said(key: TraceFamilyKey) -> str:
     spec = key.spec
     words = [spec.weights, spec.autocast, spec.attention, spec.optimizer, spec.quantize]
     words += ["LoRA" if spec.adapter else "full", "cuda" if spec.cuda else "not cuda"]
-    words += ["recomputed"] * spec.recompute + ["one sequence"] * key.is_single
+    words += ["recomputed"] * bool(spec.recompute) + ["one sequence"] * key.is_single
     words += ["any length"] * key.any_length
     return " ".join(words)
 

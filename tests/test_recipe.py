@@ -783,6 +783,15 @@ def test_a_fresh_model_needs_a_tokenizer(minimal: str, snapshot: SnapshotAsserti
 
 
 @pytest.mark.parametrize(
+    "other", ["plan.compile=true", "plan.offload=activations"], ids=["compiled", "offloaded"]
+)
+def test_what_excludes_selective_recomputation_is_refused(
+    minimal: str, other: str, snapshot: SnapshotAssertion
+) -> None:
+    assert _problems(minimal, "plan.recompute=selective", other) == snapshot
+
+
+@pytest.mark.parametrize(
     "override",
     [
         "model.layers=none",

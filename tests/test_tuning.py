@@ -55,6 +55,7 @@ MANNERS = {
     "lora": [],
     "qlora": ["quantize=nf4"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
+    "selective": ["plan.recompute=selective"],
     "8bit": ["optimizer.kind=adamw_8bit"],
     "bf16": [
         "adapter=null",
@@ -145,6 +146,18 @@ def test_how_a_step_is_cut_does_not_change_what_is_learned(tuning: Tuning) -> No
                 atol=1e-4,
                 msg=lambda text, run=run, name=name: f"{run}, {name}: {text}",
             )
+
+
+@pytest.mark.parametrize(
+    "manner", [[], ["adapter=null"], ["quantize=nf4"]], ids=["adapters", "all weights", "4 bits"]
+)
+def test_keeping_outputs_of_expensive_operators_gives_the_same_bits(
+    tuning: Tuning, manner: list[str]
+) -> None:
+    selective = ("run.name=selective", "plan.recompute=selective")
+    plain = _final(_train(tuning("run.name=plain", "plan.recompute=false", *manner)))
+
+    assert differences(_final(_train(tuning(*selective, *manner))), plain) == []
 
 
 def test_a_saved_plan_keeps_its_choices_and_counts_the_tokens_of_the_examples(

@@ -50,6 +50,7 @@ def test_the_plainest_plan_keeps_everything(tiny: Callable[..., Recipe]) -> None
         ({"attention": "sdpa"}, "fused kernel"),
         ({"attention": "brimful_blocks"}, "block by block"),
         ({"recompute": True}, "computed twice"),
+        ({"recompute": "selective"}, "but for the outputs of matrix products"),
         ({"compile": True}, "compilation"),
     ],
 )

@@ -67,6 +67,10 @@ def test_other_kernels_and_very_short_sequences_share_no_family_with_other_lengt
     assert [key.lengths for key in family_keys_of(_spec(**changes, adapter=Lora(4)))] == [None]  # type: ignore[arg-type]
 
 
+def test_what_blocks_keep_selectively_may_depend_on_length_and_rank() -> None:
+    assert family_keys_of(_spec(recompute="selective", adapter=Lora(4))) == []
+
+
 @pytest.mark.parametrize("adapter", [Lora(1), PeftAdapter("IA3", "{}")])
 def test_adapters_without_a_rank_to_vary_have_no_family(adapter: object) -> None:
     assert family_keys_of(_spec(adapter=adapter)) == []

@@ -11,6 +11,7 @@ from brimful.base.units import GIB, MIB
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.planning.remedies import Remedy, cheapest_remedy, least_bytes, remedies
+from brimful.planning.step import StepSpec
 from brimful.planning.survey import Memory, Prepared, prepare
 from brimful.planning.trace import Unrecorded
 from brimful.recipe import Recipe
@@ -106,6 +107,26 @@ def test_an_override_makes_the_recipe_that_was_measured(
             _one_bytes(changed, cheap_tracer, recomputes=recomputes)
             == remedy.footprint.allocated.value
         ), remedy.name
+
+
+def test_blocks_that_keep_more_than_their_inputs_can_keep_less(
+    adapted: Callable[..., Recipe], cheap_tracer: Any
+) -> None:
+    def trace(spec: StepSpec) -> Any:
+        traces = cheap_tracer(spec)
+        kept = 20 if spec.recompute == "selective" else 4
+        return dataclasses.replace(traces, sequence_bytes=traces.sequence_bytes * kept // 4)
+
+    prepared = prepare(adapted("plan.recompute=selective"), catalog.get("Tesla T4"))
+
+    found = _by_name(remedies(prepared, trace, recomputes="selective"))
+
+    assert found["recomputation"].set == "plan.recompute=true"
+    again = prepare(adapted("plan.recompute=true"), prepared.device)
+    assert (
+        _one_bytes(again, trace, recomputes=True)
+        == found["recomputation"].footprint.allocated.value
+    )
 
 
 def test_a_fresh_model_is_neither_quantised_nor_adapted(

@@ -25,6 +25,7 @@ from brimful.planning.plan import Choice
 from brimful.planning.search import (
     SAME_TIME,
     UNEVEN_GAIN,
+    WATCHED_S,
     SearchResult,
     highest_useful,
     search,
@@ -338,6 +339,19 @@ def test_fixed_recomputation_and_compiling_are_costed(
     assert {taken.choices[name].reason for name in ("recompute", "compile")} == {
         "fixed by the user"
     }
+
+
+def test_selective_recomputation_is_taken_where_it_is_asked_for(
+    found: Searching, snapshot: SnapshotAssertion
+) -> None:
+    taken = found("plan.recompute=selective")
+
+    assert (taken.taken.recompute, taken.taken.compiled) == ("selective", False)
+    assert taken.choices["recompute"] == snapshot
+    assert taken.choices["compile"] == snapshot
+    assert found().taken.recompute is False
+    # Watching takes the program time for each operator that it issues.
+    assert _seconds(taken) == pytest.approx(_by_hand_s(64, 1, 1e-4 + WATCHED_S, recomputed=True))
 
 
 def test_margins_from_conservative_to_tight_take_more_and_more(found: Searching) -> None:

@@ -114,6 +114,17 @@ def test_a_model_lies_in_parts_where_the_whole_does_not_surely_fit(
     assert reason == snapshot
 
 
+def test_a_model_in_parts_does_not_choose_what_blocks_keep(
+    spreading: Spreading, snapshot: SnapshotAssertion
+) -> None:
+    selective = "plan.recompute=selective"
+
+    assert spreading(1, "4 x T4", selective).plan.recompute == "selective"
+    with pytest.raises(PlanError) as error_info:
+        spreading(1, "4 x T4", selective, "plan.spread=sharded")
+    assert str(error_info.value) == snapshot
+
+
 def test_the_quicker_of_two_that_fit_is_taken(spreading: Spreading) -> None:
     """Whole, the model leaves room for one sequence at a time, in parts for many."""
     sizes = {"sequence_bytes": GIB, "update_bytes": 1}

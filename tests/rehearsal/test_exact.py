@@ -14,7 +14,7 @@ from measured_steps import measure_steps
 
 GENERATOR_STATE_BYTES = 5056
 """torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of
-operators.
+operators; while a block computes again, one more.
 """
 SCALAR_BYTES = 8
 """A Python number that a product with a tensor keeps for its backward pass, on a CPU."""
@@ -45,6 +45,17 @@ SCALAR_BYTES = 8
         ),
         ("gpt2", {"loss": "model", "optimizer": "foreach", "accumulates": False}, 0, 6),
         ("bert", {"recompute": True}, 2, 0),
+        ("llama", {"autocast": "bf16", "recompute": "selective"}, 2, 0),
+        (
+            "llama",
+            {"adapter": Lora(4), "quantize": "nf4", "weights": "bf16", "recompute": "selective"},
+            3,
+            7,
+        ),
+        ("gpt2", {"recompute": "selective"}, 2, 0),
+        ("bert", {"recompute": "selective"}, 2, 0),
+        ("bert", {"attention": "brimful_texts", "recompute": "selective"}, 2, 0),
+        ("llama", {"feedback": "block", "autocast": "bf16", "recompute": "selective"}, 2, 0),
         ("bert", {"attention": "brimful_texts", "autocast": "bf16"}, 0, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
         ("llama", {"feedback": "block", "autocast": "bf16", "recompute": True}, 2, 0),
@@ -60,6 +71,12 @@ SCALAR_BYTES = 8
         "LoRA by one function, bf16 autocast",
         "GPT-2, foreach",
         "BERT classification, recomputed",
+        "bf16 autocast, recomputed selectively",
+        "QLoRA, recomputed selectively",
+        "GPT-2, recomputed selectively",
+        "BERT classification, recomputed selectively",
+        "packed BERT classification, recomputed selectively",
+        "error fed back, recomputed selectively",
         "packed BERT classification, bf16 autocast",
         "hidden words, padded",
         "error fed back, bf16 autocast, recomputed",

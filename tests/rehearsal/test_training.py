@@ -1,5 +1,7 @@
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -7,8 +9,9 @@ from torch import Tensor
 from transformers import masking_utils
 
 from brimful.planning.memory import phase_at
-from brimful.planning.step import Lora, StepSpec
+from brimful.planning.step import Lora, Recompute, StepSpec
 from brimful.planning.trace import KINDS, Trace, in_one_pass
+from brimful.planning.work import PHASES
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.real_models import real_model
@@ -143,6 +146,38 @@ def test_recomputation_keeps_less_and_computes_more(
     assert recomputed.live_E().max() < plain.live_E().max()
     assert len(recomputed.events_E) > len(plain.events_E)
     assert recomputed.live_E()[-1] == plain.live_E()[-1]
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+@pytest.mark.parametrize(
+    "changes", [{}, {"adapter": Lora(4), "quantize": "nf4"}], ids=["full", "QLoRA"]
+)
+def test_selective_recomputation_runs_no_expensive_operator_again(
+    step: Callable[..., StepSpec], changes: dict[str, Any], *, cuda: bool
+) -> None:
+    def record(recompute: Recompute) -> Trace:
+        spec = step("llama", blocks=4, cuda=cuda, recompute=recompute, weights="bf16", **changes)
+        return record_training(spec, config_of(spec), 4)
+
+    def again(trace: Trace) -> dict[str, int]:
+        work = trace.work
+        assert work is not None
+        rows = work.phases_W == PHASES.index("recomputation")
+        flop = Counter[str]()
+        for operator, count in zip(work.operators_W[rows], work.flop_W[rows], strict=True):
+            flop[work.operators[operator]] += int(count)
+        return flop
+
+    plain, whole, selective = (record(how) for how in (False, True, "selective"))
+
+    assert plain.live_E().max() > selective.live_E().max() > whole.live_E().max()
+    found = again(selective)
+    assert "silu" in found
+    assert not any("attention" in name or "dequant" in name for name in found)
+    # An adapter's products are computed again.
+    limit = 0.2 * sum(again(whole).values()) if changes else 0
+    assert sum(found.values()) <= limit
+    assert sum(again(plain).values()) == 0
 
 
 def test_nothing_but_weights_gradients_and_states_is_left_after_a_step(

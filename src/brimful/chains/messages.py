@@ -64,7 +64,7 @@ def plan_lines(plan: Plan, device: Device, leave_gib: float = 0.0) -> list[str]:
     if plan.compile:
         step.append("compiled")
     if plan.recompute:
-        step.append("recomputed")
+        step.append("recomputed" if plan.recompute is True else "recomputed selectively")
     if plan.devices > 1:
         summary += "; how long ranks wait for each other is not predicted"
     elif "step_time_s" in predicted:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from brimful.base.errors import PlanError
 from brimful.planning.plan import Prediction
-from brimful.planning.step import Compiled
+from brimful.planning.step import Compiled, Recompute
 from brimful.planning.survey import Memory, Prepared, Tracer
 
 SHARE_OF_EAGER = 0.6
@@ -35,7 +35,7 @@ class CompiledMemory:
 
 
 def compiled_memory(
-    prepared: Prepared, tracer: Tracer, eager: Memory, highest: int, *, recompute: bool
+    prepared: Prepared, tracer: Tracer, eager: Memory, highest: int, *, recompute: Recompute
 ) -> CompiledMemory:
     """Return the memory of a recipe's step with compiled blocks.
 

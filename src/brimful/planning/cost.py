@@ -50,8 +50,8 @@ FORWARD_SHARE = {
     (True, False): 1 / 2,
     (True, True): 1 / 3,
 }
-"""Time of a forward pass over that of a training pass, by (frozen base, recomputes): 2 of 6, 8, 4,
-6 FLOPs per parameter and token. For plans that do not know their own evaluation batch's.
+"""Time of a forward pass over that of a training pass, by (frozen base, recomputes products): 2 of
+6, 8, 4, 6 FLOPs per parameter and token. For plans that do not know their own evaluation batch's.
 """
 FORWARD_SPREAD = 1.3
 """The share may be larger or smaller by this factor (assumption)."""
@@ -322,7 +322,7 @@ def _evaluation(
     sequences, note = _validation_sequences(recipe, conditions, steps)
     share, spread, batch = plan.evaluation_share, SHARE_SPREAD, recipe.effective_batch
     if not share:
-        share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute]
+        share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute is True]
         spread = FORWARD_SPREAD
     what = f"{round(sequences.value):,} validation sequences{note}"
     time = Prediction(

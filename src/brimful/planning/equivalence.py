@@ -91,8 +91,11 @@ def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:
         dropout = ""
         if not isinstance(recipe.model, str) and recipe.model.dropout:
             dropout = "; dropout draws the same numbers again"
+        what = "activations"
+        if plan.recompute == "selective":
+            what += " but for the outputs of matrix products and attention kernels"
         yield (
-            "recomputation: activations are computed twice by the same kernels, which changes"
+            f"recomputation: {what} are computed twice by the same kernels, which changes"
             f" nothing beyond rounding{dropout}"
         )
     if plan.compile:

@@ -215,8 +215,8 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
 
 def _is_alone(spec: StepSpec) -> bool:
     """Return whether no other step shares this one's recordings."""
-    if spec.compiled != "none":
-        return True  # what the compiler fuses may depend on sizes
+    if spec.compiled != "none" or spec.recompute == "selective":
+        return True  # what the compiler fuses, or a block keeps, may depend on sizes
     if spec.ranks > 1 and not spec.serves_all_ranks:
         return True
     return spec.adapter is not None and (

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from brimful.base.errors import PlanError
 from brimful.base.text import aligned_and_wrapped, wrapped
 from brimful.base.units import format_between, format_count, format_named
+from brimful.planning.step import Recompute
 
 Verdict = Literal["fits", "uncertain", "does not fit"]
 Spread = Literal["replicated", "sharded", "hybrid"]
@@ -100,7 +101,7 @@ class Plan:
     micro_batches: tuple[int, ...]
     precision: str
     attention: str
-    recompute: bool
+    recompute: Recompute
     compile: bool
     offload: bool = False
     optimizer: str = "fused"

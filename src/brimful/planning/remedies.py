@@ -7,6 +7,7 @@ from typing import Any
 
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED, has_four_bits
 from brimful.planning.memory import Footprint
+from brimful.planning.step import Recompute
 from brimful.planning.survey import Prepared, Tracer
 from brimful.planning.trace import Unrecorded
 from brimful.recipe import AdapterRecipe
@@ -69,7 +70,7 @@ class _Change:
         )
 
     def remedy(
-        self, prepared: Prepared, tracer: Tracer, recompute: bool, price: int
+        self, prepared: Prepared, tracer: Tracer, recompute: Recompute, price: int
     ) -> Remedy | None:
         """Return what the change would bring; None where no recording of it can be had."""
         changed = prepared.changed(self.recipe) if self.recipe else prepared
@@ -91,7 +92,7 @@ FOUR_BITS = _Change(
 )
 
 
-def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[Remedy, ...]:
+def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: Recompute) -> tuple[Remedy, ...]:
     """Return single changes that take less memory than the recipe as it is, the most helpful
     first; and where none of them makes it fit, the first few that together do.
     """
@@ -118,7 +119,7 @@ def remedies(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> tuple[R
     return tuple(sorted(found, key=lambda remedy: (-remedy.largest, remedy.footprint.driver.value)))
 
 
-def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: bool) -> Remedy | None:
+def cheapest_remedy(prepared: Prepared, tracer: Tracer, *, recomputes: Recompute) -> Remedy | None:
     """Return the change that costs time and result least of those that make a recipe fit: a single
     one, else the first that do so together. None where there is none.
     """
@@ -161,7 +162,7 @@ def least_bytes(prepared: Prepared, parameters: int) -> int:
     return parameters * (4 if spec.weights == "fp32" else 2)
 
 
-def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
+def _changes(prepared: Prepared, recomputes: Recompute) -> list[_Change]:
     """Return the changes that may help, the one that costs time and result least first."""
     recipe = prepared.recipe
     half = recipe.sequence_length // 2
@@ -172,7 +173,7 @@ def _changes(prepared: Prepared, recomputes: bool) -> list[_Change]:
         what = "the loss takes fewer tokens at a time; results stay the same up to rounding"
         set_ = "plan.loss_chunk=1024"
         changes.append(_Change("smaller pieces of the loss", what, set_, {}, {"loss_chunk": 1024}))
-    if not recomputes:
+    if recomputes is not True:
         what = "activations of every block are computed twice; results stay the same up to rounding"
         set_ = "plan.recompute=true"
         changes.append(_Change("recomputation", what, set_, {}, {"recompute": True}))

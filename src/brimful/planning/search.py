@@ -16,11 +16,13 @@ from typing import Literal
 
 from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes, format_duration
+from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.planning.choices import COMPILE_GAIN, COMPILE_SECONDS, FIXED
 from brimful.planning.compiled import compiled_memory
 from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
+from brimful.planning.step import Recompute
 from brimful.planning.survey import Memory, Prepared, Tracer
 from brimful.planning.timing import StepTime, UnknownRate, step_time
 from brimful.planning.work import IrregularWork
@@ -46,6 +48,15 @@ COMPILE_WORTH_S = 1.5 * COMPILE_SECONDS
 is known well (assumption).
 """
 OFFLOADED = "plan.offload: blocks keep their inputs, on the host, and compute the rest again"
+SELECTIVE = (
+    f"{FIXED}: blocks keep what matrix products and attention kernels return, and compute the rest"
+    " again"
+)
+WATCHED_S = 11e-6
+"""What selective recomputation adds to the time in which the program issues an operator, on average
+over all of a step: operators of a forward pass and of what is computed again are watched, about
+half of them (`benchmarks/recompute_cpu.py`).
+"""
 WITHIN_ERROR = "is within the error of prediction"
 COMFORTABLE_SHARE = 0.7
 """Share of the usable memory that a plan may take without risk (assumption)."""
@@ -57,14 +68,14 @@ class Candidate:
 
     Attributes:
         micro_batch: Sequences per pass.
-        recompute: With activation checkpointing.
+        recompute: With activation checkpointing, of all operators or the cheap ones alone.
         compiled: Chains of element-wise operators are one kernel.
         time: Predicted; None where a rate or the operators are unknown.
         waiting_s: Seconds in which it waits for other devices, not in `time`.
     """
 
     micro_batch: int
-    recompute: bool
+    recompute: Recompute
     compiled: bool
     time: StepTime | None
     waiting_s: float = 0.0
@@ -120,9 +131,10 @@ def search(
     """
     recipe = prepared.recipe
     wanted, why = _asked_for(recipe)
-    plain = _Way(prepared, tracer, rates, factor, fill, recompute=wanted is True)
     if wanted != "auto":
-        return _settle(prepared, plain, total_steps, Choice("recompute", wanted, why))
+        asked = _Way(prepared, tracer, rates, factor, fill, recompute=wanted)
+        return _settle(prepared, asked, total_steps, Choice("recompute", wanted, why))
+    plain = _Way(prepared, tracer, rates, factor, fill, recompute=False)
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
@@ -146,10 +158,12 @@ def search(
     return _faster(prepared, plain, again, total_steps)
 
 
-def _asked_for(recipe: Recipe) -> tuple[bool | Literal["auto"], str]:
+def _asked_for(recipe: Recipe) -> tuple[Recompute | Literal["auto"], str]:
     """Return what the recipe asks for in recomputation, and by which key."""
     if recipe.plan.offload != "none":
         return True, OFFLOADED
+    if recipe.plan.recompute == "selective":
+        return "selective", SELECTIVE
     return recipe.plan.recompute, FIXED
 
 
@@ -158,6 +172,13 @@ def highest_useful(prepared: Prepared) -> int:
     recipe, fixed = prepared.recipe, prepared.recipe.plan.micro_batch
     useful = max(1, MICRO_BATCH_TOKENS[prepared.device.kind] // recipe.sequence_length)
     return min(recipe.effective_batch, useful if fixed == "auto" else max(useful, fixed))
+
+
+def rates_of_way(rates: Rates, recompute: Recompute) -> Rates:
+    """Return the rates of a device for steps that recompute in a way."""
+    if recompute != "selective":
+        return rates
+    return replace(rates, host_s=rates.host_s + WATCHED_S)
 
 
 class _Way:
@@ -171,7 +192,7 @@ class _Way:
         factor: float,
         fill: float,
         *,
-        recompute: bool,
+        recompute: Recompute,
     ) -> None:
         self.recompute, self._prepared, self._tracer = recompute, prepared, tracer
         self._rates, self._factor, self._fill = rates, factor, fill
@@ -219,7 +240,7 @@ class _Way:
     def _time(self, micro_batch: int, *, compiled: bool) -> StepTime | None:
         if self._rates is None:
             return None
-        recipe = self._prepared.recipe
+        recipe, rates = self._prepared.recipe, rates_of_way(self._rates, self.recompute)
         sizes = split(recipe.effective_batch, micro_batch)
         precision = str(self._prepared.choices["precision"].value)
         try:
@@ -227,7 +248,7 @@ class _Way:
                 step_time(
                     self.memory.work_at,
                     sizes,
-                    self._rates,
+                    rates,
                     precision=precision,
                     compiled=compiled,
                     fill=self._fill,
@@ -420,6 +441,15 @@ def _beside(runner_up: Candidate, taken: Candidate, effective_batch: int) -> str
     return f"{would} {compared}, which {WITHIN_ERROR}{memory}"
 
 
+def _no_compiling(recipe: Recipe, device: Device) -> str:
+    """Return why blocks cannot be compiled, or an empty text."""
+    if recipe.plan.offload != "none":
+        return "tensors move between blocks (plan.offload)"
+    if recipe.plan.recompute == "selective":
+        return "compiled blocks choose by themselves what they keep (plan.recompute=selective)"
+    return "" if device.abilities.compile else "torch.compile has no compiler to use here"
+
+
 def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int | None) -> Choice:
     """Choose whether to compile: if it saves more time over the run than it costs."""
     recipe, device = prepared.recipe, prepared.device
@@ -431,11 +461,8 @@ def _compile(prepared: Prepared, way: _Way, eager: Candidate, total_steps: int |
         )
     if recipe.plan.compile != "auto":
         return Choice("compile", recipe.plan.compile, FIXED)
-    if recipe.plan.offload != "none" or not device.abilities.compile:
-        why = "torch.compile has no compiler to use here"
-        if recipe.plan.offload != "none":
-            why = "tensors move between blocks (plan.offload)"
-        return Choice("compile", False, why)
+    if excluded := _no_compiling(recipe, device):
+        return Choice("compile", False, excluded)
     if has_texts or prepared.choices["packing"].value in {"padded", "document"}:
         return Choice(
             "compile",

@@ -10,7 +10,7 @@ from brimful.model import catalog
 from brimful.model.description import OWN_TYPES, config_values, count_parameters
 from brimful.planning.choices import PACKED_ATTENTION
 from brimful.planning.plan import Choice
-from brimful.planning.step import Lora, StepSpec, canonical
+from brimful.planning.step import Lora, Recompute, StepSpec, canonical
 from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
 
 TEXT_PARTS = ("text_config", "decoder", "generator", "text_encoder")
@@ -162,7 +162,7 @@ def spec_of(
     device: Device,
     choices: Mapping[str, Choice],
     *,
-    recompute: bool,
+    recompute: Recompute,
 ) -> StepSpec:
     """The step of brimful's own loop.
 
@@ -181,7 +181,7 @@ def spec_of(
         **_task(recipe, is_packed=choices["packing"].value == "packed"),
         loss_chunk=int(choices["loss_chunk"].value),
         recompute=recompute,
-        offload=recompute and recipe.plan.offload == "activations",
+        offload=bool(recompute) and recipe.plan.offload == "activations",
         cuda=device.kind == "cuda",
         flash=device.abilities.flash_attention,
         attention=_traced_attention(str(choices["attention"].value), model, device),

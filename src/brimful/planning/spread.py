@@ -48,6 +48,7 @@ def refuse_unshardable(recipe: Recipe, spread: Spread) -> None:
         "optimizer.kind=adamw_8bit": recipe.optimizer.kind != "adamw",
         "optimizer.weights=bf16": recipe.optimizer.weights != "fp32",
         "plan.offload=activations": recipe.plan.offload != "none",
+        "plan.recompute=selective": recipe.plan.recompute == "selective",
         "run.replay_check": recipe.run.replay_check is not None,
     }
     refused = [name for name, is_asked in told.items() if is_asked]

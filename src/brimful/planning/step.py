@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 Compiled = Literal["none", "blocks", "open_blocks", "model"]
+Recompute = bool | Literal["selective"]
 
 EVALUATION_FACTOR = 2
 """Sequences of an evaluation batch for each of a micro-batch: without gradients more fit."""
@@ -60,7 +61,8 @@ class StepSpec:
         loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers
             model.
         loss_chunk: Tokens per chunk of the chunked loss.
-        recompute: Activations of every block are recomputed in the backward pass.
+        recompute: Activations of every block are recomputed in the backward pass; selective: but
+            for the outputs of matrix products and attention kernels, which are kept.
         cuda: Memory as on CUDA; False for this CPU's own kernels.
         flash: Whether the CUDA device has a flash-attention kernel.
         attention: transformers' attention implementation.
@@ -93,7 +95,7 @@ class StepSpec:
     upcast: bool = False
     loss: Literal["chunked", "model"] = "chunked"
     loss_chunk: int = 16_384
-    recompute: bool = False
+    recompute: Recompute = False
     cuda: bool = True
     flash: bool = True
     attention: str = "sdpa"

@@ -48,7 +48,7 @@ from brimful.planning.ragged import (
     reserved_over,
 )
 from brimful.planning.specs import ModelFacts, model_facts, spec_of
-from brimful.planning.step import StepSpec
+from brimful.planning.step import Recompute, StepSpec
 from brimful.planning.target import Target, target_of, with_communication
 from brimful.planning.timing import StepTime
 from brimful.planning.work import Work
@@ -311,7 +311,7 @@ class Prepared:
         recipe = self.recipe.model_copy(update=dict(changes))
         return replace(self, recipe=recipe, known_longest_pass_at=None)
 
-    def memory(self, tracer: Tracer, *, recompute: bool, **changes: Any) -> Memory:
+    def memory(self, tracer: Tracer, *, recompute: Recompute, **changes: Any) -> Memory:
         """Return the footprints of the step as it runs here."""
         traces = tracer(self.spec(recompute=recompute, **changes))
         return Memory(
@@ -337,7 +337,7 @@ class Prepared:
         accumulates = micro_batch < self.recipe.effective_batch
         return LongestPass(micro_batch, micro_batch if accumulates else 0)
 
-    def spec(self, *, recompute: bool, **changes: Any) -> StepSpec:
+    def spec(self, *, recompute: Recompute, **changes: Any) -> StepSpec:
         """Return the step as it runs here."""
         spec = spec_of(self.recipe, self.model, self.device, self.choices, recompute=recompute)
         return replace(spec, ranks=self.ranks, **changes)

@@ -11,7 +11,7 @@ from typing import Any, Self
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
-from brimful.planning.search import SearchResult, split
+from brimful.planning.search import SearchResult, rates_of_way, split
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Prepared
 from brimful.planning.timing import StepParts, parts_of, step_time
@@ -222,6 +222,7 @@ def level_of(
     if timed is None:
         return None
     precision = str(prepared.choices["precision"].value)
+    rates = rates_of_way(rates, taken.recompute)
 
     def parts_at(micro_batch: int) -> StepParts:
         return parts_of(result.memory.work_at(micro_batch), rates, precision=precision)

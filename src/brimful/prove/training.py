@@ -54,7 +54,7 @@ def outcome_of(run: RunFolder) -> Outcome:
     }
     batch = f"of {plan.effective_batch} x {plan.sequence_length} tokens"
     words = f"{batch} in micro-batches of {plan.micro_batches[0]}, {plan.precision}"
-    words += ", recomputed" * plan.recompute + ", compiled" * plan.compile
+    words += ", recomputed" * bool(plan.recompute) + ", compiled" * plan.compile
     return Outcome(status=HELD, what=words, measured=_measured(run), facts=chosen)
 
 

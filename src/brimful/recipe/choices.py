@@ -43,8 +43,12 @@ class PlanChoices(Section):
             " without a flash kernel, brimful_packed for packed rows."
         ),
     )
-    recompute: bool | Auto = Field(
-        "auto", description="Recompute activations in the backward pass (activation checkpointing)."
+    recompute: bool | Literal["selective"] | Auto = Field(
+        "auto",
+        description=(
+            "Recompute activations in the backward pass (activation checkpointing); selective:"
+            " matrix products and attention kernels are not computed again, their outputs are kept."
+        ),
     )
     offload: Literal["none", "activations"] = Field(
         "none",
@@ -115,9 +119,24 @@ class PlanChoices(Section):
     )
 
     @pydantic.model_validator(mode="after")
+    def _compiles_no_selection(self) -> "PlanChoices":
+        if self.recompute == "selective" and self.compile is True:
+            raise ValueError(
+                "plan.recompute=selective chooses among operators, which compiled blocks join; they"
+                " choose by themselves what they keep: leave one of the two out, it or"
+                " plan.compile=true"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _offloads_what_is_recomputed(self) -> "PlanChoices":
         if self.offload == "none":
             return self
+        if self.recompute == "selective":
+            raise ValueError(
+                "plan.offload=activations keeps the inputs of blocks alone, and"
+                " plan.recompute=selective more than that: leave one of them out"
+            )
         if self.recompute is False:
             raise ValueError(
                 "plan.offload=activations keeps the inputs of blocks and computes the rest again:"

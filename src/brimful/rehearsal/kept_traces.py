@@ -50,7 +50,7 @@ class KeptTraces:
             stored = StoredTraces(key, self._folder, self._families)
             if spec.compiled != "none" and not stored.is_kept() and not self._compiles:
                 raise Untraced(UNTRACED)
-            recomputed = ", with recomputation" * spec.recompute
+            recomputed = ", with recomputation" * bool(spec.recompute)
             compiled = ", compiled without kernels (some ten seconds)" * (spec.compiled != "none")
             self._progress(
                 f"tracing the training step on tensors without values{recomputed}{compiled}"

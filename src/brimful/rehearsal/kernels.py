@@ -5,6 +5,7 @@ Shapes: B batch, H query heads, G key/value heads, T query and S key positions, 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from brimful.rehearsal.kernel_sizes import attention_product
 from brimful.rehearsal.recorder import note_kernel
+from brimful.training.selective import as_one_operator
 
 Kernel = Literal["flash", "efficient", "math"]
 """Backends of scaled_dot_product_attention on CUDA."""
@@ -157,7 +159,9 @@ class OnCuda(TorchFunctionMode):
                 )[0]
                 return attended
             inputs = (query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2))
-            return fused_attention(*inputs, kernel=kernel, causal=is_causal).transpose(1, 2)
+            return fused_attention(
+                *inputs, kernel=kernel, causal=is_causal, dropout=dropout_p
+            ).transpose(1, 2)
 
 
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -190,12 +194,20 @@ def kernel_for(
 
 
 def fused_attention(
-    query_BTHD: Tensor, key_BSGD: Tensor, value_BSGD: Tensor, *, kernel: Kernel, causal: bool = True
+    query_BTHD: Tensor,
+    key_BSGD: Tensor,
+    value_BSGD: Tensor,
+    *,
+    kernel: Kernel,
+    causal: bool = True,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Allocate and save what the fused kernel does; values mean nothing. A causal kernel computes
     half of the scores.
     """
-    attended: Tensor = _FusedAttention.apply(query_BTHD, key_BSGD, value_BSGD, kernel, causal)  # type: ignore[no-untyped-call]
+    attended: Tensor = _FusedAttention.apply(
+        query_BTHD, key_BSGD, value_BSGD, kernel, causal, dropout
+    )  # type: ignore[no-untyped-call]
     return attended
 
 
@@ -210,28 +222,25 @@ class _FusedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, causal: bool
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        kernel: Kernel,
+        causal: bool,
+        dropout: float,
     ) -> Tensor:
-        batch, rows, heads, _ = query.shape
-        attended = torch.empty((batch, rows, heads, value.shape[-1]), dtype=query.dtype)
-        lse = torch.empty(
-            (batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32
-        )
+        compute = partial(_attended, query, key, value, kernel, causal)
+        attended, lse = compute() if dropout else as_one_operator(compute)
         if any(ctx.needs_input_grad[:3]):
             ctx.save_for_backward(query, key, value, attended, lse)
         ctx.kernel, ctx.causal = kernel, causal
-        _note_attention(
-            query,
-            key,
-            causal=causal,
-            backward=False,
-            reads=(query, key, value),
-            writes=(attended, lse),
-        )
         return attended
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         query, key, value, _, _ = ctx.saved_tensors
         batch, rows, heads, head = query.shape
         rounded = -(-rows // FLASH_ROWS) * FLASH_ROWS
@@ -250,7 +259,20 @@ class _FusedAttention(torch.autograd.Function):
         _note_attention(
             query, key, causal=ctx.causal, backward=True, reads=reads, writes=(*grads, *scratch[1:])
         )
-        return grads[0], grads[1], grads[2], None, None
+        return grads[0], grads[1], grads[2], None, None, None
+
+
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, kernel: Kernel, causal: bool
+) -> tuple[Tensor, Tensor]:
+    batch, rows, heads, _ = query.shape
+    attended = torch.empty((batch, rows, heads, value.shape[-1]), dtype=query.dtype)
+    lse = torch.empty(
+        (batch, heads, rows if kernel == "flash" else -(-rows // 32) * 32), dtype=torch.float32
+    )
+    reads, writes = (query, key, value), (attended, lse)
+    _note_attention(query, key, causal=causal, backward=False, reads=reads, writes=writes)
+    return attended, lse
 
 
 def _note_attention(

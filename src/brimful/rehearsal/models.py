@@ -31,6 +31,7 @@ from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
+from brimful.training.selective import as_one_operator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTO = {
@@ -311,13 +312,17 @@ class _Matmul4bit(torch.autograd.Function):
         loaded_dtype: torch.dtype,
     ) -> Tensor:
         ctx.shape, ctx.loaded_dtype = (out_features, inputs.shape[-1]), loaded_dtype
-        scales = _dequantised_scales(ctx.shape) + 0.0
-        dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
-        _note_dequantised(weight, dequantised, scales)
         ctx.weight = weakref.ref(weight)
-        product = torch.nn.functional.linear(inputs, dequantised, bias)
-        del scales  # alive during the product
-        return product
+
+        def product() -> Tensor:
+            scales = _dequantised_scales(ctx.shape) + 0.0
+            dequantised = torch.empty(ctx.shape, dtype=inputs.dtype)
+            _note_dequantised(weight, dequantised, scales)
+            out = torch.nn.functional.linear(inputs, dequantised, bias)
+            del scales  # alive during the product
+            return out
+
+        return as_one_operator(product, ctx.shape)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, None, None, None, None]:

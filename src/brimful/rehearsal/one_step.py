@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from brimful.data.batches import IGNORED, Batch, StepBatch
 from brimful.data.masking import MaskingRules, masked
 from brimful.model.build import build
+from brimful.planning.step import Recompute
 from brimful.rehearsal.reduced import Reduced
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
@@ -36,7 +37,7 @@ class StepOptions:
     Attributes:
         precision: "fp32", "bf16" or "fp16".
         attention: transformers' name of the implementation.
-        recompute: Activations of every block are recomputed.
+        recompute: Activations of every block are recomputed, all or the cheap ones.
         compile: Blocks are compiled.
         optimizer: Variant of torch's AdamW: fused, foreach or for_loop.
         loss_chunk: Tokens per piece of the loss.
@@ -45,7 +46,7 @@ class StepOptions:
 
     precision: str
     attention: str
-    recompute: bool
+    recompute: Recompute
     compile: bool
     optimizer: str
     loss_chunk: int
@@ -100,7 +101,7 @@ def take_step(
     )
     model.train()
     if options.recompute:
-        recompute_activations(model)
+        recompute_activations(model, options.recompute)
     optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=options.optimizer)
     messages: list[str] = []
     shape = (options.micro_batches[0], reduced.recipe.sequence_length)

@@ -320,7 +320,7 @@ def _needs_five(spec: StepSpec) -> bool:
     """Return whether a block touches both neighbours in one pass, so that four blocks are tried in
     vain: FSDP2 gathers the next block while one computes, and gradients of the last are reduced.
     """
-    return spec.ranks > 1 and (spec.recompute or spec.adapter is None)
+    return spec.ranks > 1 and (bool(spec.recompute) or spec.adapter is None)
 
 
 def _line_of(spec: StepSpec, config: PretrainedConfig, example: int) -> ParametricTrace:

@@ -258,7 +258,7 @@ def prepare(spec: StepSpec, model: nn.Module) -> None:
     Subclasses of StepSpec may register their own.
     """
     if spec.recompute:
-        recompute_activations(transformers_model(model))
+        recompute_activations(transformers_model(model), spec.recompute)
         if spec.offload:
             offload_activations(model, NotOnCuda() if spec.cuda else HostMemory())
         if spec.adapter is not None:

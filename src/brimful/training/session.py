@@ -26,6 +26,7 @@ from brimful.hardware.monitored import monitored_until
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.registered import step_hooks_of
 from brimful.planning.spacing import interval
+from brimful.planning.step import Recompute
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
@@ -67,6 +68,7 @@ from brimful.training.rank_state import (
 )
 from brimful.training.recovery import RememberedSizes
 from brimful.training.replay import ReplayCheck
+from brimful.training.selective import KeptOutputs
 from brimful.training.session_journal import open_journal
 from brimful.training.setup import Setup
 from brimful.training.signals import StopRequest
@@ -159,7 +161,7 @@ class TrainingSession:
         for name, parameter in setup.model.named_parameters():
             parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
-            recompute_activations(setup.model)
+            recompute_activations(setup.model, plan.recompute)
         if plan.offload:
             offload_activations(setup.model, HostMemory())
         self._pace = RankPace(setup.device)
@@ -530,12 +532,19 @@ def _in_parts(setup: Setup, method: Method, talking: Spans) -> "InParts | None":
     return InParts(setup.model, setup.world, setup.device, talking, copies)
 
 
-def recompute_activations(model: PreTrainedModel, *, reentrant: bool = False) -> None:
+def recompute_activations(
+    model: PreTrainedModel, how: Recompute = True, *, reentrant: bool = False
+) -> None:
     """Switch activation checkpointing on for every block, by the name that this version of
     transformers has for it.
+
+    Args:
+        how: True: blocks keep their inputs; selective: outputs of their expensive operators, too.
+        reentrant: By torch's older implementation, which knows no selection.
     """
     enable = (
         getattr(model, "activation_checkpointing_enable", None)
         or model.gradient_checkpointing_enable
     )
-    enable({"use_reentrant": reentrant})
+    selection = {"context_fn": KeptOutputs()} if how == "selective" else {}
+    enable({"use_reentrant": reentrant, **selection})

@@ -172,7 +172,8 @@ def batch_cell(plan: Plan) -> str:
     """
     first, last = plan.micro_batches[0], plan.micro_batches[-1]
     full = plan.micro_batches.count(first)
-    return f"{first} x {full}" + (f" + {last}" if last != first else "") + " r" * plan.recompute
+    rest = f" + {last}" if last != first else ""
+    return f"{first} x {full}{rest}{' r' * bool(plan.recompute)}"
 
 
 def _row(
