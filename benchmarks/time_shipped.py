@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from brimful.hardware import fitted
-from brimful.planning.timing import step_time
+from brimful.planning.timing import StepTime, step_time
 from time_model import board, work_of_one_gpu
 from time_stack import TimedStack
 
 COMPILED = ("compiled", "torchtitan", "cuda c")
 
 
-def shipped_seconds(stack: TimedStack) -> float | None:
+def shipped_time(stack: TimedStack) -> StepTime | None:
     """Step time as a plan would say it; None where the shipped rates do not apply."""
     known = board(stack.device)
     rates = fitted.rates_of(
@@ -25,14 +25,13 @@ def shipped_seconds(stack: TimedStack) -> float | None:
         return None
     work = work_of_one_gpu(stack)
     precision = "fp16" if stack.products == "fp16" else "bf16"
-    time = step_time(
+    return step_time(
         lambda _: work,
         (1,) * int(stack.accumulation),
         rates,
         precision=precision,
         compiled=stack.family in COMPILED,
     )
-    return time.seconds
 
 
 def shipped_summary(stacks: Sequence[TimedStack]) -> dict[str, Any]:
@@ -41,16 +40,25 @@ def shipped_summary(stacks: Sequence[TimedStack]) -> dict[str, Any]:
     """
     low, high = fitted.efficiencies().interval
     pairs = [
-        (seconds, stack.measured_s)
+        (time, stack.measured_s)
         for stack in stacks
-        if stack.spread.gpus == 1 and (seconds := shipped_seconds(stack)) is not None
+        if stack.spread.gpus == 1 and (time := shipped_time(stack)) is not None
     ]
-    errors = np.array([seconds / measured_s - 1 for seconds, measured_s in pairs])
-    inside = np.mean([low <= measured_s / seconds <= high for seconds, measured_s in pairs])
+    errors = np.array([time.seconds / measured_s - 1 for time, measured_s in pairs])
+    ends = [
+        (low * time.seconds, max(high * time.seconds, time.slowest_host_s)) for time, _ in pairs
+    ]
+    inside = [
+        low_s <= measured_s <= high_s
+        for (low_s, high_s), (_, measured_s) in zip(ends, pairs, strict=True)
+    ]
+    widths = np.array([high_s / low_s for low_s, high_s in ends])
     return {
         "rows": len(pairs),
         "median_percent": round(100 * float(np.median(np.abs(errors))), 1),
         "ninetieth_percent": round(100 * float(np.quantile(np.abs(errors), 0.9)), 1),
         "bias_percent": round(100 * float(np.median(errors)), 1),
-        "inside_interval_percent": round(100 * float(inside), 1),
+        "inside_interval_percent": round(100 * float(np.mean(inside)), 1),
+        "high_over_low_median": round(float(np.median(widths)), 2),
+        "wider_for_the_host": int(np.sum(widths > 1.001 * high / low)),
     }

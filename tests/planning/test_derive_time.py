@@ -99,6 +99,21 @@ def test_a_step_by_hand_takes_its_arithmetic_its_bytes_and_its_operators(
     assert step.basis == snapshot
 
 
+def test_a_program_that_may_be_slower_widens_the_time_that_it_decides(
+    timed: Timed, rates: Callable[..., Rates], snapshot: SnapshotAssertion
+) -> None:
+    """51 operators of 10 ms, or 40, beside 26 ms of the device."""
+    slow = {"overlaps": True, "host_s": 0.01, "host_slowest": 4.0}
+
+    step = timed(rates(**slow)).predicted["step_time_s"]
+
+    assert step.high == pytest.approx(4 * step.value, rel=0.01)
+    assert step.low == pytest.approx(0.8 * step.value)
+    assert step.basis == snapshot
+    quick = timed(rates(**slow | {"host_s": 1e-6})).predicted["step_time_s"]
+    assert quick.high == pytest.approx(1.25 * quick.value)
+
+
 def test_tokens_per_second_and_mfu_follow_from_the_step_time(
     timed: Timed, rates: Callable[..., Rates]
 ) -> None:

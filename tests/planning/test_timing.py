@@ -71,6 +71,26 @@ def test_mostly_the_slower_of_device_and_program_decides_where_they_overlap(
     assert time.terms.get("issuing operators", 0.0) == pytest.approx(seconds - device_s)
 
 
+@pytest.mark.parametrize(
+    ("device_s", "seconds", "waits"),
+    [(0.25, (0.25**4 + 4**4) ** 0.25, True), (40.0, (40**4 + 4**4) ** 0.25, False)],
+    ids=["small operators", "large ones"],
+)
+def test_a_program_that_was_not_measured_may_be_slower(
+    work_of: WorkOf, rates: RatesOf, *, device_s: float, seconds: float, waits: bool
+) -> None:
+    """10,000 operators of 0.1 ms, or four times as long."""
+    work = work_of({"bytes": int(device_s * SECOND), "launches": 10_000})
+    measured, assumed = (
+        _time(work, rates(overlaps=True, host_slowest=factor)) for factor in (1.0, 4.0)
+    )
+
+    assert assumed.seconds == measured.seconds == measured.slowest_host_s
+    assert assumed.slowest_host_s == pytest.approx(seconds)
+    assert assumed.waits_for_program == waits
+    assert not _time(work, rates(overlaps=False)).waits_for_program
+
+
 @pytest.mark.parametrize(("overlaps", "seconds"), [(True, 3.0), (False, 3.0 + 2.0001)])
 def test_an_update_is_issued_while_the_device_works_where_it_runs_behind(
     work_of: WorkOf, rates: RatesOf, *, overlaps: bool, seconds: float

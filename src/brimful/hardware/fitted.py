@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from brimful.base.tables import shipped_table
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates
 
 CACHED_CLASSES = ("pointwise", "transcendental", "reduction", "copy", "gather")
 """Classes whose operands were just written by the operator before, so that they may be cached."""
@@ -153,6 +153,7 @@ def rates_with(
         launch_s=values["launch"],
         host_s=values["host eager"],
         host_compiled_s=values["host compiled"],
+        host_slowest=HOST_SLOWEST,
         step_s=values["step"],
         multiprocessors=device.multiprocessors,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from brimful.base.tables import shipped_table
 from brimful.hardware.device import Device
-from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
+from brimful.hardware.rates import CLASSES, HOST_SLOWEST, MATRIX_CLASSES, Rates
 
 
 @functools.cache
@@ -40,6 +40,7 @@ def guessed_rates(device: Device) -> Rates | None:
         norm=1.0,
         launch_s=of_kind["launch_s"],
         host_s=of_kind["host_s"],
+        host_slowest=1.0 if device.kind == "cpu" else HOST_SLOWEST,
         overlaps=device.kind != "cpu",
         share=(low, high),
         source=(

@@ -47,6 +47,12 @@ converts them element by element).
 """
 
 
+HOST_SLOWEST = 4.0
+"""`Rates.host_slowest` where a host was not measured: old or shared processors, and models whose
+code does more between operators (assumption).
+"""
+
+
 @dataclass(frozen=True)
 class Rates:
     """The roofline's parameters for one device.
@@ -64,6 +70,8 @@ class Rates:
         launch_s: What the device needs for the smallest operator.
         host_s: What the program needs to issue one operator.
         host_compiled_s: The same for a compiled step's kernels; None where not measured separately.
+        host_slowest: So many times as long the program may need, on another host than the rates
+            are of; 1 where it was measured.
         step_s: What every optimizer step takes beside its operators.
         overlaps: The program runs ahead of the device, so mostly the slower of the two decides
             (CUDA); else both add up (CPU).
@@ -81,6 +89,7 @@ class Rates:
     launch_s: float = 0.0
     host_s: float = 0.0
     host_compiled_s: float | None = None
+    host_slowest: float = 1.0
     step_s: float = 0.0
     overlaps: bool = True
     multiprocessors: int | None = None

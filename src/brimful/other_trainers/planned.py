@@ -23,7 +23,7 @@ from brimful.planning.specs import ModelFacts, facts_of_values
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
-from brimful.planning.timing import UnknownRate, step_time
+from brimful.planning.timing import WAITS, UnknownRate, step_time
 from brimful.planning.work import IrregularWork
 from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.store import StoredTraces, canonical_step
@@ -298,4 +298,5 @@ def _step_time(
     seconds = time.seconds
     if not math.isfinite(seconds):
         return None
-    return Prediction(seconds, low * seconds, high * seconds, rates.source)
+    basis = rates.source + f"; {WAITS}" * time.waits_for_program
+    return Prediction(seconds, low * seconds, max(high * seconds, time.slowest_host_s), basis)

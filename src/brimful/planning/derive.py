@@ -32,7 +32,7 @@ from brimful.planning.survey import (
     prepare,
 )
 from brimful.planning.timed import Level, StepTimer, TimedStep, basis_of_passes, level_of
-from brimful.planning.timing import StepTime
+from brimful.planning.timing import WAITS, StepTime
 from brimful.recipe import Recipe
 
 REACHED = "a rate that this step itself reaches; single products were slowed down by other programs"
@@ -332,7 +332,9 @@ def _times(
     # Nothing is faster than the device's matrix units. A CPU's peak was measured, and is reached.
     least_s = flop / peak if peak else 0.0
     seconds = max(seconds, least_s / (1.0 if device.kind == "cpu" else BEST_MFU))
-    step = Prediction(seconds, max(low * seconds, least_s), high * seconds, basis)
+    high_s = max(high * seconds, _slowest_host_s(taken.time, level, correction))
+    basis += f"; {WAITS}" * taken.time.waits_for_program
+    step = Prediction(seconds, max(low * seconds, least_s), high_s, basis)
     tokens = facts.tokens_per_step or recipe.effective_batch * recipe.sequence_length
     predicted = {
         "step_time_s": step,
@@ -350,6 +352,11 @@ def _times(
             basis += f"; {REACHED}"
         predicted["mfu"] = Prediction(value, low, high, basis)
     return predicted
+
+
+def _slowest_host_s(time: StepTime, level: Level | None, correction: Correction) -> float:
+    """Return the time of a step on the slowest host that it may have; 0 where it was seen here."""
+    return 0.0 if level is not None or correction.runs else time.slowest_host_s
 
 
 def _with_reached_rate(prepared: Prepared, taken: Candidate) -> Prepared:

@@ -33,4 +33,9 @@ def with_offloading(time: StepTime, spec: StepSpec, sequences: int) -> StepTime:
     if not spec.cuda:
         return time
     seconds = 2 * offloaded_bytes(spec, sequences) / LINK_BYTES_PER_S
-    return replace(time, seconds=time.seconds + seconds, terms={**time.terms, TERM: seconds})
+    return replace(
+        time,
+        seconds=time.seconds + seconds,
+        terms={**time.terms, TERM: seconds},
+        slowest_host_s=time.slowest_host_s + seconds,
+    )

@@ -321,7 +321,11 @@ def _scaled(time: StepTime, factor: float) -> StepTime:
     """Return the time with all seconds multiplied by a factor."""
     terms = {name: factor * seconds for name, seconds in time.terms.items()}
     return replace(
-        time, seconds=factor * time.seconds, terms=terms, evaluation_s=factor * time.evaluation_s
+        time,
+        seconds=factor * time.seconds,
+        terms=terms,
+        evaluation_s=factor * time.evaluation_s,
+        slowest_host_s=factor * time.slowest_host_s,
     )
 
 

@@ -30,6 +30,10 @@ RUN_AHEAD_NORM = 4.0
 """How device and program combine where one runs behind the other: (device^4 + program^4)^(1/4), as
 in the fit (benchmarks/time_model.py).
 """
+EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
+"""Time of the device over that of the step, where device and program take as long."""
+ISSUING = "issuing operators"
+WAITS = "the program that issues operators takes longer than the device"
 TERMS: Mapping[str, str] = {
     "matrix": "matrix products",
     "batched matrix": "matrix products",
@@ -66,6 +70,9 @@ class StepTime:
         hardware_flop: The same with everything that is computed.
         evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the
             step has none.
+        slowest_host_s: Of the step where the program issues operators as slowly as it may.
+        waits_for_program: Issuing operators takes longer than the device computes, where one runs
+            behind the other.
     """
 
     seconds: float
@@ -73,6 +80,8 @@ class StepTime:
     model_flop: float
     hardware_flop: float
     evaluation_s: float = 0.0
+    slowest_host_s: float = 0.0
+    waits_for_program: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,14 +134,14 @@ def step_time(
         *((size, "further micro-batch", count) for size, count in Counter(rest).items()),
     ]
     terms: dict[str, float] = defaultdict(float)
-    model_flop = hardware_flop = 0.0
+    model_flop = hardware_flop = more_s = 0.0
 
     def add(work: Work, share: float) -> None:
-        nonlocal model_flop, hardware_flop
-        for term, seconds in part_terms(
-            work, rates, precision=precision, compiled=compiled
-        ).items():
+        nonlocal model_flop, hardware_flop, more_s
+        of_part = part_terms(work, rates, precision=precision, compiled=compiled)
+        for term, seconds in of_part.items():
             terms[term] += share * seconds
+        more_s += share * _more_on_slowest_host(work, rates, of_part, compiled=compiled)
         model_flop += share * _model_flop(work)
         hardware_flop += share * work.flop()
 
@@ -145,12 +154,15 @@ def step_time(
     terms["once a step"] += rates.step_s
     evaluation = work_at(first).part("evaluation")
     evaluation_s = sum(part_terms(evaluation, rates, precision=precision, compiled=False).values())
+    seconds = sum(terms.values())
     return StepTime(
-        sum(terms.values()),
+        seconds,
         {name: value for name, value in terms.items() if value},
         model_flop,
         hardware_flop,
         evaluation_s,
+        seconds + more_s,
+        rates.overlaps and terms[ISSUING] > (1 - EVEN_SHARE) * seconds,
     )
 
 
@@ -163,8 +175,8 @@ def _part(work: Work, name: str) -> Work:
 
 
 def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> Mapping[str, float]:
-    """Return the seconds of a part of the step by term. The term "issuing operators" is the time by
-    which the program takes longer than the device.
+    """Return the seconds of a part of the step by term. The term ISSUING is the time by which the
+    program takes longer than the device.
     """
     seconds_W = (
         operator_seconds(work, rates, precision=precision, compiled=compiled) * work.repeats_W
@@ -174,11 +186,26 @@ def part_terms(work: Work, rates: Rates, *, precision: str, compiled: bool) -> M
     for name, rows in known.rows_by_term:
         terms[name] += float(seconds_W[rows].sum())
     host_s = _host_s(work, rates, compiled=compiled)
-    device_s = sum(terms.values())
-    if rates.overlaps:
-        norm = RUN_AHEAD_NORM
-        host_s = (device_s**norm + host_s**norm) ** (1 / norm) - device_s
-    return {**terms, "issuing operators": host_s}
+    return {**terms, ISSUING: _waiting_s(sum(terms.values()), host_s, rates)}
+
+
+def _waiting_s(device_s: float, host_s: float, rates: Rates) -> float:
+    """Return the time by which a part takes longer than the device computes."""
+    if not rates.overlaps:
+        return host_s
+    norm = RUN_AHEAD_NORM
+    return float((device_s**norm + host_s**norm) ** (1 / norm) - device_s)
+
+
+def _more_on_slowest_host(
+    work: Work, rates: Rates, terms: Mapping[str, float], *, compiled: bool
+) -> float:
+    """Return the time by which a part takes longer where the program is as slow as it may be."""
+    if rates.host_slowest <= 1:
+        return 0.0
+    device_s = sum(terms.values()) - terms[ISSUING]
+    host_s = rates.host_slowest * _host_s(work, rates, compiled=compiled)
+    return _waiting_s(device_s, host_s, rates) - terms[ISSUING]
 
 
 def _host_s(work: Work, rates: Rates, *, compiled: bool) -> float:

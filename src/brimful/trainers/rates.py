@@ -25,8 +25,9 @@ def predicted_step(
     if rates is None:
         return None
     try:
-        seconds = step_time(work_at, micro_batches, rates, precision=precision).seconds
+        time = step_time(work_at, micro_batches, rates, precision=precision)
     except (UnknownRate, IrregularWork):
         return None
     low, high = rates.share
-    return Prediction(seconds, low * seconds, high * seconds, rates.source)
+    high_s = max(high * time.seconds, time.slowest_host_s)
+    return Prediction(time.seconds, low * time.seconds, high_s, rates.source)
