@@ -1,5 +1,5 @@
-"""Gradio is silenced before any test imports it, as `brimful studio` does."""
+"""Gradio is loaded before any test imports it, as `brimful studio` does."""
 
-from brimful.base.env import silence_gradio
+from brimful.studio.gradio_loading import load_gradio
 
-silence_gradio()
+load_gradio()

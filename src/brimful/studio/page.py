@@ -7,10 +7,10 @@ import threading
 import time
 from pathlib import Path
 
-from brimful.base.env import silence_gradio
 from brimful.base.errors import RequestError
 from brimful.base.extras import how_to_install
 from brimful.base.warning_codes import as_note
+from brimful.studio.gradio_loading import load_gradio
 
 MISSING = "the page needs Gradio, which is not installed."
 
@@ -30,8 +30,8 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
     refuse_if_taken(host, port)
     if importlib.util.find_spec("gradio") is None:
         raise RequestError(f"{MISSING} {how_to_install('studio')}")
-    silence_gradio()
-    # Brings Gradio, which must be silenced first.
+    load_gradio()
+    # It uses Gradio, which is loaded first.
     from brimful.studio.layout import launch  # noqa: PLC0415
     from brimful.studio.planners import Planners  # noqa: PLC0415
 
