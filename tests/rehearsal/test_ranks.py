@@ -13,8 +13,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import PlanError
 from brimful.planning.family_key import family_keys_of
-from brimful.planning.step import Lora, StepSpec
-from brimful.planning.trace import KINDS, Trace
+from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec
+from brimful.planning.trace import KINDS, Int64Array, Trace
+from brimful.planning.work import PARTS, Work
 from brimful.rehearsal import store
 from brimful.rehearsal.foreign import plan_model
 from brimful.rehearsal.models import config_of, transformers_model
@@ -114,52 +115,79 @@ def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., Ste
 def test_any_number_of_ranks_follows_from_a_few(
     step: Callable[..., StepSpec], changes: dict[str, Any]
 ) -> None:
-    parts = trace_parts(step("llama", ranks=2, **changes))
+    """Two, four and eight are recorded."""
+    parts, spec = trace_parts(step("llama", ranks=2, **changes)), step("llama", ranks=16, **changes)
 
-    for ranks in (2, 16):
-        spec = step("llama", ranks=ranks, **changes)
-        whole, derived = record_training(spec, config_of(spec), 3), parts.at(ranks)
-        assert parts.serves(ranks)
-        assert _peak(derived.at(3)) == _peak(whole)
-        assert derived.work is not None
-        assert whole.work is not None
-        assert derived.work.at(3, spec.loss_chunk).flop() == whole.work.flop()
+    whole, derived = record_training(spec, config_of(spec), 3), parts.at(16)
+
+    assert parts.serves(16)
+    assert _peak(derived.at(3)) == _peak(whole)
+    assert derived.work is not None
+    assert whole.work is not None
+    assert derived.work.at(3, spec.loss_chunk).flop() == whole.work.flop()
     assert not parts.serves(3)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("blocks", "changes"),
     [
-        {"autocast": "bf16", "recompute": True},
-        {"adapter": Lora(16), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"},
+        (7, {"autocast": "bf16", "recompute": True}),
+        (6, {"adapter": Lora(16), "weights": "bf16", "autocast": "bf16", "quantize": "nf4"}),
     ],
     ids=["every weight, recomputed", "QLoRA"],
 )
 def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
-    step: Callable[..., StepSpec], changes: dict[str, Any]
+    step: Callable[..., StepSpec], blocks: int, changes: dict[str, Any]
 ) -> None:
-    """Also where an adapter has fewer rows than there are devices, and no equal parts."""
-    spec = step("llama", blocks=8, ranks=2, sequence_length=256, **changes)
+    """As a recording of all blocks shows; also where an adapter has fewer rows than there are
+    devices, and no equal parts. One block fewer, and the step would be recorded whole.
+    """
+    spec = step("llama", blocks=blocks, ranks=2, sequence_length=256, **changes)
     key = family_keys_of(spec)[0]
-    family = trace_family(key).stretched(key)
+    short = trace_family(key)
+    assert short.example < blocks
+    family = short.stretched(key)
 
     for ranks, length, rank in ((8, 256, 16), (16, 512, 6)):
         adapter = None if spec.adapter is None else Lora(rank)
-        asked = dataclasses.replace(spec, ranks=ranks, sequence_length=length, adapter=adapter)
-        derived, direct = family.at(asked), trace_all(asked)
+        sizes = {"ranks": ranks, "sequence_length": length, "loss_chunk": 2 * length}
+        asked = dataclasses.replace(spec, **sizes, adapter=adapter)
         assert family.serves(ranks)
-        assert (derived.at(3).parameters, derived.at(3).trainable) == (
-            direct.at(3).parameters,
-            direct.at(3).trainable,
-        )
-        assert np.array_equal(derived.at(3).sizes_S, direct.at(3).sizes_S)
+        derived, direct = family.at(asked), _whole(asked, 3)
+        trace = derived.at(3)
+        assert (trace.parameters, trace.trainable) == (direct.parameters, direct.trainable)
+        assert np.array_equal(_bytes_by_event(trace), _bytes_by_event(direct))
+        assert trace.live_E().max() == direct.live_E().max()
         assert derived.work is not None
         assert direct.work is not None
-        assert np.array_equal(
-            derived.work.at(3, asked.loss_chunk).counts(),
-            direct.work.at(3, asked.loss_chunk).counts(),
-        )
+        work = derived.work.at(3, asked.loss_chunk)
+        assert work.flop() == direct.work.flop()
+        assert np.array_equal(_counts_of_steps(work), _counts_of_steps(direct.work))
     assert not family.serves(3)
+
+
+def _whole(spec: StepSpec, micro_batch: int) -> Trace:
+    """Two pieces of the loss, also in the evaluation, as in the recordings of a family."""
+    factor = EVALUATION_FACTOR
+    return record_training(spec, config_of(spec), micro_batch, factor, chunk_factor=factor)
+
+
+def _bytes_by_event(trace: Trace) -> Int64Array:
+    """What each event of the two steps takes, or gives back."""
+    events_E = trace.events_E[: trace.marks["evaluation"]]
+    bytes_E: Int64Array = np.sign(events_E) * trace.sizes_S[np.abs(events_E) - 1]
+    return bytes_E
+
+
+def _counts_of_steps(work: Work) -> list[list[float]]:
+    """Operations, bytes and launches of each part of a step."""
+    return [
+        [
+            float((getattr(work, name) * work.repeats_W)[work.parts_W == part].sum())
+            for name in ("flop_W", "bytes_W", "launches_W", "fused_launches_W")
+        ]
+        for part, _ in enumerate(PARTS[:-1])
+    ]
 
 
 def test_ranks_that_do_not_divide_all_rows_are_traced_alone(
