@@ -6,7 +6,7 @@ PLAIN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plain setup run test lint types tests snapshots notebooks pictures format clean
+.PHONY: plain setup run test lint types tests snapshots steps notebooks pictures format clean
 
 # What brimful needs, which is all that `make run` installs.
 plain: $(PLAIN)
@@ -43,7 +43,7 @@ types: setup
 	$(BIN)/mypy
 
 # Bytecode is kept whatever the environment says: tests are collected and processes start sooner.
-tests snapshots notebooks: export PYTHONDONTWRITEBYTECODE =
+tests snapshots steps notebooks: export PYTHONDONTWRITEBYTECODE =
 
 # Three processes for two cores: browsers, kernels and signals are waited for.
 tests: setup
@@ -54,6 +54,10 @@ TESTS ?= tests
 snapshots: setup
 	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --snapshot-update
 	git --no-pager diff --stat -- '*.ambr'
+
+# Store the traces of steps that tests plan and the repository does not hold yet (tests/README.md).
+steps: setup
+	$(BIN)/python -m pytest $(TESTS) -n 2 --dist loadfile --no-loadscope-reorder --store-steps
 
 # What `make test` runs of them, alone.
 notebooks: setup

@@ -26,6 +26,7 @@ from typing import Any
 import before_torch  # noqa: F401 - before torch, which the next ones import
 import psutil
 import pytest
+import recorded_steps
 import torch
 import warm
 from syrupy.assertion import SnapshotAssertion
@@ -33,6 +34,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.env import shared_data_folder
 from brimful.hardware import calibrate
 from brimful.recipe import Recipe, load
+from brimful.rehearsal import recorded_ahead
 
 TINY = """
 name: tiny
@@ -87,6 +89,14 @@ LONG_FILES = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store-steps",
+        action="store_true",
+        help="store in the repository the traces that these tests recorded",
+    )
 
 
 gc.disable()
@@ -177,15 +187,25 @@ def refuses(
 
 @pytest.fixture(scope="session")
 def kept_traces(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Traces of steps, which are named by all that decides them: a step that several tests plan is
-    traced once, whichever process needs it first.
+    """Traces of steps, which are named by all that decides them: most come from the repository, and
+    another step that several tests plan is traced once, whichever process needs it first.
     """
     base = tmp_path_factory.getbasetemp()
-    folder = (
-        base.parent if hasattr(request.config, "workerinput") else base
-    ) / "kept-traces"  # pytest-xdist gives every process its own base
-    folder.mkdir(exist_ok=True)
+    # pytest-xdist gives every process its own base
+    folder = _folder_of_traces(base.parent if hasattr(request.config, "workerinput") else base)
+    recorded_steps.fill(folder)
     return folder
+
+
+def _folder_of_traces(base: Path) -> Path:
+    return base / "kept-traces"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    is_worker = hasattr(session.config, "workerinput")
+    if session.config.getoption("store_steps", default=False) and not is_worker:
+        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+        recorded_steps.store(_folder_of_traces(factory.getbasetemp()))
 
 
 @pytest.fixture(scope="session")
@@ -304,6 +324,14 @@ def _measured_once() -> Iterator[None]:
             "measure_matrix_rates",
             lambda device, dtypes: dict(measured(device, tuple(dtypes), torch.get_num_threads())),
         )
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cores_are_taken() -> Iterator[None]:
+    """Other tests run on the further cores, so nothing is recorded before it is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorded_ahead, "_further_cores", lambda: 0)
         yield
 
 

@@ -1,14 +1,16 @@
 """Recordings that come with brimful and cannot be used: that is said, and the answer is the same."""
 
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pytest
 from syrupy.assertion import SnapshotAssertion
 
-import brimful
+from brimful.chains import plans
+from brimful.rehearsal.family_store import SKELETONS_WITH_BRIMFUL
+from brimful.rehearsal.shipped_skeletons import SKELETONS, obstacle
 
 WORDS = (
     *("plan", "quickstart", "model=Qwen/Qwen3-0.6B", "tokenizer=null", "adapter.rank=16"),
@@ -16,31 +18,26 @@ WORDS = (
 )
 
 
-def _asked(source: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from brimful.cli import main; main()", *WORDS],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ
-        | {"PYTHONPATH": str(source), "BRIMFUL_CACHE": str(cache), "HF_HUB_OFFLINE": "1"},
-    )
-
-
 def test_a_damaged_archive_is_named_and_its_steps_are_recorded_instead(
-    tmp_path: Path, snapshot: SnapshotAssertion
+    said: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
-    source, package = tmp_path / "src", Path(brimful.__file__).parent
-    shutil.copytree(package, source / "brimful")
-    archive = source / "brimful" / "rehearsal" / "skeletons" / "qwen3.zip"
-
-    whole = _asked(source, tmp_path / "one")
+    whole_code, whole, nothing = said(*WORDS)
+    folder = shutil.copytree(SKELETONS, tmp_path / "skeletons")
+    archive = folder / "qwen3.zip"
     archive.write_bytes(archive.read_bytes()[:200_000])
-    damaged = _asked(source, tmp_path / "other")
+    monkeypatch.setattr(SKELETONS_WITH_BRIMFUL, "_folder", folder)
+    monkeypatch.setattr(plans, "obstacle", partial(obstacle, folder=folder))
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "empty"))
 
-    assert (whole.returncode, damaged.returncode) == (0, 0)
-    assert "note" not in whole.stderr
-    said = " ".join(damaged.stderr.split())
-    assert f"{archive} is damaged" in said
-    assert said == snapshot
-    assert damaged.stdout == whole.stdout
+    code, damaged, note = said(*WORDS)
+
+    assert (whole_code, code) == (0, 0)
+    assert "note" not in nothing
+    told = " ".join(note.split())
+    assert f"{archive} is damaged" in told
+    assert told == snapshot
+    assert damaged == whole
+    assert list((tmp_path / "empty" / "traces").glob("families-*/*"))

@@ -85,8 +85,7 @@ class StoredFamilies:
         """Return the file of a family in the user's cache."""
         if self._folder is None:
             return None
-        versions = hashlib.sha256(json.dumps(library_versions()).encode()).hexdigest()[:16]
-        return self._folder / f"families-{versions}" / name_of(key)
+        return self._folder / families_folder() / name_of(key)
 
     def _family(self, key: TraceFamilyKey, like: Family | None = None) -> Family | None:
         if key not in self._made:
@@ -140,6 +139,14 @@ class StoredFamilies:
             return found
         content = self._shipped.read(key)
         return None if content is None else _read(content)
+
+
+def families_folder() -> str:
+    """Return the name of the folder in the cache that holds families recorded with the present
+    libraries.
+    """
+    versions = hashlib.sha256(json.dumps(library_versions()).encode()).hexdigest()[:16]
+    return f"families-{versions}"
 
 
 def _read(content: bytes) -> ShortFamily | None:

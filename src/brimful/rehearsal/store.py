@@ -68,8 +68,7 @@ class TraceFiles:
         """Return the path of the file called `name` of a step."""
         if self.folder is None:
             return None
-        digest = hashlib.sha256(f"{_versions()} {spec.key()} {name}".encode()).hexdigest()[:32]
-        return self.folder / f"{digest}.safetensors"
+        return self.folder / file_name(_content(spec, name))
 
     def read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
         """Return a stored trace and its further arrays; None if the file is missing or damaged."""
@@ -114,9 +113,18 @@ class TraceFiles:
             path,
             save(
                 {key: np.ascontiguousarray(value) for key, value in arrays.items()} | extra,
-                metadata={"trace": words},
+                metadata={"trace": words, "content": _content(spec, name)},
             ),
         )
+
+
+def _content(spec: StepSpec, name: str) -> str:
+    return f"{spec.key()} {name}"
+
+
+def file_name(content: str) -> str:
+    """Return the name of the file that holds this, with the present libraries and code."""
+    return f"{hashlib.sha256(f'{_versions()} {content}'.encode()).hexdigest()[:32]}.safetensors"
 
 
 class StoredTraces:
