@@ -20,7 +20,6 @@ def test_sizes_types_and_config_are_read_from_the_header(write_gguf: Write) -> N
     file = read_gguf(write_gguf())
 
     assert file.types == {"Q8_0": 15, "F32": 5}
-    assert file.stored_types == "Q8_0 (15 tensors), F32 (5)"
     assert 8.5 < file.bits_per_weight < 9
     values = config_values(file)
     assert values["model_type"] == "llama"

@@ -11,12 +11,11 @@ from brimful.training.signals import StopRequest
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_noted_and_stops_nothing(number: int) -> None:
     with StopRequest() as stop:
-        assert not stop.is_made()
+        assert stop.has_arrived() is None
         signal.raise_signal(number)
         signal.raise_signal(number)
 
-        assert stop.is_made()
-        assert stop.signal_number == number
+        assert stop.has_arrived() == stop.signal_number == number
 
 
 def test_afterwards_signals_do_what_they_did_before() -> None:
@@ -35,14 +34,14 @@ def test_afterwards_signals_do_what_they_did_before() -> None:
 
 
 def test_outside_the_main_thread_nothing_is_listened_to_and_nothing_breaks() -> None:
-    seen: list[bool] = []
+    seen: list[int | None] = []
 
     def work() -> None:
         with StopRequest() as stop:
-            seen.append(stop.is_made())
+            seen.append(stop.has_arrived())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
 
-    assert seen == [False]
+    assert seen == [None]

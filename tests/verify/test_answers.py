@@ -5,7 +5,6 @@ import pytest
 from brimful.verify.answers import (
     MAX_FINAL_CHARACTERS,
     MAX_READ_CHARACTERS,
-    final_answer,
     final_or_whole,
     find_final_answer,
 )
@@ -27,7 +26,7 @@ from brimful.verify.answers import (
     ],
 )
 def test_every_style_of_mark_is_read(answer: str, final: str) -> None:
-    assert final_answer(answer) == final
+    assert find_final_answer(answer).text == final
 
 
 @pytest.mark.parametrize(
@@ -44,13 +43,13 @@ def test_every_style_of_mark_is_read(answer: str, final: str) -> None:
     ],
 )
 def test_of_several_marks_the_one_that_begins_last_counts(answer: str, final: str) -> None:
-    assert final_answer(answer) == final
+    assert find_final_answer(answer).text == final
 
 
 def test_a_mark_in_a_question_that_is_repeated_does_not_stand_for_the_answer_behind_it() -> None:
     question = "Give it as <answer>NUMBER</answer>, for example <answer>7</answer>. What is 2 + 3?"
-    assert final_answer(f"{question} It is <answer>5</answer>") == "5"
-    assert final_answer(f"{question} It is <answer>5") is None
+    assert find_final_answer(f"{question} It is <answer>5</answer>").text == "5"
+    assert find_final_answer(f"{question} It is <answer>5").text is None
 
 
 @pytest.mark.parametrize(
@@ -78,8 +77,8 @@ def test_what_says_nothing_is_told_with_its_reason(answer: str, problem: str) ->
 
 def test_only_the_end_of_a_very_long_answer_is_read() -> None:
     filler = "x" * MAX_READ_CHARACTERS
-    assert final_answer(f"{filler}<answer>5</answer>") == "5"
-    assert final_answer(f"<answer>5</answer>{filler}") is None
+    assert find_final_answer(f"{filler}<answer>5</answer>").text == "5"
+    assert find_final_answer(f"<answer>5</answer>{filler}").text is None
 
 
 def test_the_whole_answer_stands_for_a_mark_only_where_there_is_none() -> None:

@@ -104,12 +104,6 @@ class GgufFile:
         """Bits that a weight takes in the file, on average."""
         return 8 * self.tensor_bytes / self.parameters
 
-    @property
-    def stored_types(self) -> str:
-        """`Q4_1 (211 tensors), F32 (61)`."""
-        counts = [f"{name} ({count:,})" for name, count in self.types.items()]
-        return ", ".join([counts[0].replace(")", " tensors)"), *counts[1:]])
-
 
 class _Header:
     """Reads values one after another; every read is within the file."""

@@ -16,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.hardware.rates import CLASSES
 from brimful.planning.step import EVALUATION_FACTOR
 
 PARTS = ("micro-batch", "further micro-batch", "optimizer", "evaluation")
@@ -128,12 +127,6 @@ class Work:
     def flop(self) -> float:
         """Return the floating-point operations of all operators and their repeats."""
         return float(np.dot(self.flop_W, self.repeats_W))
-
-    def flop_by_class(self) -> Mapping[str, float]:
-        """Return the same by class."""
-        return {
-            name: self.only(self.classes_W == index).flop() for index, name in enumerate(CLASSES)
-        }
 
     def counts(self) -> Int64Array:
         """Return the fields of COUNTS as rows."""

@@ -46,9 +46,6 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal_number = number
 
-    def is_made(self) -> bool:
-        return self.signal_number is not None
-
     def has_arrived(self) -> int | None:
         """Return the number of the signal that asked to stop, or None. Another thread may ask, also
         while the main one is stuck in a call and cannot take the signal.

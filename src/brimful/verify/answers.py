@@ -55,16 +55,6 @@ def find_final_answer(answer: str) -> FinalAnswer:
     return FinalAnswer(None, "final answer not closed" if last else NO_MARK)
 
 
-def final_answer(answer: str) -> str | None:
-    r"""What an answer marks as its result; None where nothing is, or the mark is empty or not
-    closed.
-
-    `final_answer("2 h is <answer>120</answer>")` is "120"; that of "x = \boxed{\frac{1}{2}}" is
-    "\frac{1}{2}".
-    """
-    return find_final_answer(answer).text
-
-
 def final_or_whole(answer: str) -> FinalAnswer:
     """The last mark of an answer, or the whole answer where nothing is marked."""
     final, whole = find_final_answer(answer), answer.strip()

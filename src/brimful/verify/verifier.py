@@ -53,11 +53,6 @@ class Verdict:
     def is_correct(self) -> bool:
         return self.status == "correct"
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether the answer could be read at all."""
-        return self.status != "unparsed"
-
 
 @dataclass(frozen=True)
 class VerifierExample:

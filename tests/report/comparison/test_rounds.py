@@ -2,6 +2,7 @@
 scores from round to round.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from brimful.report.comparison.rounds import (
     sample_examples,
 )
 from brimful.report.comparison.sampling import FATES
-from brimful.report.comparison.study_folder import StudyFolder, rounds_of
+from brimful.report.comparison.study_folder import read_study
 from brimful.report.comparison.variants import Variant
 from brimful.report.table import Cell
 from brimful.selection.choose import SelectionRules, choose
@@ -81,7 +82,8 @@ def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
 
 
 def _views(folder: Path, *rounds: object) -> list[RoundView]:
-    return round_views(StudyFolder(path=folder, rounds=rounds_of({"rounds": list(rounds)})))
+    (folder / "study.json").write_text(json.dumps({"rounds": rounds}))
+    return round_views(read_study(folder))
 
 
 def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """The files of a study are read leniently: what is damaged or missing is left out."""
 
+import json
 from pathlib import Path
 
-from brimful.report.comparison.study_folder import read_study, rounds_of
+from brimful.report.comparison.study_folder import read_study
 from brimful.runs.parsing import parse
 from brimful.selection.choose import SelectionRules
 from brimful.selection.statistics import Statistics, statistics_of
@@ -39,8 +40,11 @@ def test_a_recipe_names_its_model_data_and_the_changes_of_variants(tmp_path: Pat
     assert study.changes("lora-8") == ("adapter.rank=8",)
 
 
-def test_rounds_come_in_order_and_missing_numbers_are_0() -> None:
-    first, second = rounds_of({"rounds": [{"round": 2, "trained_tokens": 5}, {"seed": 7}, "no"]})
+def test_rounds_come_in_order_and_missing_numbers_are_0(tmp_path: Path) -> None:
+    rounds = [{"round": 2, "trained_tokens": 5}, {"seed": 7}, "no"]
+    (tmp_path / "study.json").write_text(json.dumps({"rounds": rounds}))
+
+    first, second = read_study(tmp_path).rounds
 
     assert (first.round, first.seed, first.statistics.samples) == (0, "7", 0)
     assert (second.round, second.trained_tokens) == (2, {"": 5})

@@ -113,7 +113,7 @@ def read_study(folder: Path) -> StudyFolder:
     """Read what there is of study.yaml and study.json."""
     recipe = parse(RecipeFacts, _mapping(folder / STUDY_RECIPE, _read_yaml))
     study = parse(StudyFolder, _mapping(folder / STUDY_FILE, read_json), path=folder, recipe=recipe)
-    return replace(study, rounds=_in_order(study.rounds))
+    return replace(study, rounds=tuple(sorted(study.rounds, key=lambda each: each.round)))
 
 
 def _mapping(path: Path, read: Callable[[Path], Any]) -> Json:
@@ -126,12 +126,3 @@ def _mapping(path: Path, read: Callable[[Path], Any]) -> Json:
 
 def _read_yaml(path: Path) -> Any:
     return parse_yaml(read_recipe_text(path))
-
-
-def rounds_of(study: Json) -> tuple[RoundSamples, ...]:
-    """Return the rounds in the values of study.json, in order."""
-    return _in_order(parse_value(tuple[RoundSamples, ...], study.get("rounds")) or ())
-
-
-def _in_order(rounds: tuple[RoundSamples, ...]) -> tuple[RoundSamples, ...]:
-    return tuple(sorted(rounds, key=lambda each: each.round))
