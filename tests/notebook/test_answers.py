@@ -12,6 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
 from brimful.notebook.answers import scores_and_examples
+from brimful.notebook.example_groups import AnsweredPrompt, ScoresAndExamples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
 
@@ -31,9 +32,9 @@ def test_a_language_model_shows_the_samples_that_it_kept(tiny: Any, tmp_path: Pa
         [{"prompt": "The ", "completion": f"cat {number}"} for number in range(5)],
     )
 
-    (group,) = scores_and_examples(tmp_path, [])["groups"]
-    assert group["examples"][0] == {"prompt": "The ", "texts": [["goes on", "cat 0"]]}
-    assert len(group["examples"]) == 3
+    (group,) = scores_and_examples(tmp_path, []).groups
+    assert group.examples[0] == AnsweredPrompt("The ", (("goes on", "cat 0"),))
+    assert len(group.examples) == 3
 
 
 @pytest.mark.parametrize("model", ["answerdotai/ModernBERT-base", None])
@@ -47,11 +48,10 @@ def test_an_encoder_shows_what_it_filled_in_and_answers_no_text(
         [{"prompt": "The [MASK] sat", "completion": "'cat' stands there, guess number 1"}],
     )
 
-    (group,) = scores_and_examples(tmp_path, [])["groups"]
-    assert group["title"] == "What it fills in"
-    assert group["examples"] == [
-        {"prompt": "The [MASK] sat", "texts": [["there", "'cat' stands there, guess number 1"]]}
-    ]
+    (group,) = scores_and_examples(tmp_path, []).groups
+    assert group.title == "What it fills in"
+    filled = "'cat' stands there, guess number 1"
+    assert group.examples == (AnsweredPrompt("The [MASK] sat", (("there", filled),)),)
     with pytest.raises(RequestError, match="is an encoder: it fills in masked words"):
         scores_and_examples(tmp_path, ["The "])
 
@@ -81,9 +81,9 @@ def test_a_classifier_shows_its_most_confident_mistakes(
         },
     )
 
-    (group,) = scores_and_examples(folder, [])["groups"]
-    assert group["title"] == "Most confident mistakes of the validation texts"
-    assert group["examples"][0]["texts"] == snapshot
+    (group,) = scores_and_examples(folder, []).groups
+    assert group.title == "Most confident mistakes of the validation texts"
+    assert [list(each) for each in group.examples[0].texts] == snapshot
 
 
 def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run(
@@ -103,14 +103,12 @@ def test_a_study_shows_the_same_questions_answered_by_its_first_and_its_last_run
         ]
         _lines(tmp_path / name / "evaluations" / "units.jsonl", records)
 
-    (group,) = scores_and_examples(tmp_path, [])["groups"]
-    assert group["title"] == "Answers to units"
-    assert group["examples"][1] == {
-        "prompt": "question 1",
-        "texts": [["base", "base 1"], ["rft-1", "rft-1 1"]],
-    }
+    (group,) = scores_and_examples(tmp_path, []).groups
+    assert group.title == "Answers to units"
+    answers = (("base", "base 1"), ("rft-1", "rft-1 1"))
+    assert group.examples[1] == AnsweredPrompt("question 1", answers)
     (tmp_path / "study.json").write_text('{"recipe": "rounds"}')
-    assert scores_and_examples(tmp_path, []) == {"lines": [], "groups": []}
+    assert scores_and_examples(tmp_path, []) == ScoresAndExamples((), ())
 
 
 def test_a_folder_that_is_no_run_is_one_message(tmp_path: Path, refuses: Refuses) -> None:

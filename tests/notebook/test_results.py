@@ -13,6 +13,8 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import SCHEMA_VERSION
 from brimful.notebook import results
+from brimful.notebook.example_groups import ScoresAndExamples
+from brimful.runs.parsing import parse
 
 
 def test_examples_are_escaped_and_stand_beside_each_other(snapshot: SnapshotAssertion) -> None:
@@ -20,9 +22,11 @@ def test_examples_are_escaped_and_stand_beside_each_other(snapshot: SnapshotAsse
         "prompt": "<b>?",
         "texts": [["before tuning", "<i>no"], ["after tuning", "yes & yes"]],
     }
-    html, text = results.examples_page(
-        {"lines": ["loss < 3"], "groups": [{"title": "Before & after", "examples": [example]}]}
-    )
+    printed = {
+        "lines": ["loss < 3"],
+        "groups": [{"title": "Before & after", "examples": [example]}],
+    }
+    html, text = results.examples_page(parse(ScoresAndExamples, printed))
 
     assert "<b>?" not in html
     assert "<i>no" not in html

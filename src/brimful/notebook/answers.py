@@ -10,11 +10,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
+from brimful.notebook.example_groups import AnsweredPrompt, ExampleGroup, ScoresAndExamples
 from brimful.recipe import Recipe
 from brimful.report.labels import known_cell, label_text, main_split
 from brimful.report.live.status import json_or_none
@@ -29,14 +31,12 @@ from brimful.runs.tasks import read_evaluations
 if TYPE_CHECKING:
     from brimful.generation.load import LoadedRun
 
-Json = dict[str, Any]
 MOST_SHOWN = 3
 BEFORE, AFTER = "before tuning", "after tuning"
 
 
-def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> Json:
-    """Return `lines`, the scores in words, and `groups` of examples, each example a prompt with one
-    or more titled texts.
+def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> ScoresAndExamples:
+    """Return scores and examples of a run.
 
     Args:
         run_folder: A finished run, or the runs of a study.
@@ -47,7 +47,7 @@ def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> Json:
         BrimfulError: the run is not finished, or a text cannot be answered.
     """
     if (run_folder / STUDY_FILE).exists():
-        return {"lines": [], "groups": _members(run_folder)}
+        return ScoresAndExamples((), tuple(_members(run_folder)))
     path = run_folder / RECIPE_FILE
     if not path.is_file():
         raise RunFolderError(
@@ -57,13 +57,11 @@ def scores_and_examples(run_folder: Path, texts: Sequence[str]) -> Json:
     recipe, run = recipe_of_run(run_folder), read_run(run_folder)
     scores = json_or_none(run_folder / SCORES_FILE) or {}
     tasks = {name: dict(each.values) for name, each in run.tasks.summaries.items()}
-    return {
-        "lines": evaluation_lines(scores | {"tasks": tasks}),
-        "groups": _groups(run, recipe, texts),
-    }
+    lines = evaluation_lines(scores | {"tasks": tasks})
+    return ScoresAndExamples(tuple(lines), tuple(_groups(run, recipe, texts)))
 
 
-def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Json]:
+def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[ExampleGroup]:
     kind = recipe.kind
     if kind.gives_labels:
         labelled = [_labelled(run.folder, texts)] if texts else []
@@ -80,20 +78,22 @@ def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Json]:
     return [_samples(run, "What it fills in", "there")]
 
 
-def _group(title: str, prompts: Sequence[str], *answers: tuple[str, Sequence[str]]) -> Json:
+def _group(title: str, prompts: Sequence[str], *answers: tuple[str, Sequence[str]]) -> ExampleGroup:
     """Return examples of one kind.
 
     Args:
         answers: (title, an answer to each prompt).
     """
-    examples = [
-        {"prompt": prompt, "texts": [[of, cut(each[place])] for of, each in answers]}
+    examples = (
+        AnsweredPrompt(prompt, tuple((of, cut(each[place])) for of, each in answers))
         for place, prompt in enumerate(prompts)
-    ]
-    return {"title": title, "examples": examples}
+    )
+    return ExampleGroup(title, tuple(examples))
 
 
-def _samples(run: RunFolder, title: str = "What it writes", of_each: str = "goes on") -> Json:
+def _samples(
+    run: RunFolder, title: str = "What it writes", of_each: str = "goes on"
+) -> ExampleGroup:
     """Return the samples that the run drew at its end."""
     samples = run.samples[:MOST_SHOWN]
     prompts = [each.prompt for each in samples]
@@ -111,7 +111,7 @@ def _drawn(recipe: Recipe, loaded: "LoadedRun", texts: Sequence[str]) -> list[st
     return [how.draw(loaded, text)[0].completion for text in texts]
 
 
-def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
+def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> ExampleGroup:
     import torch  # noqa: PLC0415
 
     from brimful.generation.load import load_run  # noqa: PLC0415
@@ -121,7 +121,7 @@ def _continued(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
     return _group("What it writes", texts, ("goes on", _drawn(recipe, loaded, texts)))
 
 
-def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> Json:
+def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) -> ExampleGroup:
     from brimful.generation.answers import before_and_after  # noqa: PLC0415
     from brimful.hardware.probe import probe, torch_device  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ def _before_and_after(run_folder: Path, recipe: Recipe, texts: Sequence[str]) ->
     return _group(title, texts, (BEFORE, before), (AFTER, after))
 
 
-def _labelled(run_folder: Path, texts: Sequence[str]) -> Json:
+def _labelled(run_folder: Path, texts: Sequence[str]) -> ExampleGroup:
     """Return the labels and probabilities that the classifier gives texts."""
     from brimful.classification.predict import PredictionRequest, predict  # noqa: PLC0415
 
@@ -161,7 +161,7 @@ def _short(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _mistakes(scores: RunScores) -> list[Json]:
+def _mistakes(scores: RunScores) -> list[ExampleGroup]:
     """Return the most confident mistakes of the split that the classifier is judged by."""
     split = main_split(scores)
     examples = []
@@ -169,13 +169,13 @@ def _mistakes(scores: RunScores) -> list[Json]:
         probability = known_cell(each.probability, "{:.3f}".format)
         answer = f"the model says {label_text(each.predicted)} ({probability})"
         label = f"labelled {label_text(each.label)}"
-        examples.append({"prompt": each.text, "texts": [[label, cut(answer)]]})
+        examples.append(AnsweredPrompt(each.text, ((label, cut(answer)),)))
     if not examples:
         return []
-    return [{"title": f"Most confident mistakes of the {split} texts", "examples": examples}]
+    return [ExampleGroup(f"Most confident mistakes of the {split} texts", tuple(examples))]
 
 
-def _members(folder: Path) -> list[Json]:
+def _members(folder: Path) -> list[ExampleGroup]:
     """Return answers of the first and the last run of a study to the same questions."""
     variants = read_json(folder / STUDY_FILE).get("comparison", {}).get("variants", [])
     names = [Path(str(run)).name for variant in variants for run in variant.get("runs", [])]
@@ -202,7 +202,7 @@ def main() -> None:
     except BrimfulError as error:
         print(f"brimful: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
-    print(json.dumps(page))
+    print(json.dumps(asdict(page)))
 
 
 if __name__ == "__main__":

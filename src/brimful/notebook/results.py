@@ -3,13 +3,12 @@ report.
 """
 
 import json
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from brimful.base.errors import RequestError
 from brimful.notebook.cell import require_notebook, show
+from brimful.notebook.example_groups import ScoresAndExamples
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import run_command
 from brimful.notebook.panel import BOX, FAINT
@@ -21,6 +20,7 @@ from brimful.runs.files import (
     SCORES_FILE,
     STATUS_FILE,
 )
+from brimful.runs.parsing import parse
 
 REPORTED = (STATUS_FILE, JOURNAL_FILE, SAMPLES_FILE, SCORES_FILE, f"{EVALUATIONS_FOLDER}/*")
 """Files that a report shows and that may change after it was written."""
@@ -50,7 +50,7 @@ def examples(run: str | Path, *texts: str) -> None:
         text = table.read_text(encoding="utf-8")
         show("", text, markdown=text)
     output = run_command([str(folder), *texts], module="brimful.notebook.answers")
-    show(*examples_page(json.loads(output)))
+    show(*examples_page(parse(ScoresAndExamples, json.loads(output))))
 
 
 def _is_current(page: Path) -> bool:
@@ -65,29 +65,29 @@ def _is_current(page: Path) -> bool:
     )
 
 
-def examples_page(answers: dict[str, Any]) -> tuple[str, str]:
-    """Return scores and examples, which `brimful.notebook.answers` wrote, as HTML and as text."""
-    lines: Sequence[str] = answers["lines"]
+def examples_page(answers: ScoresAndExamples) -> tuple[str, str]:
+    """Return scores and examples as HTML and as text."""
+    lines = answers.lines
     parts = [f'<pre style="{PRE}">{escape(chr(10).join(lines))}</pre>'] if lines else []
     text = list(lines)
-    for group in answers["groups"]:
-        parts.append(f'<div style="margin-top:8px"><b>{escape(group["title"])}</b></div>')
-        text.append(group["title"])
-        for example in group["examples"]:
+    for group in answers.groups:
+        parts.append(f'<div style="margin-top:8px"><b>{escape(group.title)}</b></div>')
+        text.append(group.title)
+        for example in group.examples:
             cells = "".join(
                 '<div style="flex:1 1 260px;min-width:0"><div'
                 f' style="{FAINT}">{escape(title)}</div><pre'
                 f' style="{PRE}">{escape(body)}</pre></div>'
-                for title, body in example["texts"]
+                for title, body in example.texts
             )
             parts.append(
                 '<div style="border-top:1px solid rgba(128,128,128,.3);padding:4px 0"><pre'
-                f' style="{PRE};font-weight:600">{escape(example["prompt"])}</pre><div'
+                f' style="{PRE};font-weight:600">{escape(example.prompt)}</pre><div'
                 f' style="display:flex;flex-wrap:wrap;gap:4px 18px">{cells}</div></div>'
             )
             text += [
-                f"  {example['prompt']}",
-                *(f"    {title}: {body}" for title, body in example["texts"]),
+                f"  {example.prompt}",
+                *(f"    {title}: {body}" for title, body in example.texts),
             ]
     return f'<div style="{BOX};max-width:1000px">{"".join(parts)}</div>', "\n".join(text)
 

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from brimful.base.rundir import Journal, Lease
+from brimful.report.live.readings import SensorLimits
 from brimful.report.live.watched import Watched
 from brimful.runs.records import Record
 
@@ -153,7 +154,7 @@ def test_the_monitors_newest_sample_and_limits_are_kept(run: Path) -> None:
     )
     watched.poll()
     assert watched.sample is not None
-    assert (watched.sample.readings["rss_bytes"], watched.limits) == (8.0, {"cores": 2})
+    assert (watched.sample.readings["rss_bytes"], watched.limits) == (8.0, SensorLimits(cores=2))
 
 
 def test_a_record_is_stale_when_it_is_older_than_steps_explain(run: Path) -> None:

@@ -8,16 +8,17 @@ from dataclasses import replace
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from brimful.base.rundir import finite
 from brimful.base.units import format_bytes
 from brimful.hardware.monitored import Sample
 from brimful.mirror.status import MirrorStatus
 from brimful.report.commands import is_several
 from brimful.report.live.panel import flow, header, printable, sparkline
+from brimful.report.live.readings import SensorReadings
 from brimful.report.live.run_state import Field, age, coarse_duration
 from brimful.report.live.status import RunStatus
 from brimful.report.live.watched import Watched
 from brimful.report.quantities import format_step_time
+from brimful.runs.parsing import parse
 
 BUSY_CORES = 0.2
 """A process that uses more than this computes."""
@@ -93,20 +94,19 @@ def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Fiel
 
 def device_fields(sample: Sample, watched: Watched) -> list[Field]:
     """Return what the device did in the last sample; readings that are missing are left out."""
-    read, limits = sample.readings, watched.limits
+    read, limits = parse(SensorReadings, sample.readings), watched.limits
     fields: list[Field] = []
-    if (used := read.get("device_utilization")) is not None:
+    if (used := read.device_utilization) is not None:
         fields.append(("device", f"{used * 100:.0f} %", "cyan"))
-    if (memory := read.get("device_memory_bytes")) is not None:
-        limit = finite(limits.get("device_memory_bytes"))
+    if (memory := read.device_memory_bytes) is not None:
+        limit = limits.device_memory_bytes
         of_all = "" if limit is None else f" of {format_bytes(limit)}"
         fields.append(("device memory", format_bytes(memory) + of_all, "cyan"))
-    if (power_w := read.get("power_w")) is not None:
-        of_limit = _of(limits.get("power_limit_w"))
-        fields.append(("power", f"{power_w:.0f} W{of_limit}", "cyan"))
-    if (temperature_c := read.get("temperature_c")) is not None:
+    if (power_w := read.power_w) is not None:
+        fields.append(("power", f"{power_w:.0f} W{_of(limits.power_limit_w)}", "cyan"))
+    if (temperature_c := read.temperature_c) is not None:
         fields.append(("temperature", f"{temperature_c:.0f} \N{DEGREE SIGN}C", "cyan"))
-    if (clock_mhz := read.get("sm_clock_mhz", read.get("cpu_clock_mhz"))) is not None:
+    if (clock_mhz := read.clock_mhz) is not None:
         fields.append(("clock", f"{clock_mhz:,.0f} MHz", "cyan"))
     for reason, seconds in (sample.throttled_s or {}).items():
         if seconds > 0 and sample.covers_s > 0:
@@ -117,17 +117,17 @@ def device_fields(sample: Sample, watched: Watched) -> list[Field]:
 
 def host_fields(sample: Sample, watched: Watched) -> list[Field]:
     """Return what the machine did in the last sample, and how old that is where it is old."""
-    read = sample.readings
+    read = parse(SensorReadings, sample.readings)
     fields: list[Field] = []
-    if (used := read.get("process_cpu_cores")) is not None:
-        fields.append(("CPU", f"{used:.1f}{_of(watched.limits.get('cores'))} cores", "cyan"))
-    if (rss := read.get("rss_bytes")) is not None:
+    if (used := read.process_cpu_cores) is not None:
+        fields.append(("CPU", f"{used:.1f}{_of(watched.limits.cores)} cores", "cyan"))
+    if (rss := read.rss_bytes) is not None:
         fields.append(("process", format_bytes(rss), "cyan"))
-    if (free := read.get("memory_available_bytes")) is not None:
+    if (free := read.memory_available_bytes) is not None:
         fields.append(("memory free", format_bytes(free), "cyan"))
-    if swap := read.get("process_swap_bytes"):
+    if swap := read.process_swap_bytes:
         fields.append(("in swap", format_bytes(swap), "bold yellow"))
-    if (disk := read.get("disk_free_bytes")) is not None:
+    if (disk := read.disk_free_bytes) is not None:
         style = "bold yellow" if disk < NEARLY_FULL_BYTES else "cyan"
         fields.append(("disk free", format_bytes(disk), style))
     since_s = watched.wall() - sample.time
@@ -136,10 +136,9 @@ def host_fields(sample: Sample, watched: Watched) -> list[Field]:
     return fields
 
 
-def _of(limit: object) -> str:
+def _of(limit: float | None) -> str:
     """Return ` of 300`, "" where the limit is not known."""
-    number = finite(limit)
-    return "" if number is None else f" of {number:.0f}"
+    return "" if limit is None else f" of {limit:.0f}"
 
 
 def point_fields(watched: Watched) -> list[Field]:

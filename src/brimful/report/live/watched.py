@@ -11,6 +11,7 @@ from brimful.base.units import parse_duration
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import Sample, sample_of
 from brimful.report.listing.listing import read_recipe
+from brimful.report.live.readings import SensorLimits
 from brimful.report.live.run_state import RunState
 from brimful.report.live.status import (
     RecoveryPoints,
@@ -25,7 +26,7 @@ from brimful.report.live.status import (
 )
 from brimful.report.live.tail import Tail
 from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
-from brimful.runs.parsing import Json, mapping
+from brimful.runs.parsing import Json, mapping, parse
 from brimful.runs.plans import read_plan
 from brimful.runs.records import Record, SessionStart, StepRecord, read_record
 
@@ -79,7 +80,7 @@ class Watched:
         self.folder, self.wall = folder, clock
         self.clock = RecordClock(clock)
         self.losses: list[float] = []
-        self.limits: Json = {}
+        self.limits = SensorLimits()
         self.sample: Sample | None = None
         self.points = RecoveryPoints()
         self.writer: RunWriter | None = None
@@ -141,7 +142,7 @@ class Watched:
 
     def _take_sample(self, record: Json) -> None:
         if record.get("kind") == "monitor":
-            self.limits = mapping(record.get("limits"))
+            self.limits = parse(SensorLimits, mapping(record.get("limits")))
         elif record.get("kind") == "sample":
             self.sample = sample_of(record) or self.sample
 
