@@ -10,6 +10,7 @@ made anew and compared with its file, byte for byte.
 """
 
 import argparse
+import dataclasses
 import json
 import sys
 import tempfile
@@ -143,7 +144,7 @@ def main() -> None:
             print(f"{done}, {len(other)} differ {' '.join(other)}".rstrip(), flush=True)
             continue
         FOLDER.mkdir(exist_ok=True)
-        write_archive(path, about(model), families)
+        write_archive(path, dataclasses.asdict(about(model)), families)
         print(f"{done}, {path.stat().st_size:,} bytes", flush=True)
     sys.exit(bad)
 

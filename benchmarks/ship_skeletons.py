@@ -38,7 +38,7 @@ from brimful.planning.skeleton_file import to_bytes as skeleton_to_bytes
 from brimful.planning.step import StepSpec, canonical
 from brimful.planning.survey import prepare
 from brimful.recipe import Recipe, load, shipped_names
-from brimful.rehearsal.shipped import library_versions
+from brimful.rehearsal.shipped import library_versions, write_archive
 from brimful.rehearsal.shipped_skeletons import (
     ABOUT,
     SKELETONS,
@@ -47,7 +47,6 @@ from brimful.rehearsal.shipped_skeletons import (
     about_type,
     name_of_skeleton,
     network_of_key,
-    write_skeletons,
 )
 from brimful.rehearsal.skeletons import trace_skeleton
 from brimful.rehearsal.store import canonical_step
@@ -191,7 +190,7 @@ def ship(model: str, asked: Asked, end_s: float) -> bool:
                 flush=True,
             )
             SKELETONS.mkdir(exist_ok=True)
-            write_skeletons(path, about, kept)
+            write_archive(path, dataclasses.asdict(about), kept)
             about_type.cache_clear()
         family = ShippedSkeletons().family(key)
         if not is_single and family is not None and family.lowest > 1:

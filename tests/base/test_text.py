@@ -6,6 +6,7 @@ from brimful.base.text import (
     listed,
     printable,
     reason_of,
+    setting_text,
     shortened,
     shortened_at_a_word,
     wrapped,
@@ -62,3 +63,13 @@ def test_control_characters_are_written_out() -> None:
         printable("a\tb\nçé 東京 \U0001f469\u200d\U0001f52c")
         == "a\tb\nçé 東京 \U0001f469\u200d\U0001f52c"
     )
+
+
+def test_a_switch_is_on_or_off_and_other_settings_are_their_own_text() -> None:
+    assert [setting_text(value) for value in (True, False, 4, "bf16", None)] == [
+        "on",
+        "off",
+        "4",
+        "bf16",
+        "None",
+    ]

@@ -390,7 +390,7 @@ def _archive(folder: Path, key: TraceFamilyKey, versions: dict[str, str] | None 
     path = folder / f"{key.spec.config['model_type']}.tiny.zip"
     values = json.loads(json.dumps(config_of(key.spec).to_dict()))
     about = About("tiny", versions or library_versions(), key.spec.config_json, values)
-    write_archive(path, about, {name_of(key): to_bytes(_short(key))})
+    write_archive(path, dataclasses.asdict(about), {name_of(key): to_bytes(_short(key))})
     return path
 
 

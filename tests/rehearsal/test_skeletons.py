@@ -22,7 +22,7 @@ from brimful.planning.skeleton_file import from_bytes, to_bytes
 from brimful.planning.skeleton_recordings import SkeletonRecordings
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
-from brimful.rehearsal.shipped import library_versions
+from brimful.rehearsal.shipped import library_versions, write_archive
 from brimful.rehearsal.shipped_skeletons import (
     AboutType,
     ShippedSkeletons,
@@ -30,7 +30,6 @@ from brimful.rehearsal.shipped_skeletons import (
     name_of_skeleton,
     network_of_key,
     obstacle,
-    write_skeletons,
 )
 from brimful.rehearsal.skeletons import first_recordings, with_check
 from brimful.rehearsal.tracer import trace_family
@@ -138,7 +137,7 @@ def shipped(skeleton: Skeleton, tmp_path: Path) -> Callable[..., ShippedSkeleton
     def ship(**versions: str) -> ShippedSkeletons:
         about = AboutType({**library_versions(), **versions}, {"mlp_bias": False})
         name = name_of_skeleton(_key(), network_of_key(_key(), about.defaults).structure)
-        write_skeletons(tmp_path / "llama.zip", about, {name: to_bytes(skeleton)})
+        write_archive(tmp_path / "llama.zip", dataclasses.asdict(about), {name: to_bytes(skeleton)})
         about_type.cache_clear()
         return ShippedSkeletons(tmp_path)
 

@@ -77,3 +77,10 @@ def aligned_and_wrapped(rows: Sequence[Sequence[str]], width: int) -> list[str]:
         first, *rest = wrapped(row[-1], max(24, width - len(start)))
         lines += [(start + first).rstrip(), *(" " * len(start) + each for each in rest)]
     return lines
+
+
+def setting_text(value: object) -> str:
+    """Return the value of a setting as people read it: `on`, `off`, or its own text."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)

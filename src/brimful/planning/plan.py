@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 from brimful.base.errors import PlanError
-from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.text import aligned_and_wrapped, setting_text, wrapped
 from brimful.base.units import format_between, format_count, format_named
 from brimful.planning.step import Recompute
 
@@ -177,7 +177,7 @@ class Plan:
         with reasons, predictions with what they rest on.
         """
         lines = wrapped(f"{self.device['name']}: {self.division()}", width, 2)
-        rows = [(f"  {each.name}", _plain(each.value), each.reason) for each in self.choices]
+        rows = [(f"  {each.name}", setting_text(each.value), each.reason) for each in self.choices]
         lines += aligned_and_wrapped(rows, width)
         for name, entry in self.predicted.items():
             between = format_between(partial(format_named, name), entry.low, entry.high)
@@ -219,9 +219,3 @@ def plan_from_json(values: Mapping[str, Any]) -> Plan:
         raise PlanError(
             f"not a plan that this version of brimful can read: {error!r}. Make a new one."
         ) from error
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from brimful.hardware.stopwatch import synchronize
 from brimful.training.memory_errors import attempt, give_back_memory
 
 FIRST_STEPS = 3
@@ -110,7 +111,7 @@ def _loop(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
     passes = job.sequences // micro_batch
     for _ in range(job.steps):
         ids_BT = torch.randint(0, 256, (job.sequences, job.sequence_length), device=device)
-        _wait_for(device)
+        synchronize(device)
         began = time.perf_counter()
         for part_BT in ids_BT.chunk(passes):
             with _autocast(job, device):
@@ -121,21 +122,13 @@ def _loop(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
-        _wait_for(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - began)
 
 
 def _autocast(job: PlainJob, device: torch.device) -> Any:
     dtype = job.autocast_dtype
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
-
-
-def _wait_for(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 class _Rows(Dataset[Mapping[str, Tensor]]):
@@ -169,11 +162,11 @@ def _trainer(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
         began = 0.0
 
         def on_step_begin(self, *_: object, **__: object) -> None:
-            _wait_for(device)
+            synchronize(device)
             self.began = time.perf_counter()
 
         def on_step_end(self, *_: object, **__: object) -> None:
-            _wait_for(device)
+            synchronize(device)
             seconds.append(time.perf_counter() - self.began)
 
     with tempfile.TemporaryDirectory() as folder:

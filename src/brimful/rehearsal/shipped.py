@@ -123,11 +123,13 @@ def shipped_models(folder: Path = FOLDER) -> tuple[str, ...]:
     return tuple(sorted(found, key=str.casefold))
 
 
-def write_archive(path: Path, about: About, families: Mapping[str, bytes]) -> None:
-    """Write families, by name, as an archive; the same ones give the same bytes."""
-    files = {ABOUT: json.dumps(dataclasses.asdict(about), sort_keys=True).encode()}
+def write_archive(path: Path, about: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
+    """Write files, by name, as an archive that says of itself what `about` holds; the same ones
+    give the same bytes.
+    """
+    whole = {ABOUT: json.dumps(about, sort_keys=True).encode(), **files}
     with zipfile.ZipFile(path, "w") as archive:
-        for name, content in sorted({**files, **families}.items()):
+        for name, content in sorted(whole.items()):
             archive.writestr(zipfile.ZipInfo(name), content)
 
 

@@ -21,10 +21,9 @@ from brimful.planning.family import ShortFamily
 from brimful.planning.family_file import FORMAT, DamagedFile
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.skeleton_file import from_bytes
-from brimful.rehearsal.shipped import TRACES, agree, library_versions, read_entry
+from brimful.rehearsal.shipped import ABOUT, TRACES, agree, library_versions, read_entry
 
 SKELETONS = Path(__file__).parent / "skeletons"
-ABOUT = "about.json"
 
 
 @dataclass(frozen=True)
@@ -110,14 +109,6 @@ def name_of_skeleton(key: TraceFamilyKey, structure: str) -> str:
     what = f"{FORMAT} {TRACES} {spec.key()} {key.lengths is None} {key.is_single}"
     what += " any length" * key.any_length
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
-
-
-def write_skeletons(path: Path, about: AboutType, skeletons: Mapping[str, bytes]) -> None:
-    """Write skeletons, by name, as an archive; the same ones give the same bytes."""
-    files = {ABOUT: json.dumps(dataclasses.asdict(about), sort_keys=True).encode()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in sorted({**files, **skeletons}.items()):
-            archive.writestr(zipfile.ZipInfo(name), content)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from brimful.base.text import setting_text
 from brimful.base.units import (
     format_bytes,
     format_count,
@@ -119,7 +120,7 @@ def _device(device: DeviceFit, colours: dict[str, int], *, is_length_known: bool
         "remedies": device.remedies,
         "terms": [{"name": name, "size": format_bytes(size)} for name, size in device.terms],
         "choices": [
-            {"name": each.name, "value": _plain(each.value), "reason": each.reason}
+            {"name": each.name, "value": setting_text(each.value), "reason": each.reason}
             for each in device.choices
         ],
         "cells": [
@@ -211,12 +212,6 @@ def _cell(name: str, prediction: Prediction | None) -> dict[str, str]:
     if unit and number != "<" and high.endswith(f" {unit}"):
         low = number
     return {"value": form(prediction.value), "interval": f"{low} to {high}"}
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 def _percent(share: float) -> float:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.text import aligned_and_wrapped, setting_text, wrapped
 from brimful.base.units import format_between, format_bytes, format_count, format_named
 from brimful.planning.budget import BudgetCheck, Sessions
 from brimful.planning.live_memory import MemoryTimeline
@@ -174,8 +174,10 @@ def _head(plan: Plan, width: int) -> str:
     """Return how a step is divided, and every choice with its reason and the runner-up."""
     rows = []
     for choice in plan.choices:
-        second = "" if choice.alternative is None else f"; next best: {_plain(choice.alternative)}"
-        rows.append((f"  {choice.name}", _plain(choice.value), f"{choice.reason}{second}"))
+        second = (
+            "" if choice.alternative is None else f"; next best: {setting_text(choice.alternative)}"
+        )
+        rows.append((f"  {choice.name}", setting_text(choice.value), f"{choice.reason}{second}"))
     return "\n".join([*wrapped(plan.division(), width, 2), *aligned_and_wrapped(rows, width)])
 
 
@@ -279,12 +281,6 @@ def _table(*columns: str) -> Table:
 def _numbers(footprint: Footprint) -> list[str]:
     peaks = (footprint.allocated, footprint.reserved, footprint.driver)
     return [*(format_bytes(peak.value) for peak in peaks), headroom_of(footprint)]
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
 
 
 def _interval(prediction: Prediction) -> str:
