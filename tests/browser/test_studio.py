@@ -218,18 +218,6 @@ def test_no_event_can_be_called_by_name_and_no_file_is_served(studio: str, runs:
         assert read(f"{studio}/gradio_api/{path}")[0] == 404
 
 
-def test_a_page_for_others_has_the_first_tab_alone_and_names_no_folders(
-    runs: Path, cache: str
-) -> None:
-    with served(runs, cache, "--only-fit", "--host", "0.0.0.0") as address:  # noqa: S104 - what a host for others does
-        components = json.loads(read(f"{address}/config")[1])["components"]
-
-    assert [each["props"]["label"] for each in components if each["type"] == "tabitem"] == [
-        "Will it fit?"
-    ]
-    assert not any("folder" in str(each["props"].get("info")) for each in components)
-
-
 def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_is_marked(
     studio: str, runs: Path, open_page: Open
 ) -> None:
