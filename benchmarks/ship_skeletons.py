@@ -38,9 +38,8 @@ from brimful.planning.skeleton_file import to_bytes as skeleton_to_bytes
 from brimful.planning.step import StepSpec, canonical
 from brimful.planning.survey import prepare
 from brimful.recipe import Recipe, load, shipped_names
-from brimful.rehearsal.shipped import library_versions, write_archive
+from brimful.rehearsal.shipped import ABOUT, library_versions, write_archive
 from brimful.rehearsal.shipped_skeletons import (
-    ABOUT,
     SKELETONS,
     AboutType,
     ShippedSkeletons,

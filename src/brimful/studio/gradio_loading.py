@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from typing import Any
 
 from brimful.base.env import silence_gradio
 
@@ -13,10 +14,10 @@ def load_gradio() -> None:
     silence_gradio()
     file_of = inspect.getfile
 
-    def file_of_others(of: object) -> str:
-        if isinstance(of, type) and of.__module__.startswith("gradio."):
+    def file_of_others(object: Any) -> str:
+        if isinstance(object, type) and object.__module__.startswith("gradio."):
             raise OSError("Gradio makes no stubs of a class that has no file")
-        return file_of(of)  # type: ignore[arg-type]
+        return file_of(object)
 
     inspect.getfile = file_of_others
     try:
