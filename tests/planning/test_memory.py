@@ -173,8 +173,8 @@ def test_off_cuda_live_bytes_and_an_assumed_share_count(
 @pytest.mark.parametrize(
     ("held", "lengths_vary", "expected", "most"),
     [
-        ("activations", True, 0.5 * 400, 1.3 * 400),
-        ("loss and logits", True, 0.5 * 400, 1.3 * 400),
+        ("activations", True, 0.8 * 400, 1.6 * 400),
+        ("loss and logits", True, 0.8 * 400, 1.6 * 400),
         ("weights", True, 0.05 * 500, 0.10 * 500),
         ("activations", False, 0.05 * 500, 0.10 * 500),
     ],
