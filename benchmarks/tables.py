@@ -829,7 +829,7 @@ OFFLINE_CODE = (
 )
 PUBLISHED_CODE = (
     "`code-smollm2-study`: SmolLM2-135M-Instruct on Python instructions, asked through its chat"
-    " template; held-out answers, HumanEval and MBPP, one seed each"
+    " template; held-out answers, HumanEval and MBPP"
 )
 CODE_METRICS = {
     "validation loss": ("loss", "{:.2f}"),
@@ -843,6 +843,7 @@ CODE_METRICS = {
 def _code(name: str, what: str, metrics: tuple[str, ...]) -> list[tuple[str, str, str]]:
     record, source = _record(name)
     variants = {each["name"]: each["figures"] for each in record["comparison"]["variants"]}
+    seeds = {each["name"]: len(each["seeds"]) for each in record["comparison"]["variants"]}
 
     def told(variant: str) -> str:
         parts = []
@@ -850,7 +851,8 @@ def _code(name: str, what: str, metrics: tuple[str, ...]) -> list[tuple[str, str
             (short, form), found = CODE_METRICS[metric], variants[variant][metric]
             value, low, high = map(form.format, (found["value"], *found["interval"]))
             parts.append(f"{short} {value} [{low}, {high}]")
-        return f"{variant}: {', '.join(parts)}"
+        name = variant if seeds[variant] == 1 else f"{variant} ({seeds[variant]} seeds)"
+        return f"{name}: {', '.join(parts)}"
 
     n = ", ".join(
         f"{variants['base'][metric]['n']} for {CODE_METRICS[metric][0]}" for metric in metrics
