@@ -688,7 +688,19 @@ def _rft_smollm2() -> list[tuple[str, str, str]]:
         " demonstrations (sft) and on samples of its own that were verified (rft-1), at equal"
         " training tokens; unit questions that need products of small numbers, with unseen values"
     )
-    return [_rounds("rft_smollm2", what, "unit-conversion-small")]
+    third, its_source = _record("rft_smollm2_seed3")
+    by_name = {each["name"]: each["figures"] for each in third["comparison"]["variants"]}
+    words = "; ".join(
+        f"{name} {_share(by_name['sft'][f'{task} accuracy'])} ->"
+        f" {_share(by_name['rft-1'][f'{task} accuracy'])}"
+        for name, task in (
+            ("accuracy", "unit-conversion-small"),
+            ("a course's own questions", "unit-conversion-guide"),
+        )
+    )
+    what, values, source = _rounds("rft_smollm2", what, "unit-conversion-small")
+    values += f"; a third seed by itself, intervals over questions: {words}"
+    return [(what, values, f"{source}; third seed: {its_source}")]
 
 
 def _rounds(name: str, what: str, task: str) -> tuple[str, str, str]:
