@@ -132,7 +132,13 @@ def _model_of(name: str) -> str | Path:
         return convert_to_kernel(SOURCE, folder, settings, print)
     converted = _model_of(f"kernel, temperature {TEMPERATURES[0]:g}")
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(converted)).save_pretrained(folder)
+    config = AutoConfig.from_pretrained(converted)
+    # A padding token gets no embedding. Here it also begins texts, whose states would stay 0 in
+    # every layer, where norms have gradients without bounds.
+    pad_id, config.pad_token_id = config.pad_token_id, None
+    fresh = AutoModelForCausalLM.from_config(config)
+    fresh.config.pad_token_id = pad_id
+    fresh.save_pretrained(folder)
     load_tokenizer(converted).save_pretrained(folder)
     return folder
 
