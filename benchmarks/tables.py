@@ -58,6 +58,8 @@ def table() -> str:
         *_code("code_smollm2", PUBLISHED_CODE, tuple(CODE_METRICS)),
         *_moderation("moderation_offline", OFFLINE_ENCODER),
         *_moderation("moderation_minilm", PUBLISHED_ENCODER),
+        *_conversion(),
+        *_feedback_rates(),
         *_classify_speed(),
         *_tuning_speed(),
     ]
@@ -789,6 +791,46 @@ def _moderation(name: str, what: str) -> list[tuple[str, str, str]]:
     ]
 
 
+def _conversion() -> list[tuple[str, str, str]]:
+    record, source = _record("okadfa_conversion")
+    variants = "; ".join(
+        f"{name}: {each['before']['perplexity_per_gpt2_token']:,.1f} ->"
+        f" {each['after']['perplexity_per_gpt2_token']:,.1f}"
+        for name, each in record["variants"].items()
+    )
+    tokens = max(each["trained_tokens"] for each in record["variants"].values())
+    what = (
+        "SmolLM2-135M-Instruct with its own attention, converted to kernel attention, and the"
+        " converted network with fresh weights, tuned on WikiText-2: perplexity per token of"
+        " GPT-2's tokenizer before -> after"
+    )
+    measured = (
+        f"{variants}; {record['steps']} steps, at most {tokens:,} tokens, one seed; of"
+        f" {record['held_out']['gpt2_tokens']:,} held-out tokens"
+    )
+    return [(what, measured, source)]
+
+
+def _feedback_rates() -> list[tuple[str, str, str]]:
+    record, source = _record("feedback_rates")
+    best = "; ".join(
+        f"{name}: {found['mean_loss']:.3f} at {found['learning_rate']:g} ({found['least']:.3f} to"
+        f" {found['most']:.3f})"
+        for name, found in record["best"].items()
+    )
+    rates = sorted({run["learning_rate"] for run in record["runs"]})
+    seeds = len({run["seed"] for run in record["runs"]})
+    what = (
+        "`okadfa-ablation`'s model on WikiText-2 at its best learning rate: feedback through a"
+        " random matrix, the control in which only the top learns, backpropagation"
+    )
+    measured = (
+        f"validation loss {best}; {record['steps']} steps, rates"
+        f" {', '.join(f'{rate:g}' for rate in rates)}, {seeds} seeds"
+    )
+    return [(what, measured, source)]
+
+
 CLASSIFIED = {"sst2": "SST-2's sentences", "sms": "SMS Spam's messages"}
 
 
@@ -816,10 +858,23 @@ def _classified(name: str, found: dict[str, Any], rounds: int, source: str) -> t
     trained = "; ".join(
         f"{each} {over(each)}" for each in results if each.partition(",")[0] == "brimful"
     )
+    predicted = "; ".join(
+        f"{each.removeprefix('brimful predict, ')} {over(each)}, probabilities off by at most"
+        f" {results[each]['probability_off_by_at_most']:.0e}"
+        for each in results
+        if each.startswith("brimful predict")
+    )
+    theirs = next(each for each in results if each.startswith("pipeline") and "bf16" in each)
     tokens = found["tokens_at"]
-    losses = {each: result for each, result in results.items() if "held_out_loss" in result}
-    told = ", ".join(f"{each} {result['held_out_loss']:.3f}" for each, result in losses.items())
-    equal = "" if all(each["valid"] for each in losses.values()) else ": equal loss is not shown"
+    losses = {each: result for each, result in results.items() if "held_out_losses" in result}
+    told = ", ".join(
+        f"{each} {statistics.fmean(result['held_out_losses']):.3f}"
+        for each, result in losses.items()
+    )
+    seeds = len(next(iter(losses.values()))["held_out_losses"])
+    apart = [each for each, result in losses.items() if not result["valid"]]
+    equal = f"; above what counts as equal: {'; '.join(apart)}" if apart else ""
+    grouped = kept.removesuffix(", memory kept")
     return (
         (
             f"all-MiniLM-L6-v2 as a classifier of {CLASSIFIED[name]} on a CPU (median"
@@ -827,9 +882,10 @@ def _classified(name: str, found: dict[str, Any], rounds: int, source: str) -> t
             " beside transformers"
         ),
         (
-            f"training beside Trainer: {trained}; Trainer with brimful's allocator setting"
-            f" {over(kept)}; prediction beside pipeline: {over('brimful predict')}; n ="
-            f" {rounds} rounds; equal probabilities; held-out loss, one seed: {told}{equal}"
+            f"training beside Trainer: {trained}; {grouped} {over(grouped)}, with brimful's allocator"
+            f" setting {over(kept)}; prediction beside pipeline: {predicted} ({theirs}: {over(theirs)},"
+            f" off by {results[theirs]['probability_off_by_at_most']:.0e}); n = {rounds} rounds;"
+            f" mean held-out loss of {seeds} seeds: {told}{equal}"
         ),
         source,
     )
