@@ -141,7 +141,7 @@ def load_classifier(
             not belong together.
         RecipeError: recipe.yaml was edited into something that is no recipe.
     """
-    classifier_recipe(run_folder)
+    recipe = classifier_recipe(run_folder)
     trained_folder(run_folder)
     record = load_record(run_folder)
     return Classifier(
@@ -150,6 +150,7 @@ def load_classifier(
             record.labels,
             record.max_tokens,
             device,
+            precision=recipe.plan.precision,
             tokens_per_pass=tokens_per_pass,
             world=world,
         ),
@@ -163,6 +164,7 @@ def load_forward(
     max_tokens: int,
     device: torch.device,
     *,
+    precision: str,
     tokens_per_pass: int | None = None,
     world: World = ALONE,
 ) -> tuple[ClassifierForward, PreTrainedTokenizerBase]:
@@ -173,13 +175,14 @@ def load_forward(
         labels: The model has as many outputs.
         max_tokens: Of a text.
         device: As for `load_classifier`.
+        precision: The recipe's `plan.precision`.
         tokens_per_pass: Likewise.
         world: Likewise.
 
     Raises:
         RunFolderError: as `load_classifier`.
     """
-    folder, precision = trained_folder(run_folder), recipe_of(run_folder).plan.precision
+    folder = trained_folder(run_folder)
     model, tokenizer = read_exported(
         folder, AutoModelForSequenceClassification, torch.float32, attention=None
     )

@@ -323,7 +323,9 @@ class LabelledRunData(RunData[EncodedLabels]):
         )
         kept = np.flatnonzero(~encoded.split.is_repeated_E)
         targets = encoded.split.targets[kept]
-        forward, _ = load_forward(run_folder, self.labels, length, device)
+        forward, _ = load_forward(
+            run_folder, self.labels, length, device, precision=self.recipe.plan.precision
+        )
         logits_EC = forward.logits([encoded.ids(number) for number in kept.tolist()])
         calibration = choose_calibration(
             logits_EC, targets, self.labels, rules.threshold, self.log_weights_C
