@@ -61,9 +61,7 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
 
     def timed(spec: StepSpec, micro_batch: int, seconds: float) -> TimedStep | None:
         key = f"{_versions()} {threads} threads, {micro_batch} x {spec.key()}"
-        passes, is_sound = _kept(device.name, key)
-        if passes is not None and passes.is_in_proportion and seconds >= ENOUGH_FOR_TWO_S:
-            is_sound = False
+        passes, is_sound = _kept(device.name, key, seconds)
         if measures and not is_sound and seconds >= LEAST_MEASURE_S:
             from brimful.rehearsal.timed_steps import time_passes  # noqa: PLC0415 - brings torch
 
@@ -81,8 +79,10 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
     return timed
 
 
-def _kept(device_name: str, key: str) -> tuple[TimedPasses | None, bool]:
-    """Return kept passes, and whether they still hold."""
+def _kept(device_name: str, key: str, seconds: float) -> tuple[TimedPasses | None, bool]:
+    """Return kept passes, and whether they still hold where so many seconds could be spent on
+    timing them again.
+    """
     kept = kept_rates.read_kept(device_name)
     stored = kept.steps.get(kept_rates.digest(key))
     if stored is None:
@@ -91,7 +91,8 @@ def _kept(device_name: str, key: str) -> tuple[TimedPasses | None, bool]:
         passes = TimedPasses.from_json(stored)
     except (KeyError, TypeError, ValueError):
         return None, False
-    return passes, kept.is_fresh(passes.made, passes.lost_share, time.time())
+    is_poor = passes.is_in_proportion and seconds >= ENOUGH_FOR_TWO_S
+    return passes, kept.is_fresh(passes.made, passes.lost_share, time.time()) and not is_poor
 
 
 def _versions() -> str:
