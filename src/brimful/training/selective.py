@@ -8,6 +8,7 @@ under autocast. So the two passes are watched here. Values do not change.
 """
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
@@ -116,7 +117,7 @@ class KeptOutputs:
         return _FirstPass(kept), _SecondPass(kept)
 
 
-class _Pass(TorchDispatchMode):
+class _Pass(TorchDispatchMode, ABC):
     """Watches the operators of one of the two passes of a block."""
 
     def __init__(self, kept: Kept) -> None:
@@ -138,9 +139,9 @@ class _Pass(TorchDispatchMode):
             functools.partial(func, *args, **kwargs), is_product=_name(func) in PRODUCTS
         )
 
+    @abstractmethod
     def expensive(self, compute: Callable[[], Any], *, is_product: bool) -> Any:
         """Return what an operator returns whose output is worth keeping."""
-        raise NotImplementedError
 
 
 class _FirstPass(_Pass):
