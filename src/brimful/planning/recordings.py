@@ -43,8 +43,9 @@ OF_ADAPTERS = ("r", "rP", "A")
 
 @dataclass(frozen=True, eq=False)
 class _Products:
-    """What sizes are: each `number` bytes times the product of the key at index `product`; or, with
-    a number of 0, one of the key's sums (`sums`: bytes for each of their products x sizes).
+    """How sizes follow from the key: a size is `number` bytes times the key's product at index
+    `product`. Where `number` is 0 it is a sum over products, with the bytes for each of them in
+    `sums` (products x sizes).
     """
 
     number: Int64Array

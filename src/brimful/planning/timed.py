@@ -21,7 +21,9 @@ MEASURE_S = (0.5, 4.0)
 MEASURE_SHARE = 0.015
 """The same as a share of the run's predicted training time, within those bounds."""
 MOST_MEASURE_SHARE = 0.1
-"""Of a run that is too short for the least time."""
+"""Share of the training time that measuring takes at most, so that a very short run is measured for
+less than the least time.
+"""
 LEAST_SPREAD = (0.8, 1.3)
 """Measured over predicted time, 5th and 95th percentile, of steps whose passes were timed on an
 idle machine (benchmarks/first_prediction_cpu.py).

@@ -1,4 +1,4 @@
-"""Gradio is imported once, silenced and in half the time."""
+"""Import Gradio without its messages, and in half the time by making no type stubs."""
 
 import importlib
 import inspect

@@ -27,7 +27,7 @@ class SensorReadings:
 
 @dataclass(frozen=True)
 class SensorLimits:
-    """The highest that readings can be on this machine; None where it is not known."""
+    """Upper limits of the readings on this machine; None where one is not known."""
 
     device_memory_bytes: float | None = None
     power_limit_w: float | None = None
