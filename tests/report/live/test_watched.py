@@ -180,11 +180,16 @@ def test_the_age_in_a_copy_is_that_of_the_record_not_of_the_copying(run: Path) -
 def test_who_writes_is_seen_and_that_it_waits_halts_or_is_gone(
     run: Path, holder: subprocess.Popen[str]
 ) -> None:
-    watched = Watched(run)
+    now = time.time()
+    watched = Watched(run, lambda: now)
     watched.poll()
     assert watched.writer is not None
     assert watched.writer.pid == holder.pid
     assert watched.status().description.startswith(f"running: process {holder.pid}, since ")
+    now += 0.1  # one hundredth of CPU time in so short a time would look like a busy process
+    watched.poll()
+    assert watched.cores is None
+    now += 60
     watched.poll()
     assert watched.cores is not None
     assert watched.cores < 0.2

@@ -36,6 +36,8 @@ STALE_S = 30.0
 """When the newest record is older than this, the view says so, and what the process does."""
 STALE_STEPS = 10
 """The same in steps, where those are long."""
+CORES_OVER_S = 0.5
+"""The shortest time over which CPU time is read as cores."""
 STATUS_EVERY_S = 10.0
 """How often a folder is read as a whole that no process of this machine writes."""
 
@@ -88,6 +90,7 @@ class Watched:
         self._status: tuple[float, float | None, RunStatus] | None = None
         self._metrics, self._monitor = Tail(folder / JOURNAL_FILE), Tail(folder / MONITOR_FILE)
         self._process: psutil.Process | None = None
+        self._used: tuple[float, float] = (0.0, 0.0)
         self._session_s: float | None = None
         self._begin()
 
@@ -147,17 +150,25 @@ class Watched:
             self.sample = sample_of(record) or self.sample
 
     def _look_at_process(self) -> None:
-        """Measure how many cores the process used since the last poll, where it runs here."""
+        """Measure how many cores the process used since it was last looked at, where it runs here.
+
+        CPU time is counted in hundredths of a second, so over less than `CORES_OVER_S` the figure
+        of before stays.
+        """
         pid = None if self.writer is None else self.writer.pid
-        self.cores = None
         try:
             if pid is not None and (self._process is None or self._process.pid != pid):
                 self._process = psutil.Process(pid)
-                self._process.cpu_percent()
+                self._used, self.cores = (self.wall(), _cpu_seconds(self._process)), None
             elif self._process is not None:
-                self.cores = self._process.cpu_percent() / 100
+                now, (then, used_s) = self.wall(), self._used
+                if now - then >= CORES_OVER_S:
+                    self._used = (now, _cpu_seconds(self._process))
+                    self.cores = (self._used[1] - used_s) / (now - then)
+                elif now < then:  # the computer's clock was set back
+                    self._used = (now, _cpu_seconds(self._process))
         except psutil.Error:
-            return
+            self.cores = None
 
     @property
     def process_lives(self) -> bool:
@@ -226,3 +237,9 @@ class Watched:
         status = status_of(read_run_or_empty(self.folder), now=now)
         self._status = (now, changed, status)
         return status
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU time that a process has used on all cores together."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
