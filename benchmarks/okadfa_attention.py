@@ -160,6 +160,8 @@ def _pass(
         attention=kind,
     )
     config._attn_implementation = _softmax(length, device)
+    if kind == "kernel":
+        config._attn_implementation = NAME if device.type == "cpu" else "sdpa"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layer = OkadfaAttention(config, 0)

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from brimful.data.batches import Batch
 from brimful.evaluation.stats import mean_of_known
 from brimful.generation.engine import eval_mode
-from brimful.model.okadfa.linear_attention import causal_attention
+from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.modeling import OkadfaAttention
 from brimful.model.okadfa.orthogonality import attentions_of, violation_per_head
 
@@ -133,7 +133,9 @@ def _look(sums: _Sums, attention: OkadfaAttention, inputs: tuple[Any, ...]) -> N
     sums.values += _squares(values)
     sums.softmax += _squares(softmax_BHTD)
     if attention.config.attention == "kernel":
-        kernel_BHTD, _ = causal_attention(*attention.features(queries, keys), values)
+        kernel_BHTD = attend_in_chunks(
+            *attention.scaled(queries, keys), values, attention.projection_HMD.to(queries.dtype)
+        )
         sums.kernel += _squares(kernel_BHTD)
         sums.cosine += float(
             F.cosine_similarity(kernel_BHTD.double(), softmax_BHTD.double(), dim=-1).sum()

@@ -168,6 +168,14 @@ def attention_choice(
             "torch's fused scaled-dot-product attention to both sides; no score matrix is stored",
             "eager",
         )
+    if kernel and device.kind == "cpu":
+        return Choice(
+            "attention",
+            "brimful_blocks",
+            "kernel attention chunk by chunk in fp32; features are computed again in the backward"
+            " pass",
+            "sdpa",
+        )
     if kernel:
         return Choice(
             "attention",

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     attend_by_features,
+    attend_by_kernel,
     count_positions,
     find_text,
     for_every_query,
@@ -45,6 +47,32 @@ def test_position_by_position_with_a_cache_equals_all_at_once() -> None:
     ]
     whole = attend_by_features(queries, keys, values, **NOTHING)
     torch.testing.assert_close(torch.cat(parts, dim=2), whole)
+
+
+@pytest.mark.parametrize("shared_by", [1, 3])
+def test_an_implementation_that_keeps_no_features_gives_the_same(shared_by: int) -> None:
+    queries, keys, values = (
+        _positive(2, 2 * shared_by, 70, 8),
+        _positive(2, 2, 70, 8),
+        _positive(2, 2, 70, 8),
+    )
+    segments_BT = (torch.arange(70) >= 30).long().expand(2, -1)
+    is_text_BT = (torch.arange(70) >= 5).expand(2, -1)
+    kept = {
+        implementation: attend_by_kernel(
+            queries,
+            keys,
+            values,
+            draw_projection(2, 16, 8, seed=0, layer=0),
+            layer=0,
+            implementation=implementation,
+            segments_BT=segments_BT,
+            is_text_BT=is_text_BT,
+            past=None,
+        )
+        for implementation in ("sdpa", "brimful_blocks")
+    }
+    torch.testing.assert_close(kept["brimful_blocks"], kept["sdpa"])
 
 
 def test_positions_segments_and_padding_of_rows() -> None:

@@ -1,5 +1,5 @@
-"""Kernel attention inside a model of transformers: from features of queries and keys to attended
-values, with packed documents, padding and a cache.
+"""Kernel attention inside a model of transformers: from queries and keys to attended values, with
+packed documents, padding and a cache.
 
 Shapes: B rows, T positions, H heads of queries, G heads of keys and values, M features, D head size
 (hidden size where a tensor has no heads), E packed documents.
@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from brimful.model.attention import NAME as BLOCKS
+from brimful.model.okadfa.chunked_attention import attend_in_chunks
+from brimful.model.okadfa.features import key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention, next_position
 from brimful.model.okadfa.recurrent_cache import num_read, sum_before
 
@@ -18,6 +21,56 @@ MOST_TEMPERATURE = 64.0
 """Upper limit of the learned temperature (CLIP's is 100, Radford et al. 2021, section 2.5):
 features of keys stay far from overflow and underflow of fp32.
 """
+
+
+def attend_by_kernel(
+    queries_BHTD: Tensor,
+    keys_BGTD: Tensor,
+    values_BGTD: Tensor,
+    projection_GMD: Tensor,
+    *,
+    layer: int,
+    implementation: str | None,
+    segments_BT: Tensor | None,
+    is_text_BT: Tensor | None,
+    past: Cache | None,
+) -> Tensor:
+    """Return kernel attention (B, H, T, D) of queries and keys that have their share of the scale,
+    in fp32 or more.
+
+    Args:
+        queries_BHTD: As for `attend_in_chunks`, and so are keys and values.
+        projection_GMD: Random directions of each head of keys, in any type.
+        layer: Its number in the cache.
+        implementation: The model's, by its name in transformers: `attention.NAME` keeps no features
+            for the backward pass, which is quicker on CPUs. Compiled code, and texts that are read
+            with a cache, keep them.
+        segments_BT: Ascending numbers of packed documents.
+        is_text_BT: False at padding.
+        past: Cache; its sums are read and updated.
+    """
+    projection_GMD = projection_GMD.to(keys_BGTD.dtype)
+    if implementation == BLOCKS and past is None and not torch.compiler.is_compiling():
+        return attend_in_chunks(
+            queries_BHTD,
+            keys_BGTD,
+            values_BGTD,
+            projection_GMD,
+            segments_BT=segments_BT,
+            is_text_BT=is_text_BT,
+        )
+    groups, length = keys_BGTD.shape[1:3]
+    # The queries of a group lie beside each other, as if they were more positions.
+    beside = queries_BHTD.unflatten(1, (groups, -1)).flatten(2, 3)
+    return attend_by_features(
+        query_features(beside, projection_GMD).unflatten(2, (-1, length)).flatten(1, 2),
+        key_features(keys_BGTD, projection_GMD),
+        values_BGTD,
+        layer=layer,
+        segments_BT=segments_BT,
+        is_text_BT=is_text_BT,
+        past=past,
+    )
 
 
 def attend_by_features(

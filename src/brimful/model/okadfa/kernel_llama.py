@@ -25,12 +25,13 @@ from transformers.models.llama.modeling_llama import (
 from transformers.utils.generic import maybe_autocast
 
 from brimful.model.description import KERNEL_LLAMA
-from brimful.model.okadfa.features import draw_projection, key_features, query_features
+from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     at_least_fp32,
-    attend_by_features,
+    attend_by_kernel,
     count_positions,
     find_text,
+    for_every_query,
     number_segments,
     refuse_packed_with_cache,
     temperature_of,
@@ -120,12 +121,12 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
         )
         queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings)
         with maybe_autocast(hidden_states.device.type, enabled=False):
-            features_q, features_k = self.features(queries, keys)
-            attended_BHTD = attend_by_features(
-                features_q,
-                features_k,
+            attended_BHTD = attend_by_kernel(
+                *self.scaled(queries, keys),
                 at_least_fp32(values),
+                self.projection_GMD,
                 layer=self.layer_idx,
+                implementation=self.config._attn_implementation,
                 segments_BT=segments_BT,
                 is_text_BT=is_text_BT,
                 past=past_key_values,
@@ -133,20 +134,14 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
         attended_BTD = attended_BHTD.transpose(1, 2).flatten(2).to(values.dtype)
         return self.o_proj(attended_BTD), None
 
-    def features(self, queries_BHTD: Tensor, keys_BGTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of queries (B, H, T, M) and of keys (B, G, T, M), each with its share
-        of the temperature.
-        """
+    def scaled(self, queries_BHTD: Tensor, keys_BGTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys scaled to norm 1, each with its share of the temperature."""
         queries, keys = (
             F.normalize(at_least_fp32(each), dim=-1, eps=1e-6) for each in (queries_BHTD, keys_BGTD)
         )
-        projection = self.projection_GMD.to(keys.dtype)
         share_G11 = temperature_of(self.log_temperature_G).sqrt()[:, None, None]
-        groups, length = keys.shape[1:3]
-        # The queries of a group lie beside each other, as if they were more positions.
-        beside = queries.unflatten(1, (groups, -1)).flatten(2, 3)
-        features_q = query_features(beside * share_G11, projection).unflatten(2, (-1, length))
-        return features_q.flatten(1, 2), key_features(keys * share_G11, projection)
+        shared_by = queries.shape[1] // keys.shape[1]
+        return queries * for_every_query(share_G11[None], shared_by), keys * share_G11
 
 
 class KernelLlamaPreTrainedModel(LlamaPreTrainedModel):  # type: ignore[misc]

@@ -29,10 +29,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import maybe_autocast
 
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
-from brimful.model.okadfa.features import draw_projection, key_features, query_features
+from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     at_least_fp32,
-    attend_by_features,
+    attend_by_kernel,
     count_positions,
     find_text,
     number_segments,
@@ -134,22 +134,24 @@ class OkadfaAttention(nn.Module):
             attended_BTHD = self._softmax(queries, keys, values, mask, past_key_values, **others)
         else:
             with maybe_autocast(hidden_BTD.device.type, enabled=False):
-                attended_BHTD = self._kernel(
-                    queries, keys, at_least_fp32(values), segments_BT, is_text_BT, past_key_values
+                attended_BHTD = attend_by_kernel(
+                    *self.scaled(queries, keys),
+                    at_least_fp32(values),
+                    self.projection_HMD,
+                    layer=self.layer,
+                    implementation=self.config._attn_implementation,
+                    segments_BT=segments_BT,
+                    is_text_BT=is_text_BT,
+                    past=past_key_values,
                 )
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
         return out_BTD
 
-    def features(self, queries_BHTD: Tensor, keys_BHTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features of queries and keys of norm 1, each with its share of the
-        temperature: (B, H, T, M).
-        """
-        projection = self.projection_HMD.to(queries_BHTD.dtype)
+    def scaled(self, queries_BHTD: Tensor, keys_BHTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys of norm 1, each with its share of the temperature."""
         share_H11 = self.temperature_H11().sqrt()
-        return query_features(queries_BHTD * share_H11, projection), key_features(
-            keys_BHTD * share_H11, projection
-        )
+        return queries_BHTD * share_H11, keys_BHTD * share_H11
 
     def in_heads(self, projected_BTD: Tensor) -> Tensor:
         """(B, H, T, D)."""
@@ -179,27 +181,6 @@ class OkadfaAttention(nn.Module):
             self, queries, keys, values, mask, scaling=1.0, dropout=0.0, **others
         )[0]
         return attended_BTHD
-
-    def _kernel(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        segments_BT: Tensor | None,
-        is_text_BT: Tensor | None,
-        past: Cache | None,
-    ) -> Tensor:
-        """(B, H, T, D) in fp32 or more."""
-        features_q, features_k = self.features(queries, keys)
-        return attend_by_features(
-            features_q,
-            features_k,
-            values,
-            layer=self.layer,
-            segments_BT=segments_BT,
-            is_text_BT=is_text_BT,
-            past=past,
-        )
 
 
 def _eager(

@@ -1,0 +1,148 @@
+"""Kernel attention that keeps no features: that of features, and its gradients."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - everyone's name for it
+
+from brimful.model.okadfa.chunked_attention import attend_in_chunks
+from brimful.model.okadfa.features import draw_projection, key_features, query_features
+from brimful.model.okadfa.kernel_attention import attend_by_features, for_every_query
+
+SIZE, FEATURES = 6, 16
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-10, "atol": 1e-11},
+    torch.float32: {"rtol": 5e-5, "atol": 5e-5},
+}
+Heads = tuple[Tensor, Tensor, Tensor]
+
+
+def _heads(
+    length: int,
+    *,
+    rows: int = 2,
+    groups: int = 2,
+    shared_by: int = 1,
+    temperature: float = 2.0,
+    dtype: torch.dtype = torch.float64,
+) -> Heads:
+    """Queries and keys with their share of the temperature, and values that lie in memory as a
+    model's do.
+    """
+    generator = torch.Generator().manual_seed(length)
+    heads = groups * shared_by, groups, groups
+    drawn = [
+        torch.randn(rows, length, each, SIZE, generator=generator, dtype=torch.float64)
+        .to(dtype)
+        .transpose(1, 2)
+        for each in heads
+    ]
+    queries, keys = (F.normalize(each, dim=-1) * temperature**0.5 for each in drawn[:2])
+    return queries.requires_grad_(), keys.requires_grad_(), drawn[2].requires_grad_()
+
+
+def _directions(groups: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return draw_projection(groups, FEATURES, SIZE, seed=1, layer=0).to(dtype)
+
+
+def _by_features(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    directions: Tensor,
+    *,
+    segments_BT: Tensor | None = None,
+    is_text_BT: Tensor | None = None,
+) -> Tensor:
+    shared_by = queries.shape[1] // keys.shape[1]
+    features = query_features(queries, for_every_query(directions[None], shared_by)[0])
+    return attend_by_features(
+        features,
+        key_features(keys, directions),
+        values,
+        layer=0,
+        segments_BT=segments_BT,
+        is_text_BT=is_text_BT,
+        past=None,
+    )
+
+
+def _gradients(attended: Tensor, heads: Heads) -> tuple[Tensor, ...]:
+    weights = torch.randn(attended.shape, generator=torch.Generator().manual_seed(9))
+    return torch.autograd.grad((attended * weights.to(attended.dtype)).sum(), heads)
+
+
+def _assert_equal(heads: Heads, chunk: int, **where: Tensor | None) -> None:
+    dtype = heads[0].dtype
+    directions = _directions(heads[1].shape[1], dtype)
+    attended = attend_in_chunks(*heads, directions, chunk=chunk, **where)
+    expected = _by_features(*heads, directions, **where)
+    torch.testing.assert_close(attended, expected, **TOLERANCE[dtype])
+    for one, other in zip(_gradients(attended, heads), _gradients(expected, heads), strict=True):
+        torch.testing.assert_close(one, other, **TOLERANCE[dtype])
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 100),
+    st.integers(1, 70),
+    st.integers(1, 3),
+    st.sampled_from([1.0, 8.0]),
+    st.sampled_from([torch.float64, torch.float32]),
+)
+def test_chunks_equal_all_features_at_once(
+    length: int, chunk: int, shared_by: int, temperature: float, dtype: torch.dtype
+) -> None:
+    heads = _heads(length, shared_by=shared_by, temperature=temperature, dtype=dtype)
+    _assert_equal(heads, chunk)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    st.sampled_from([1, 2, 7, 64]),
+    st.integers(1, 2),
+)
+def test_packed_documents_equal_all_features_at_once(
+    lengths: list[int], chunk: int, shared_by: int
+) -> None:
+    numbers = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    length = len(numbers)
+    # The second row is packed otherwise.
+    segments_BT = torch.stack([numbers, (torch.arange(length) >= length // 2).long()])
+    _assert_equal(_heads(length, shared_by=shared_by), chunk, segments_BT=segments_BT)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 60), st.integers(0, 60), st.sampled_from([1, 7, 64]))
+def test_padding_on_either_side_is_not_seen(text: int, padding: int, chunk: int) -> None:
+    before = torch.tensor([False] * padding + [True] * text)
+    _assert_equal(_heads(len(before)), chunk, is_text_BT=torch.stack([before, before.flip(0)]))
+
+
+def test_gradients_are_those_of_differences() -> None:
+    heads = _heads(7, shared_by=2, rows=1)
+    directions = _directions(2)
+    numbers = torch.tensor([[0, 0, 1, 1, 1, 1, 1]])
+    assert torch.autograd.gradcheck(lambda *each: attend_in_chunks(*each, directions), heads)
+    assert torch.autograd.gradcheck(
+        lambda *each: attend_in_chunks(*each, directions, segments_BT=numbers, chunk=3), heads
+    )
+
+
+@pytest.mark.parametrize("features", [64, 256])
+def test_what_is_kept_does_not_grow_with_the_number_of_features(features: int) -> None:
+    heads = _heads(256, rows=1)
+    directions = draw_projection(2, features, SIZE, seed=1, layer=0).double()
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        attend_in_chunks(*heads, directions)
+    of_text = 256 * 2 * (4 * SIZE + 2) * 8  # queries, keys, values with ones, output, normaliser
+    assert sum(kept.values()) == of_text + directions.nbytes
