@@ -2,14 +2,15 @@
 
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from brimful.prove import speed
-from brimful.prove.plain_training import LOOP, TRAINER
+from brimful.prove.bases import random_base
 from brimful.prove.record import HELD
-from brimful.prove.speed import NAMES, trains_beside_others
+from brimful.prove.speed import samples_beside_others, trains_beside_others
 from brimful.prove.workplace import TrialFailed, Workplace
 
 SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"every": 5}}
@@ -25,9 +26,10 @@ def test_a_run_is_timed_beside_a_plain_loop_and_the_trainer(
 
     speeds = outcome.facts["tokens_per_s"]
     assert outcome.status == HELD
-    assert set(speeds) == {"brimful", *NAMES.values()}
+    others = ("a plain PyTorch loop", "transformers' Trainer")
+    assert set(speeds) == {"brimful", *others}
     assert all(value > 0 for value in speeds.values())
-    assert all(f"x {words} (micro-batches of" in outcome.what for words in NAMES.values())
+    assert all(f"x {words} (micro-batches of" in outcome.what for words in others)
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -35,7 +37,6 @@ def test_what_is_missing_or_fails_is_said(
     place: Workplace, toy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(speed, "NAMES", {TRAINER: NAMES[TRAINER]})
 
     outcome = trains_beside_others(place, "speed", {**toy, **SHORT})
 
@@ -43,8 +44,18 @@ def test_what_is_missing_or_fails_is_said(
         "transformers' Trainer not tried, because accelerate is not installed"
     )
 
-    monkeypatch.setattr(speed, "NAMES", {LOOP: NAMES[LOOP]})
     monkeypatch.setattr(speed, "MODEL_FOLDER", "nothing")
     with pytest.raises(TrialFailed, match=r"plain PyTorch loop failed; .*speed-2.txt says why"):
         trains_beside_others(place, "speed-2", {**toy, **SHORT})
     assert "nothing" in place.output_of("speed-2").read_text()
+
+
+@pytest.mark.usefixtures("warm_processes")
+def test_samples_are_timed_beside_continuous_batching(place: Workplace, base_model: Path) -> None:
+    base = random_base(str(base_model), place.folder / "bases")
+
+    outcome = samples_beside_others(place, "sampling", base, prompts=3, samples=2, tokens=8)
+
+    assert outcome.status == HELD
+    assert set(outcome.facts["tokens_per_s"]) == {"brimful", "transformers' continuous batching"}
+    assert outcome.what.endswith("x transformers' continuous batching")

@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, TrainerCallback
 
 from brimful.hardware.stopwatch import synchronize
 from brimful.training.memory_errors import attempt, give_back_memory
@@ -84,14 +84,47 @@ def time_job(job: PlainJob) -> PlainResult:
         RuntimeError: memory does not hold one sequence.
     """
     run = {LOOP: _loop, TRAINER: _trainer}[job.trainer]
-    divisors = [size for size in range(job.micro_batch, 0, -1) if not job.sequences % size]
-    for micro_batch in divisors:
+    return time_the_largest(job.sequences, job.micro_batch, job.device, partial(run, job))
+
+
+def time_the_largest(
+    sequences: int, micro_batch: int, device: str, run: Callable[[int, list[float]], None]
+) -> PlainResult:
+    """Train with the largest micro-batch that memory allows.
+
+    Args:
+        sequences: Of an update; micro-batches divide them.
+        micro_batch: The largest that is tried.
+        device: As torch names it.
+        run: Trains with a micro-batch, and adds the seconds of every update to a list.
+
+    Raises:
+        RuntimeError: memory does not hold one sequence.
+    """
+    for size in (size for size in range(micro_batch, 0, -1) if not sequences % size):
         seconds: list[float] = []
-        failure = attempt(partial(run, job, micro_batch, seconds))
+        failure = attempt(partial(run, size, seconds))
         if failure is None:
-            return PlainResult(micro_batch, statistics.median(seconds[FIRST_STEPS:]))
-        give_back_memory(torch.device(job.device))
+            return PlainResult(size, statistics.median(seconds[FIRST_STEPS:]))
+        give_back_memory(torch.device(device))
     raise RuntimeError("memory does not hold one sequence")
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """Adds the seconds of every update of a Trainer to a list."""
+
+    def __init__(self, device: torch.device, seconds: list[float]) -> None:
+        self._device, self._seconds, self._began = device, seconds, 0.0
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        """Begin to time an update."""
+        synchronize(self._device)
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        """Note how long it took."""
+        synchronize(self._device)
+        self._seconds.append(time.perf_counter() - self._began)
 
 
 def _model_of(job: PlainJob) -> PreTrainedModel:
@@ -148,26 +181,9 @@ def _trainer(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
     """transformers' Trainer with what its guide to training on one GPU advises: 16 bits, a fused
     optimizer, a compiled model.
     """
-    from transformers import (  # noqa: PLC0415 - these bring accelerate
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-    )
+    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 - these need accelerate
 
     device = torch.device(job.device)
-
-    class Clock(TrainerCallback):  # type: ignore[misc]
-        """Times every update."""
-
-        began = 0.0
-
-        def on_step_begin(self, *_: object, **__: object) -> None:
-            synchronize(device)
-            self.began = time.perf_counter()
-
-        def on_step_end(self, *_: object, **__: object) -> None:
-            synchronize(device)
-            seconds.append(time.perf_counter() - self.began)
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -186,7 +202,8 @@ def _trainer(job: PlainJob, micro_batch: int, seconds: list[float]) -> None:
             disable_tqdm=True,
         )
         rows = _Rows(job.sequences * 2, job.sequence_length)
-        Trainer(_model_of(job), arguments, train_dataset=rows, callbacks=[Clock()]).train()
+        clock = Clock(device, seconds)
+        Trainer(_model_of(job), arguments, train_dataset=rows, callbacks=[clock]).train()
 
 
 def main() -> None:

@@ -1,23 +1,62 @@
-"""How fast a run trains beside the same work without brimful. Speeds decide nothing."""
+"""How fast brimful trains, tunes and samples beside other programs that do the same. Speeds decide
+nothing.
+"""
 
 import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from brimful.base.env import of_a_plain_process
+from brimful.base.extras import how_to_install
+from brimful.generation.backends.choice import Choice
 from brimful.planning.plan import Plan
+from brimful.prove.material import FUNCTIONS_FILE
+from brimful.prove.plain_sampling import SamplingJob
 from brimful.prove.plain_training import FIRST_STEPS, LOOP, TRAINER, PlainJob, PlainResult
-from brimful.prove.record import HELD, Outcome
+from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
+from brimful.prove.trl_tuning import TrlJob
 from brimful.prove.workplace import LONGEST_S, TrialFailed, Workplace
+from brimful.recipe import load
 from brimful.report.quantities import listed
+from brimful.runs import RunFolder
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.measurements import steady
 
-NAMES = {LOOP: "a plain PyTorch loop", TRAINER: "transformers' Trainer"}
+
+class Job(Protocol):
+    """Work of another program, in a process of its own."""
+
+    def command(self) -> list[str]:
+        """Return the arguments of Python that do it and print the result as JSON."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another program that does the same.
+
+    Attributes:
+        words: What a reader calls it.
+        package: What has to be installed for it beside brimful; "" for nothing.
+    """
+
+    words: str
+    job: Job
+    package: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        return not self.package or importlib.util.find_spec(self.package) is not None
+
+    @property
+    def not_tried(self) -> str:
+        return f"{self.words} not tried, because {self.package} is not installed"
 
 
 def trains_beside_others(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:
@@ -29,28 +68,139 @@ def trains_beside_others(place: Workplace, name: str, recipe: Mapping[str, Any])
         TrialFailed: a training failed, or no time was measured.
     """
     run = place.run_recipe(name, recipe)
-    outcome, ours_s = outcome_of(run), steady(run).step_time_s
-    if ours_s is None or run.plan is None:
-        raise TrialFailed("the run measured no time of a step", outcome)
-    tokens = run.plan.effective_batch * run.plan.sequence_length
-    speeds, compared = {"brimful": tokens / ours_s}, []
-    for trainer, words in NAMES.items():
-        if trainer == TRAINER and importlib.util.find_spec("accelerate") is None:
-            compared.append(f"{words} not tried, because accelerate is not installed")
+    plan, ours_s = _plan_and_step_time(run)
+    jobs = {trainer: _plain_job(plan, place, trainer, name, run) for trainer in (LOOP, TRAINER)}
+    rivals = [
+        Rival("a plain PyTorch loop", jobs[LOOP]),
+        Rival("transformers' Trainer", jobs[TRAINER], "accelerate"),
+    ]
+    tokens = plan.effective_batch * plan.sequence_length
+    return _compared_steps(place, name, run, rivals, ours_s, tokens, "tokens")
+
+
+def tunes_beside_trl(place: Workplace, name: str, recipe: Mapping[str, Any], base: Path) -> Outcome:
+    """Tune a model with LoRA by a recipe, then by TRL with as many examples a step, the same
+    adapters and the same precision: with TRL's defaults, and where the plan does not compute
+    activations again, without that, too.
+
+    Args:
+        base: Folder of the model that is tuned.
+
+    Raises:
+        TrialFailed: a tuning failed, or no time was measured.
+    """
+    if importlib.util.find_spec("trl") is None:
+        return Outcome(status=SKIPPED, what=f"TRL is not installed. {how_to_install('trl')}")
+    run = place.run_recipe(name, {**recipe, "model": str(base.relative_to(place.folder))})
+    plan, ours_s = _plan_and_step_time(run)
+    loaded = load(str(place.folder / "recipes" / f"{name}.yaml"))
+    adapter, examples = loaded.adapter, loaded.effective_batch
+    if adapter is None:
+        raise TrialFailed("the recipe has no adapters", outcome_of(run))
+
+    def job(*, recompute: bool | None) -> TrlJob:
+        return TrlJob(
+            model=str(base.absolute()),
+            examples=str((place.folder / FUNCTIONS_FILE).absolute()),
+            device=place.device,
+            sequences=examples,
+            sequence_length=plan.sequence_length,
+            steps=max(run.last_step, FIRST_STEPS + 1),
+            precision=plan.precision,
+            recompute=recompute,
+            rank=adapter.rank,
+            targets=list(adapter.target_names),
+            threads=plan.threads,
+        )
+
+    rivals = [Rival("TRL with its defaults", job(recompute=None))]
+    if not plan.recompute:
+        rivals.append(Rival("TRL without recomputation", job(recompute=False)))
+    return _compared_steps(place, name, run, rivals, ours_s, examples, "examples")
+
+
+def samples_beside_others(
+    place: Workplace, name: str, base: Path, *, prompts: int, samples: int, tokens: int
+) -> Outcome:
+    """Write texts with each back end from the same weights, prompts and settings, in bf16.
+
+    Args:
+        base: Folder of the model.
+        prompts: Number of prompts.
+        samples: Texts for each of them.
+        tokens: Length of a prompt, and of a text.
+
+    Raises:
+        TrialFailed: a back end failed.
+    """
+
+    def job(backend: Choice) -> SamplingJob:
+        return SamplingJob(
+            backend=backend,
+            model=str(base.absolute()),
+            device=place.device,
+            dtype="bfloat16",
+            prompts=prompts,
+            samples=samples,
+            prompt_tokens=tokens,
+            tokens=tokens,
+        )
+
+    rivals = [Rival("transformers' continuous batching", job("transformers"))]
+    if place.device.startswith("cuda"):
+        rivals.append(Rival("vLLM", job("vllm"), "vllm"))
+    ours = _result_of(place, name, Rival("brimful", job("brimful")))["tokens_per_s"]
+    speeds, compared = {"brimful": ours}, []
+    for rival in rivals:
+        if not rival.is_installed:
+            compared.append(rival.not_tried)
             continue
-        job = _job(run.plan, place, trainer, name, max(run.last_step, FIRST_STEPS + 1))
-        theirs = _timed(place, name, job)
-        speeds[words] = tokens / theirs.step_time_s
-        ratio = theirs.step_time_s / ours_s
-        compared.append(f"{ratio:.2f}x {words} (micro-batches of {theirs.micro_batch})")
+        speeds[rival.words] = _result_of(place, name, rival)["tokens_per_s"]
+        compared.append(f"{ours / speeds[rival.words]:.2f}x {rival.words}")
     return Outcome(
         status=HELD,
-        what=f"{speeds['brimful']:,.0f} tokens per second, {listed(compared)}",
-        facts={**outcome.facts, "tokens_per_s": speeds},
+        what=f"{ours:,.0f} new tokens per second, {listed(compared)}",
+        facts={"tokens_per_s": speeds},
     )
 
 
-def _job(plan: Plan, place: Workplace, trainer: str, name: str, steps: int) -> PlainJob:
+def _plan_and_step_time(run: RunFolder) -> tuple[Plan, float]:
+    step_time_s = steady(run).step_time_s
+    if step_time_s is None or run.plan is None:
+        raise TrialFailed("the run measured no time of a step", outcome_of(run))
+    return run.plan, step_time_s
+
+
+def _compared_steps(
+    place: Workplace,
+    name: str,
+    run: RunFolder,
+    rivals: list[Rival],
+    ours_s: float,
+    count: int,
+    unit: str,
+) -> Outcome:
+    """Return how a run compares with others by the time of a step, in which each takes in `count`
+    of a unit.
+    """
+    speeds, compared = {"brimful": count / ours_s}, []
+    for rival in rivals:
+        if not rival.is_installed:
+            compared.append(rival.not_tried)
+            continue
+        theirs = PlainResult(**_result_of(place, name, rival))
+        speeds[rival.words] = count / theirs.step_time_s
+        ratio = theirs.step_time_s / ours_s
+        compared.append(f"{ratio:.2f}x {rival.words} (micro-batches of {theirs.micro_batch})")
+    outcome = outcome_of(run)
+    return Outcome(
+        status=HELD,
+        what=f"{speeds['brimful']:,.1f} {unit} per second, {listed(compared)}",
+        facts={**outcome.facts, f"{unit}_per_s": speeds},
+    )
+
+
+def _plain_job(plan: Plan, place: Workplace, trainer: str, name: str, run: RunFolder) -> PlainJob:
     return PlainJob(
         trainer=trainer,
         model=str((place.runs / name / MODEL_FOLDER).absolute()),
@@ -58,21 +208,22 @@ def _job(plan: Plan, place: Workplace, trainer: str, name: str, steps: int) -> P
         sequences=plan.effective_batch,
         sequence_length=plan.sequence_length,
         micro_batch=plan.micro_batches[0],
-        steps=steps,
+        steps=max(run.last_step, FIRST_STEPS + 1),
         precision=plan.precision,
         compiled=plan.compile,
         threads=plan.threads,
     )
 
 
-def _timed(place: Workplace, name: str, job: PlainJob) -> PlainResult:
+def _result_of(place: Workplace, name: str, rival: Rival) -> dict[str, Any]:
     """Run a job in a process of its own; its messages go to the trial's output."""
+    command = rival.job.command()
     with place.output_of(name).open("a", encoding="utf-8") as output:
-        output.write(f"$ python {' '.join(job.command()[:2])} # {NAMES[job.trainer]}\n")
+        output.write(f"$ python {' '.join(command[:2])} # {rival.words}\n")
         output.flush()
         try:
             ended = subprocess.run(  # noqa: S603 - this Python, this package
-                [sys.executable, "-P", *job.command()],
+                [sys.executable, "-P", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=output,
@@ -82,8 +233,9 @@ def _timed(place: Workplace, name: str, job: PlainJob) -> PlainResult:
             )
         except subprocess.TimeoutExpired:
             raise TrialFailed(
-                f"{NAMES[job.trainer]} had not ended after {LONGEST_S / 60:.0f} minutes"
+                f"{rival.words} had not ended after {LONGEST_S / 60:.0f} minutes"
             ) from None
     if ended.returncode:
-        raise TrialFailed(f"{NAMES[job.trainer]} failed; {place.output_of(name)} says why")
-    return PlainResult(**json.loads(ended.stdout.decode().splitlines()[-1]))
+        raise TrialFailed(f"{rival.words} failed; {place.output_of(name)} says why")
+    result: dict[str, Any] = json.loads(ended.stdout.decode().splitlines()[-1])
+    return result

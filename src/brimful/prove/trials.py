@@ -22,7 +22,11 @@ from brimful.prove.material import (
     LABELLED_FILE,
 )
 from brimful.prove.record import Outcome
-from brimful.prove.speed import trains_beside_others
+from brimful.prove.speed import (
+    samples_beside_others,
+    trains_beside_others,
+    tunes_beside_trl,
+)
 from brimful.prove.survival import survives
 from brimful.prove.training import trains_as_planned
 from brimful.prove.workplace import Workplace
@@ -59,6 +63,9 @@ def _on_cuda() -> Iterator[Trial]:
     yield from _survivals()
     yield from _trainings(CUDA_TRAININGS)
     yield _speed("The GPT of 124M's shape", _gpt(12, 12, 768, 128, steps=40))
+    tuned = _tuned(64, steps=40, adapter=_LORA)
+    yield _tuning_speed("LoRA of 0.5B beside TRL", tuned, _QWEN_HALF)
+    yield _sampling_speed(prompts=64, samples=16, tokens=256)
     yield Trial("edge", DEVICE, "The largest micro-batch that fits runs, the next does not", _edge)
     yield Trial("monitor", DEVICE, "The monitor reads what nvidia-smi reads", _monitor)
     yield Trial("calibrate", DEVICE, "brimful calibrate measures the device", calibrates)
@@ -72,6 +79,9 @@ def _on_a_small_machine() -> Iterator[Trial]:
     yield from [first, *trainings[:2], *others[:2], *trainings[2:]]
     yield _speed("The GPT of 4 blocks", _small_gpt())
     yield from others[2:]
+    tuned = _tuned(4, 256, steps=6, adapter=_LORA)
+    yield _tuning_speed("LoRA of 135M beside TRL", tuned, _SMOLLM)
+    yield _sampling_speed(prompts=4, samples=4, tokens=32)
 
 
 def _survivals() -> Iterator[Trial]:
@@ -129,6 +139,25 @@ def _speed(title: str, recipe: Recipe) -> Trial:
         return trains_beside_others(place, "speed", recipe)
 
     return Trial("speed", SPEED, title, run)
+
+
+def _tuning_speed(title: str, recipe: Recipe, shape: str) -> Trial:
+    def run(place: Workplace) -> Outcome:
+        base = random_base(shape, place.folder / "bases")
+        return tunes_beside_trl(place, "tuning-speed", recipe, base)
+
+    return Trial("tuning-speed", SPEED, title, run)
+
+
+def _sampling_speed(prompts: int, samples: int, tokens: int) -> Trial:
+    def run(place: Workplace) -> Outcome:
+        base = random_base(_SMOLLM, place.folder / "bases")
+        return samples_beside_others(
+            place, "sampling-speed", base, prompts=prompts, samples=samples, tokens=tokens
+        )
+
+    title = f"Samples of 135M, {prompts} prompts x {samples} texts"
+    return Trial("sampling-speed", SPEED, title, run)
 
 
 def _edge(place: Workplace) -> Outcome:
