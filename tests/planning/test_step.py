@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+from brimful.other_trainers.stand_ins import ForeignStep, PeftAdapter
 from brimful.planning.step import Lora, StepSpec, canonical
 
 CONFIG = {"model_type": "llama", "hidden_size": 64}
@@ -35,6 +36,19 @@ def test_equal_steps_have_equal_keys_and_any_field_tells() -> None:
         len({dataclasses.replace(spec, **change).key() for change in changes} | {spec.key()})
         == len(changes) + 1
     )
+
+
+def test_steps_of_other_trainers_with_any_adapter_have_keys_of_their_own() -> None:
+    adapters = [
+        None,
+        Lora(8),
+        Lora(8, quick=True),
+        PeftAdapter("IA3", "{}"),
+        PeftAdapter("OFT", "{}"),
+    ]
+    keys = {ForeignStep("{}", 128, adapter=adapter).key() for adapter in adapters}
+
+    assert len(keys) == len(adapters)
 
 
 def test_the_config_is_read_back() -> None:

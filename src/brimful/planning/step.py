@@ -155,7 +155,8 @@ class StepSpec:
         for name, usual in (("compiled", "none"), ("offload", False), ("ranks", 1)):
             if values[name] == usual:
                 del values[name]
-        if values["adapter"] is not None and not values["adapter"]["quick"]:
+        # Adapters of other kinds than LoRA have no such form.
+        if values["adapter"] is not None and not values["adapter"].get("quick", True):
             del values["adapter"]["quick"]
         return json.dumps(values, sort_keys=True)
 
