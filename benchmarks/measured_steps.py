@@ -184,9 +184,14 @@ def storage_bytes(model: nn.Module) -> int:
 
 
 def read_profile(profiler: profile, start_bytes: int) -> MeasuredSteps:
-    """Return what a profiler saw allocated beside `start_bytes` that were there before."""
+    """Return what a profiler saw allocated beside `start_bytes` that were there before.
+
+    A block from before can only be freed unseen. The profiler tells of one where an earlier profile
+    saw it made, such as tensors of an earlier run that a cycle of objects held, which the Trainer's
+    call of the garbage collector frees; these would lower all that follows, so they are left out.
+    """
     roots = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
-    rows = sorted(_allocations(roots), key=lambda row: row[0])
+    rows = _of_this_profile(sorted(_allocations(roots), key=lambda row: row[0]))
     phases, counts, phase = [], Counter[str](), ""
     for _, change, _, operators in rows:
         if not change:
@@ -201,6 +206,21 @@ def read_profile(profiler: profile, start_bytes: int) -> MeasuredSteps:
         tuple(phases[index] for index in kept),
         tuple(rows[index][3] for index in kept),
     )
+
+
+def _of_this_profile(
+    rows: Iterable[tuple[int, int, int, str]],
+) -> list[tuple[int, int, int, str]]:
+    """Return the rows without frees of what was not allocated in them before."""
+    kept, alive = [], set[int]()
+    for row in rows:
+        _, change, address, _ = row
+        if change < 0 and address not in alive:
+            continue
+        if change:
+            (alive.add if change > 0 else alive.discard)(address)
+        kept.append(row)
+    return kept
 
 
 def _allocations(roots: Iterable[Any]) -> Iterator[tuple[int, int, int, str]]:

@@ -1,11 +1,12 @@
 from collections.abc import Callable
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
-from measured_steps import measure_steps
+from measured_steps import measure_steps, read_profile
 
 
 def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_states_beside_them(
@@ -23,6 +24,23 @@ def test_what_is_measured_starts_with_the_weights_and_ends_with_gradients_and_st
         "forward 3",
         "backward 3",
     }
+
+
+def test_what_an_earlier_profile_left_is_not_counted_as_freed() -> None:
+    def profiled() -> profile:
+        return profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+
+    with profiled():
+        left = torch.zeros(1000)
+    with profiled() as profiler:
+        del left
+        kept = torch.zeros(500)
+        gone = torch.zeros(250)
+        del gone
+    measured = read_profile(profiler, 100)
+
+    assert measured.live_E().tolist() == [2100, 3100, 2100]
+    assert kept.nbytes == 2000
 
 
 def test_what_is_alive_is_told_by_operator(step: Callable[..., StepSpec]) -> None:
