@@ -53,6 +53,13 @@ def configurations() -> Mapping[str, StepSpec]:
         "llama, bf16 autocast, whole logits": _spec(llama, loss="model", **autocast),
         "llama, bf16 autocast, T 100": _spec(llama, sequence_length=100, **autocast),
         "llama, LoRA, bf16 autocast": _spec(llama, adapter=Lora(8), **autocast),
+        "llama, weights in bf16": _spec(llama, weights="bf16", optimizer="rounded", **autocast),
+        "llama, weights in bf16, states in 8 bits, recomputed": _spec(
+            llama, weights="bf16", optimizer="rounded_8bit", recompute=True, **autocast
+        ),
+        "llama, LoRA by one function, bf16 weights": _spec(
+            llama, adapter=Lora(8, quick=True), weights="bf16", **autocast
+        ),
         "gpt2, fp32, dropout": _spec(GPT2Config(**gpt2), compiled="blocks"),
         "gpt2, bf16 autocast": _spec(GPT2Config(**gpt2, **still), **autocast),
         "qwen3, bf16 autocast": _spec(Qwen3Config(**FEW_WORDS, head_dim=64), **autocast),
@@ -91,7 +98,7 @@ def main() -> None:
         for row in pool.map(row_of, names):
             rows.append(row)
             print(
-                f"{row['configuration']:36s} {row['predicted_bytes']:>12,}"
+                f"{row['configuration']:52s} {row['predicted_bytes']:>12,}"
                 f" {row['measured_bytes']:>12,} {row['error_percent']:+.4f} % "
                 f" {row['measured_phase']}, eager {row['eager_error_percent']:+.1f} %, small"
                 f" traces: {row['from_small_traces']}",

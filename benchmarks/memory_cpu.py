@@ -91,8 +91,8 @@ def configurations() -> Mapping[str, StepSpec]:
         "llama, full, bf16 autocast, chunked, no accumulation": _spec(
             llama, autocast="bf16", accumulates=False
         ),
-        "llama, full, pure bf16, shifted copy, foreach": _spec(
-            llama, weights="bf16", loss="shifted_copy", optimizer="foreach"
+        "llama, full, pure bf16, whole logits, foreach": _spec(
+            llama, weights="bf16", loss="model", optimizer="foreach"
         ),
         "llama, wide, T 512, full, bf16 autocast, recomputed": _spec(
             LlamaConfig(**DECODER | SHORT | {"hidden_size": 512, "intermediate_size": 1376}),
@@ -147,9 +147,7 @@ def configurations() -> Mapping[str, StepSpec]:
         "qwen2, full, fp32, foreach, tied, no accumulation": _spec(
             qwen2, optimizer="foreach", accumulates=False
         ),
-        "qwen2, QLoRA, bf16 autocast, fused linear loss": _spec(
-            qwen2, **nf4, autocast="bf16", loss="fused_linear"
-        ),
+        "qwen2, QLoRA, bf16 autocast, chunked": _spec(qwen2, **nf4, autocast="bf16"),
         "qwen3, full, bf16 autocast, chunked": _spec(
             Qwen3Config(**DECODER, head_dim=64, tie_word_embeddings=True), autocast="bf16"
         ),
@@ -164,8 +162,8 @@ def configurations() -> Mapping[str, StepSpec]:
             weights="bf16",
         ),
         "bert, classification, full, fp32": _spec(bert, **classify),
-        "llama, full, pure bf16, shifted copy, padded": _spec(
-            llama, weights="bf16", loss="shifted_copy", padded=True
+        "llama, full, pure bf16, whole logits, padded": _spec(
+            llama, weights="bf16", loss="model", padded=True
         ),
         "bert, classification, full, fp32, padded": _spec(bert, **classify, padded=True),
         "bert, masked language model, full, fp32, unclipped": _spec(
