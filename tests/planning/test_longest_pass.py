@@ -17,7 +17,7 @@ def test_the_longest_pass_and_the_longest_that_finds_gradients_count(
         return steps[first]
 
     assert longest_pass_of(lay_out, recipe, steps=2, room=2) == LongestPass(
-        40 / 32, 12 / 32, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32)
+        40 / 32, 12 / 32, some=(40 / 32, 10 / 32, 12 / 32, 11 / 32), passes=4
     )
 
 
@@ -60,7 +60,8 @@ def test_of_a_long_run_the_first_steps_are_laid_out(tiny: Callable[..., Recipe])
         asked.append(first)
         return [1]
 
-    longest_pass_of(lay_out, recipe, steps=10**6, room=1)
-    longest_pass_of(lay_out, recipe, steps=None, room=1)
+    found = longest_pass_of(lay_out, recipe, steps=10**6, room=1)
+    unknown = longest_pass_of(lay_out, recipe, steps=None, room=1)
 
+    assert (found.passes, unknown.passes) == (10**6, None)
     assert asked == 2 * list(range(0, 4 * STEPS_LAID_OUT, 4))

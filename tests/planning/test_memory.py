@@ -13,6 +13,8 @@ import pytest
 from brimful.base.units import GIB, MIB
 from brimful.planning.memory import (
     ALLOCATED_SHARE,
+    FEW_PASSES,
+    MANY_PASSES,
     RESERVED_SHARE,
     Footprint,
     Replayed,
@@ -171,20 +173,23 @@ def test_off_cuda_live_bytes_and_an_assumed_share_count(
 
 
 @pytest.mark.parametrize(
-    ("held", "lengths_vary", "expected", "most"),
+    ("held", "passes", "expected", "most"),
     [
-        ("activations", True, 0.8 * 400, 1.6 * 400),
-        ("loss and logits", True, 0.8 * 400, 1.6 * 400),
-        ("weights", True, 0.05 * 500, 0.10 * 500),
-        ("activations", False, 0.05 * 500, 0.10 * 500),
+        ("activations", 1, 0.4 * 400, 1.0 * 400),
+        ("activations", FEW_PASSES, 0.4 * 400, 1.0 * 400),
+        ("activations", 35, 0.95 * 400, 1.5 * 400),
+        ("loss and logits", MANY_PASSES, 1.5 * 400, 2.0 * 400),
+        ("activations", 10 * MANY_PASSES, 1.5 * 400, 2.0 * 400),
+        ("weights", MANY_PASSES, 0.05 * 500, 0.10 * 500),
+        ("activations", 0, 0.05 * 500, 0.10 * 500),
     ],
 )
-def test_a_cpu_loses_more_where_passes_of_many_lengths_hold_more(
-    held: str, lengths_vary: bool, expected: float, most: float
+def test_a_cpu_loses_more_the_more_passes_of_many_lengths_there_are_and_the_more_they_hold(
+    held: str, passes: int, expected: float, most: float
 ) -> None:
     """100 MiB of weights and 400 of another kind: only what a pass holds leaves holes."""
     trace = _trace(1, 2, sizes_mib=[100, 400], kinds=("weights", held))
-    found = footprint(Replayed(lambda: trace, 0), HOST, 1, lengths_vary=lengths_vary)
+    found = footprint(Replayed(lambda: trace, 0), HOST, 1, varying_passes=passes)
 
     assert found.terms["allocator slack"] == pytest.approx(expected * MIB, abs=2 * MIB)
     assert found.reserved.low == 500 * MIB

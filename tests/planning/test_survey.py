@@ -295,6 +295,27 @@ def test_a_long_pass_alone_in_its_step_finds_no_gradients(
     assert memory.at(4).allocated.value == peak_mib * MIB
 
 
+@pytest.mark.parametrize(
+    ("passes", "share"), [(None, 1.5), (10**6, 1.5), (35, 0.95), (4, 0.4), ("one length", 0.05)]
+)
+def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
+    by_hand: Callable[..., Any], passes: Any, share: float
+) -> None:
+    memory = Memory(
+        by_hand(),
+        Target("x", "cpu", 20_000 * MIB, 0, 0, 0),
+        fractions=() if passes == "one length" else (0.5, 1.0),
+        longest_pass_at=lambda room: LongestPass(
+            room, room, passes=None if passes == "one length" else passes
+        ),
+    )
+    found = memory.at(2)
+    held = sum(found.terms.get(kind, 0) for kind in ("activations", "loss and logits"))
+
+    lost = share * (found.allocated.value if passes == "one length" else held)
+    assert found.terms["allocator slack"] == pytest.approx(lost, rel=0.01)
+
+
 def test_devices_share_what_was_replayed(by_hand: Callable[..., Any]) -> None:
     replays = Replays(by_hand())
     small, large = (Memory(replays, Target("x", "cuda", gib * GIB, 0, 0, 0)) for gib in (1, 80))

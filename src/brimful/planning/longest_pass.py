@@ -27,11 +27,13 @@ class LongestPass:
             where there is no other step.
         some: Rows of the run's first passes and of the two longest, in their order; none where they
             are not known.
+        passes: Of the whole run; None where its length or its examples are not known.
     """
 
     rows: float
     later_rows: float
     some: tuple[float, ...] = ()
+    passes: int | None = None
 
 
 LongestPassAt = Callable[[int], LongestPass]
@@ -61,5 +63,8 @@ def longest_pass_of(
     some = positions[: SOME_PASSES - 1]
     some += [each for each in (longest_later, longest) if each and each not in some]
     return LongestPass(
-        longest / length, longest_later / length, tuple(each / length for each in some)
+        longest / length,
+        longest_later / length,
+        tuple(each / length for each in some),
+        None if steps is None else round(len(positions) * steps / len(laid_out)),
     )

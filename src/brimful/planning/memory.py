@@ -39,19 +39,21 @@ VARYING_SHARE = (0.92, 1.70)
 """The same where passes have many lengths and cannot be replayed one after another: 1.07 to 1.72
 over 20 settings on an A100, all of one data set.
 """
-VARYING_HOST_SLACK = (0.8, 1.6)
+FEW_PASSES, MANY_PASSES = 10, 60
+VARYING_HOST_SLACK = {FEW_PASSES: (0.4, 1.0), MANY_PASSES: (1.5, 2.0)}
 """On a CPU where passes have many lengths: what the heap loses between tensors, expected and at
-most, as a share of what a pass holds for its gradients. Holes of earlier passes are too small for
-the next one's tensors, and the heap of a single step does not show that. It grows with the number
-of passes: over 29 short tunings of 23M to 519M parameters on two kinds of rows the share was 0.03
-to 0.94, in the median 0.42; over five LoRA runs of SmolLM2-135M, 21 steps of five passes, 1.20 to
-1.56 (docs/log.md).
+most, as a share of what a pass holds for its gradients; by the number of the run's passes, and in
+between on a straight line. What the matrix library keeps of each new length settles in holes that
+earlier passes left, and the heap of a single step does not show that. Chosen on 45 tunings of 23M
+to 519M parameters, 2 to 4 passes each (at most 0.94, in the median 0.3), and on nine of
+SmolLM2-135M and its conversions with 80 to 105 passes (1.20 to 1.88; docs/log.md).
 """
 _OF_A_PASS = ("activations", "loss and logits", "temporaries")
 LARGEST_TENSORS = 10
-HEAP_AT_MOST = 2.0
-"""Above so many times the tensors no heap of a trace was seen; where that fits, it need not be
-simulated to be sure.
+HEAP_AT_MOST = 3.0
+"""Above so many times the tensors no interval ends: no simulated heap was seen above twice the
+tensors, and passes of many lengths lose at most twice what they hold. Where that fits, no heap need
+be simulated to be sure.
 """
 NEAR = 1.05
 """Below this many times the tensors, a replay within the limit is asked first: without it, more
@@ -353,7 +355,7 @@ def footprint(
     micro_batch: int,
     peaks: ReservedPeaks | None = None,
     *,
-    lengths_vary: bool = False,
+    varying_passes: int = 0,
 ) -> Footprint:
     """Return the peak memory of a replayed trace on a device.
 
@@ -362,7 +364,8 @@ def footprint(
         target: The device.
         micro_batch: Sequences per pass.
         peaks: What the allocator of a GPU reserves; None: `peaks_alone`.
-        lengths_vary: Passes have several lengths, which costs a CPU's heap more.
+        varying_passes: How many passes of several lengths the run has, which cost a CPU's heap
+            more; 0 where all are of one length.
     """
     if target.kind == "cuda":
         return _cuda_footprint(replayed, target, micro_batch, peaks or peaks_alone(replayed))
@@ -372,8 +375,9 @@ def footprint(
     allocated = float(live_E[peak_event])
     at_peak = _terms(trace, peak_event)
     if target.kind == "cpu":
-        held = sum(at_peak[kind] for kind in _OF_A_PASS) if lengths_vary else 0
-        reserved = _host_reserved(allocated, replayed.heap_bytes, held)
+        held_bytes = sum(at_peak[kind] for kind in _OF_A_PASS)
+        lost_bytes = [share * held_bytes for share in _varying_host_slack(varying_passes)]
+        reserved = _host_reserved(allocated, replayed.heap_bytes, *lost_bytes)
     else:
         slack = METAL_SLACK * allocated
         basis = "live tensors, the allocator's slack assumed"
@@ -407,23 +411,36 @@ def footprint(
     )
 
 
-def _host_reserved(allocated: float, heap_bytes: int, held_bytes: int) -> Prediction:
+def _varying_host_slack(passes: int) -> tuple[float, float]:
+    """Return the shares of VARYING_HOST_SLACK for so many passes of many lengths; 0 for none."""
+    if not passes:
+        return 0.0, 0.0
+    expected, most = (
+        float(np.interp(passes, [*VARYING_HOST_SLACK], shares))
+        for shares in zip(*VARYING_HOST_SLACK.values(), strict=True)
+    )
+    return expected, most
+
+
+def _host_reserved(
+    allocated: float, heap_bytes: int, lost_bytes: float, most_lost_bytes: float
+) -> Prediction:
     """Return the size of a CPU's heap.
 
     Args:
         allocated: Bytes of live tensors.
         heap_bytes: Of the simulated heap.
-        held_bytes: What a pass holds for its gradients, where passes have many lengths; else 0.
+        lost_bytes, most_lost_bytes: What passes of many lengths lose between tensors, expected and
+            at most; 0 where all are of one length.
     """
     simulated = max(heap_bytes - allocated, HOST_SLACK * allocated)
-    expected, most = (share * held_bytes for share in VARYING_HOST_SLACK)
     basis = "live tensors, the C library's heap simulated"
-    if expected > simulated:
+    if lost_bytes > simulated:
         basis = "live tensors, and a measured share between them as passes have many lengths"
     return Prediction(
-        allocated + max(simulated, expected),
+        allocated + max(simulated, lost_bytes),
         allocated,
-        allocated + max(2 * simulated, most),
+        allocated + max(2 * simulated, most_lost_bytes),
         basis,
     )
 

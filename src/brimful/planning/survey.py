@@ -22,6 +22,7 @@ from brimful.planning.choices import (
 from brimful.planning.earlier_runs import memory_kind
 from brimful.planning.longest_pass import LongestPass, LongestPassAt
 from brimful.planning.memory import (
+    MANY_PASSES,
     RESERVED_SHARE,
     SHARDED_SHARE,
     Footprint,
@@ -126,9 +127,16 @@ class Memory:
                 self._target,
                 micro_batch,
                 self._peaks(micro_batch) if self._target.kind == "cuda" else None,
-                lengths_vary=len(self._fractions) > 0,
+                varying_passes=self._varying_passes(micro_batch),
             )
         return self._made[micro_batch]
+
+    def _varying_passes(self, micro_batch: int) -> int:
+        """Return how many passes of several lengths the run has; many where that is not known."""
+        if not self._fractions:
+            return 0
+        passes = self._longest_pass(micro_batch).passes
+        return MANY_PASSES if passes is None else passes
 
     def replayed(self, micro_batch: int) -> Replayed:
         """Return the trace of a micro-batch, replayed for the device."""
