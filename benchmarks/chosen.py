@@ -1,0 +1,589 @@
+"""What brimful's predictions took from measurements: every number that was fitted or chosen on
+published or own runs, counted, and how predictions do on runs that the numbers were not chosen on.
+
+    python benchmarks/chosen.py .../memory.csv .../speed.csv [--only memory,time] [--no-record]
+
+Rules: `INVENTORY` has every number that moves a predicted peak or step time, with what it was chosen
+on. "fitted": a script minimised errors. "percentiles": ends of an interval. "chosen": by hand with
+measurements in sight. "assumed": nobody measured it. Numbers of the second kind are chosen again
+without each source, and without each model, by the rule that their docstrings give (5th and 95th
+percentile of measured over predicted; with fewer than FEW_ROWS rows of the same kind, of all kinds),
+and judged on what was left out. Fitted ones are fitted again by `time_truth.py`. Chosen ones that one
+source gave cannot be chosen without it: they are free parameters of this judgement, counted as such.
+`memory` traces all rows, which takes minutes; traces are kept.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import memory_rows
+import time_model
+import time_truth
+from brimful.base.errors import BrimfulError
+from brimful.base.units import GIB, MIB
+from brimful.hardware import catalog as devices
+from brimful.hardware.fitted import efficiencies
+from brimful.planning import memory as planned
+from brimful.planning.memory import Footprint
+from brimful.planning.target import target_of
+from left_out import LeftOut
+from memory_others import RENTED
+from memory_stack import Stack
+from memory_truth import cannot, predict
+from record import RECORDS, write_record
+
+How = Literal["fitted", "percentiles", "chosen", "assumed"]
+Decides = Literal["memory", "time"]
+MEMORY, TARGET, RAGGED = (f"brimful.planning.{name}" for name in ("memory", "target", "ragged"))
+FEW_ROWS = 20
+NORMS = (1.0, 1.25, 1.5)
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A constant that moves a prediction.
+
+    Attributes:
+        module, name: Where it stands.
+        decides: What it moves.
+        how: How its values were found.
+        data: On what.
+        again: How it is found without a source; "" where it cannot be.
+    """
+
+    module: str
+    name: str
+    decides: Decides
+    how: How
+    data: str
+    again: str = ""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers it has."""
+        return count(getattr(import_module(self.module), self.name))
+
+
+INVENTORY = (
+    Chosen(
+        MEMORY,
+        "ALLOCATED_SHARE",
+        "memory",
+        "percentiles",
+        "111 rows of fms-acceleration",
+        "here, without each model: no other source has allocated bytes",
+    ),
+    Chosen(
+        MEMORY,
+        "RESERVED_SHARE",
+        "memory",
+        "percentiles",
+        "rows of fms-acceleration (driver) and peft (reserved)",
+        "here, without each source and each model",
+    ),
+    Chosen(MEMORY, "SHARDED_SHARE", "memory", "chosen", "2 rows of torchtitan"),
+    Chosen(MEMORY, "VARYING_SHARE", "memory", "chosen", "20 settings of one data set on an A100"),
+    Chosen(
+        MEMORY,
+        "VARYING_HOST_SLACK",
+        "memory",
+        "chosen",
+        "54 tunings on CPUs, own",
+        "here, without each kind of rows, for short runs",
+    ),
+    Chosen(RAGGED, "RAGGED_SHARE", "memory", "chosen", "4 settings of fms-acceleration"),
+    Chosen(RAGGED, "PADDED_FRACTIONS", "memory", "assumed", ""),
+    Chosen(RAGGED, "PACKED_FRACTIONS", "memory", "assumed", ""),
+    Chosen(
+        TARGET,
+        "CONTEXT_MIB_PER_MULTIPROCESSOR",
+        "memory",
+        "fitted",
+        "GPT-2 124M on 20 rented GPUs",
+        "here, without each GPU",
+    ),
+    Chosen(
+        TARGET,
+        "CONTEXT_OFFSET_MIB",
+        "memory",
+        "fitted",
+        "GPT-2 124M on 20 rented GPUs",
+        "here, without each GPU",
+    ),
+    Chosen(
+        TARGET,
+        "CONTEXT_DEFAULT_OFFSET_MIB",
+        "memory",
+        "fitted",
+        "GPT-2 124M on 20 rented GPUs",
+        "here, without each GPU",
+    ),
+    Chosen(TARGET, "CONTEXT_UNCERTAINTY_MIB", "memory", "chosen", "GPT-2 124M on 20 rented GPUs"),
+    Chosen(TARGET, "COMMUNICATION_BYTES", "memory", "assumed", ""),
+    Chosen(TARGET, "COMMUNICATION_UNCERTAINTY_BYTES", "memory", "assumed", ""),
+    Chosen(TARGET, "OLDER_COMMUNICATION_BYTES", "memory", "chosen", "1 public report"),
+    Chosen(TARGET, "HOST_SLACK", "memory", "assumed", ""),
+    Chosen(TARGET, "HOST_GROWTH_BYTES", "memory", "chosen", "own runs on CPUs"),
+    Chosen(TARGET, "METAL_SLACK", "memory", "assumed", ""),
+    Chosen("brimful.planning.host_heap", "SETTLED_SHARE", "memory", "chosen", "1 own run on a CPU"),
+    Chosen("brimful.planning.compiled", "SHARE_OF_EAGER", "memory", "chosen", "own traces"),
+    Chosen(
+        "brimful.hardware.catalog", "DRIVER_KEEPS_GIB", "memory", "chosen", "out-of-memory reports"
+    ),
+    Chosen(
+        "brimful.hardware.catalog",
+        "DRIVER_KEEPS_SHARE",
+        "memory",
+        "chosen",
+        "out-of-memory reports",
+    ),
+    Chosen("memory_peft", "MEAN_PADDED_TOKENS", "memory", "chosen", "peft, LoRA of rank 32"),
+    Chosen("memory_peft", "LONGEST_TOKENS", "memory", "chosen", "peft, 8 of 31 settings"),
+    Chosen("memory_fms", "ORCA_LONGEST_TOKENS", "memory", "chosen", "fms-acceleration, refs_orca"),
+    Chosen(
+        "time_priors",
+        "PRIORS",
+        "time",
+        "fitted",
+        "published step times of 13 sources",
+        "time_truth.py, without each source and each GPU",
+    ),
+    Chosen(
+        "time_truth",
+        "INTERVAL",
+        "time",
+        "percentiles",
+        "published step times of 13 sources",
+        "time_truth.py, from the other sources",
+    ),
+    Chosen("time_truth", "WIDER", "time", "assumed", ""),
+    Chosen("time_truth", "UNSEEN", "time", "assumed", ""),
+    Chosen(
+        "time_model",
+        "NORM",
+        "time",
+        "chosen",
+        "published step times of 13 sources, of three values",
+        "here, without each source",
+    ),
+    Chosen("time_model", "ROBUST", "time", "assumed", ""),
+    Chosen("time_model", "SPREAD", "time", "assumed", ""),
+    Chosen("time_model", "ROWS_OF_A_SOURCE", "time", "assumed", ""),
+    Chosen("brimful.hardware.fitted", "CACHE_SHARE", "time", "assumed", ""),
+    Chosen("brimful.hardware.fitted", "POWER_SHARPNESS", "time", "assumed", ""),
+    Chosen("brimful.hardware.rates", "HOST_SLOWEST", "time", "assumed", ""),
+    Chosen("brimful.planning.timing", "TILE", "time", "assumed", ""),
+    Chosen("brimful.planning.timing", "SPLIT_K", "time", "assumed", ""),
+    Chosen("brimful.planning.timing", "RUN_AHEAD_NORM", "time", "assumed", ""),
+    Chosen("brimful.planning.search", "WATCHED_S", "time", "chosen", "own steps on a CPU"),
+    Chosen("brimful.planning.choices", "COMPILE_GAIN", "time", "chosen", "own steps and nanoGPT"),
+    Chosen("brimful.planning.timed", "LEAST_SPREAD", "time", "chosen", "own steps on a CPU"),
+    Chosen("brimful.planning.timed", "SHORTENED", "time", "assumed", ""),
+    Chosen("brimful.planning.timed", "IN_PROPORTION", "time", "chosen", "1 own run on a CPU"),
+    Chosen("brimful.planning.timed", "ONE_PASS", "time", "assumed", ""),
+    Chosen("brimful.planning.timed", "COMPILED_SHARE", "time", "assumed", ""),
+    Chosen("brimful.planning.communication", "NEVER_HIDDEN", "time", "assumed", ""),
+    Chosen("brimful.planning.communication", "MACHINE_SHARES", "time", "assumed", ""),
+    Chosen("brimful.planning.offload", "LINK_BYTES_PER_S", "time", "assumed", ""),
+    Chosen("time_fine_tuning", "ORCA_TOKENS", "time", "chosen", "fms-acceleration, refs_orca"),
+    Chosen("time_fine_tuning", "ORCA_PADDING_PER_DOUBLING", "time", "chosen", "fms-acceleration"),
+)
+
+
+def count(value: Any) -> int:
+    """How many numbers a value has; a prior counts once."""
+    if isinstance(value, Mapping):
+        return sum(count(each) for each in value.values())
+    if isinstance(value, tuple | list):
+        return sum(count(each) for each in value)
+    return 1
+
+
+def free_parameters() -> dict[str, dict[str, int]]:
+    """Numbers by what they decide and how they were found."""
+    made: dict[str, Counter[str]] = {"memory": Counter(), "time": Counter()}
+    for each in INVENTORY:
+        made[each.decides][each.how] += each.numbers
+    made["time"]["fitted, used by plans"] = len(efficiencies().values)
+    return {name: dict(counts) for name, counts in made.items()}
+
+
+# --- memory
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published peak beside its footprint.
+
+    Attributes:
+        kind: "allocated", "reserved" or "driver".
+        alike: Passes are of one size, so that RESERVED_SHARE gives the ends.
+    """
+
+    source: str
+    model: str
+    kind: str
+    four_bits: bool
+    alike: bool
+    measured_bytes: float
+    foot: Footprint
+    context_bytes: float
+    context_uncertainty_bytes: float
+
+    @property
+    def share(self) -> float:
+        """Measured over predicted: of allocated bytes, else of those that the allocator holds."""
+        if self.kind == "allocated":
+            return self.measured_bytes / self.foot.allocated.value
+        context_bytes = self.context_bytes if self.kind == "driver" else 0
+        return (self.measured_bytes - context_bytes) / self.foot.reserved.value
+
+    def ends(self, share: tuple[float, float]) -> tuple[float, float]:
+        """The interval with these shares, as `brimful.planning.memory` makes it."""
+        foot = self.foot
+        if self.kind == "allocated":
+            return share[0] * foot.allocated.value, share[1] * foot.allocated.value
+        reserved = foot.reserved.value
+        low = min(reserved, max(share[0] * reserved, foot.allocated.low))
+        high = share[1] * reserved
+        if foot.verdict == "fits":
+            high = min(high, max(reserved, foot.usable_bytes - self.context_bytes))
+        if self.kind == "driver":
+            low += max(0, self.context_bytes - self.context_uncertainty_bytes)
+            high += self.context_bytes + self.context_uncertainty_bytes
+            if foot.verdict == "fits":
+                high = min(high, foot.usable_bytes)
+        return low, high
+
+
+def read_rows(path: str) -> list[Row]:
+    """Trace every usable row of a table that ran; those of several kinds give several."""
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    made: list[Row] = []
+    for row in rows:
+        stack = memory_rows.stack_of(row)
+        if isinstance(stack, LeftOut) or cannot(stack) or stack.status == "oom":
+            continue
+        try:
+            foot = predict(stack)
+        except BrimfulError as error:
+            print(f"left out: {error}"[:120])
+            continue
+        made += _rows_of(row, stack, foot)
+    return made
+
+
+def _rows_of(row: Mapping[str, str], stack: Stack, foot: Footprint) -> Iterator[Row]:
+    target = target_of(devices.get(stack.device))
+    figures = {stack.kind: stack.measured_gib}
+    if "driver" in stack.others_gib:
+        figures["driver"] = stack.others_gib["driver"]
+    for kind, measured_gib in figures.items():
+        if measured_gib:
+            yield Row(
+                row["source_repo"],
+                stack.model,
+                kind,
+                stack.quantize != "none",
+                stack.lengths == "fixed" or stack.empties_cache_every > 0,
+                measured_gib * GIB,
+                foot,
+                target.context_bytes,
+                target.context_uncertainty_bytes,
+            )
+
+
+def share_of(rows: Sequence[Row], row: Row) -> tuple[float, float] | None:
+    """5th and 95th percentile of measured over predicted, of rows of the row's kind if there are
+    enough; None without any.
+    """
+    is_allocated = row.kind == "allocated"
+    same = [each for each in rows if each.alike and (each.kind == "allocated") == is_allocated]
+    kind = [each for each in same if is_allocated or each.four_bits == row.four_bits]
+    used = kind if len(kind) >= FEW_ROWS else same
+    if not used:
+        return None
+    low, high = np.quantile([each.share for each in used], [0.05, 0.95])
+    return min(1.0, float(low)), max(1.0, float(high))
+
+
+def shipped_share(_: Sequence[Row], row: Row) -> tuple[float, float]:
+    """What plans use."""
+    if row.kind == "allocated":
+        return planned.ALLOCATED_SHARE
+    return planned.RESERVED_SHARE[row.four_bits]
+
+
+def coverage(
+    rows: Sequence[Row],
+    group_of: Callable[[Row], str],
+    chosen: Callable[[Sequence[Row], Row], tuple[float, float] | None],
+) -> dict[str, Any]:
+    """Share inside, and the width, with shares chosen on the rows of all other groups."""
+    found: list[tuple[Row, bool, float]] = []
+    nothing_else = 0
+    for row in rows:
+        if not row.alike:
+            continue
+        share = chosen([each for each in rows if group_of(each) != group_of(row)], row)
+        if share is None:
+            nothing_else += 1
+            continue
+        low, high = row.ends(share)
+        found.append((row, low <= row.measured_bytes <= high, high / low))
+    return {
+        "all": _inside(found),
+        "no_other_rows": nothing_else,
+        "by_group": {
+            name: _inside([each for each in found if group_of(each[0]) == name])
+            for name in sorted({group_of(row) for row, _, _ in found})
+        },
+    }
+
+
+def _inside(found: Sequence[tuple[Row, bool, float]]) -> dict[str, Any]:
+    if not found:
+        return {"rows": 0}
+    return {
+        "rows": len(found),
+        "inside_percent": round(100 * statistics.mean(inside for _, inside, _ in found), 1),
+        "high_over_low_median": round(statistics.median(width for _, _, width in found), 3),
+    }
+
+
+GROUPS: Mapping[str, Callable[[Row], str]] = {
+    "source": lambda row: row.source,
+    "model": lambda row: f"{row.source}, {row.model}",
+}
+
+
+def of_memory(path: str) -> dict[str, Any]:
+    """Coverage of published peaks, with the shipped shares and with those chosen without a group."""
+    rows = read_rows(path)
+    made: dict[str, Any] = {"rows_of_many_lengths_not_judged": sum(not row.alike for row in rows)}
+    for kind in ("allocated", "reserved", "driver"):
+        some = [row for row in rows if (row.kind == "allocated") == (kind == "allocated")]
+        made[kind] = {
+            "shipped": coverage(_of_kind(some, kind), GROUPS["source"], shipped_share),
+            **{
+                f"{name} left out": _only(some, kind, group_of) for name, group_of in GROUPS.items()
+            },
+        }
+    return made
+
+
+def _of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
+    return [row for row in rows if row.kind == kind]
+
+
+def _only(rows: Sequence[Row], kind: str, group_of: Callable[[Row], str]) -> dict[str, Any]:
+    """Coverage of the rows of one kind; those of others help to choose."""
+
+    def chosen(others: Sequence[Row], row: Row) -> tuple[float, float] | None:
+        group = group_of(row)
+        return share_of([each for each in rows if group_of(each) != group], row)
+
+    return coverage(_of_kind(rows, kind), group_of, chosen)
+
+
+# --- context
+
+
+def of_context(path: str) -> dict[str, Any]:
+    """What the driver shows beside the tensors, by the number of multiprocessors and an offset of
+    the generation, fitted without each GPU: errors on it, in MiB.
+    """
+    cards, batches, classes, measured = _rented(path)
+    names = sorted(set(batches)), sorted(set(classes))
+    sizes = np.array([devices.get(card).multiprocessors or 0 for card in cards], float)
+    design = np.stack(
+        [
+            *[np.array([each == name for each in batches], float) for name in names[0]],
+            sizes,
+            *[np.array([each == name for each in classes], float) for name in names[1][1:]],
+        ],
+        axis=1,
+    )
+    errors = []
+    without_class = 0
+    for card in dict.fromkeys(cards):
+        left = np.array([each == card for each in cards])
+        generation = classes[cards.index(card)]
+        if not any(c == generation for c, out in zip(classes, left, strict=True) if not out):
+            without_class += int(left.sum())
+            continue
+        fitted = np.linalg.lstsq(design[~left], measured[~left], rcond=None)[0]
+        errors += (design[left] @ fitted - measured[left]).tolist()
+    whole = np.linalg.lstsq(design, measured, rcond=None)[0]
+    within = np.abs(errors) <= planned_uncertainty_mib()
+    return {
+        "rows": len(measured),
+        "parameters": design.shape[1],
+        "mib_per_multiprocessor": round(float(whole[len(names[0])]), 2),
+        "gpu_left_out": {
+            "rows": len(errors),
+            "no_other_gpu_of_the_generation": without_class,
+            "median_mib": round(float(np.median(np.abs(errors)))),
+            "worst_mib": round(float(max(errors, key=abs))),
+            "within_uncertainty_percent": round(100 * float(np.mean(within)), 1),
+        },
+    }
+
+
+def planned_uncertainty_mib() -> int:
+    """Of generations that were measured."""
+    uncertainty: Mapping[bool, int] = import_module(TARGET).CONTEXT_UNCERTAINTY_MIB
+    return uncertainty[True]
+
+
+def _rented(path: str) -> tuple[list[str], list[int], list[str], Array]:
+    """Cards, micro-batches, generations and MiB of the script that ran on rented GPUs."""
+    cards, batches, classes, measured = list[str](), list[int](), list[str](), list[float]()
+    with open(path, encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if "rented GPUs" not in row["source_repo"] or row["gpu"] not in RENTED:
+                continue
+            if not row["nvidia_smi_gib"] or row["status"] != "ok":
+                continue
+            card = RENTED[row["gpu"]]
+            capability = devices.get(card).compute_capability or (0, 0)
+            cards.append(card)
+            batches.append(int(row["micro_batch"]))
+            classes.append(str(capability) if capability in _WITH_OFFSET else "")
+            measured.append(float(row["nvidia_smi_gib"]) * GIB / MIB)
+    return cards, batches, classes, np.array(measured)
+
+
+_WITH_OFFSET: Mapping[tuple[int, int], int] = import_module(TARGET).CONTEXT_OFFSET_MIB
+
+
+# --- heap of CPUs
+
+
+def of_heap() -> dict[str, Any]:
+    """Shares that short runs lose on CPUs (`memory_pretrained_cpu`), expected and at most, chosen
+    without each kind of rows as median and largest of the others: how many runs of the kind lose no
+    more than the most.
+    """
+    record = json.loads((RECORDS / "memory_pretrained_cpu.json").read_text())
+    lost: dict[str, list[float]] = {}
+    for run in record["configurations"]:
+        terms = run["terms_mib"]
+        held = sum(terms.get(kind, 0) for kind in planned._OF_A_PASS)
+        if held < LEAST_HELD_MIB:
+            continue
+        beside = sum(terms.values()) - terms.get("allocator slack", 0)
+        lost.setdefault(run["rows"], []).append((run["measured_mib"] - beside) / held)
+    made = {}
+    for kind, shares in lost.items():
+        others = [share for name, each in lost.items() if name != kind for share in each]
+        made[kind] = {
+            "runs": len(shares),
+            "expected": round(statistics.median(others), 2),
+            "most": round(max(others), 2),
+            "at_most_that": sum(share <= max(others) for share in shares),
+            "lost_median": round(statistics.median(shares), 2),
+        }
+    return made
+
+
+LEAST_HELD_MIB = 100
+"""Runs whose passes hold less say nothing of what passes lose."""
+
+
+# --- time
+
+
+def of_norm(path: str) -> dict[str, Any]:
+    """The power of the roofline chosen again without each source, by the error of a fit on the
+    others: what is chosen, and the errors on the source left out.
+    """
+    stacks, _ = time_truth.read(path)
+    table = time_model.Table(stacks)
+    sources = np.array([stack.source for stack in stacks])
+    chosen: dict[str, float] = {}
+    found_R = np.empty(len(stacks))
+    for source in dict.fromkeys(sources.tolist()):
+        left_R = sources == source
+        tried = {norm: _seconds_without(table, left_R, norm) for norm in NORMS}
+        best = min(tried, key=lambda norm: _error(tried[norm], table.measured_R, ~left_R))
+        chosen[source] = best
+        found_R[left_R] = tried[best][left_R]
+        print(f"{source}: {best}", flush=True)
+    error_R = np.abs(found_R / table.measured_R - 1)
+    return {
+        "chosen": chosen,
+        "source_left_out": {
+            "rows": len(error_R),
+            "median_percent": round(100 * float(np.median(error_R)), 1),
+            "ninetieth_percent": round(100 * float(np.quantile(error_R, 0.9)), 1),
+        },
+    }
+
+
+def _error(seconds_R: Array, measured_R: Array, chosen_R: NDArray[np.bool_]) -> float:
+    return float(np.median(np.abs(np.log(seconds_R / measured_R))[chosen_R]))
+
+
+def _seconds_without(table: time_model.Table, left_R: NDArray[np.bool_], norm: float) -> Array:
+    usual = time_model.NORM
+    time_model.NORM = norm
+    try:
+        fitted = time_model.fit(table, ~left_R, None, NORM_ROUNDS)
+        return time_model.predict(table, fitted)
+    finally:
+        time_model.NORM = usual
+
+
+NORM_ROUNDS = 8
+
+
+def main() -> None:
+    """Count, judge, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("memory", help="published peaks")
+    parser.add_argument("speed", help="published step times")
+    parser.add_argument("--only", default="memory,time")
+    parser.add_argument("--no-record", action="store_true")
+    asked = parser.parse_args()
+    values: dict[str, Any] = {
+        "free_parameters": free_parameters(),
+        "inventory": [
+            {
+                "name": f"{each.module}.{each.name}",
+                "numbers": each.numbers,
+                "decides": each.decides,
+                "how": each.how,
+                "data": each.data,
+                "again": each.again,
+            }
+            for each in INVENTORY
+        ],
+        "context": of_context(asked.memory),
+        "heap": of_heap(),
+    }
+    if "memory" in asked.only:
+        values["memory"] = of_memory(asked.memory)
+    if "time" in asked.only:
+        values["norm"] = of_norm(asked.speed)
+    print(json.dumps({name: value for name, value in values.items() if name != "inventory"}))
+    if not asked.no_record:
+        print(write_record("chosen", values))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The inventory of numbers that predictions took from measurements is complete, and what is said of
+intervals chosen without a source follows from the rows.
+"""
+
+import ast
+import dataclasses
+import itertools
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chosen
+from brimful.planning.plan import Prediction
+from chosen import INVENTORY, Row, count, coverage, share_of
+
+COMPLETE = ("memory", "target", "ragged", "host_heap")
+"""Modules of brimful.planning of which every number that a docstring calls found or assumed is in
+the inventory."""
+FOUND = re.compile(r"assum|percentile|[Cc]hosen on|residual|[Mm]easured")
+POLICY = {"ROOM_SHARE", "HOST_ROOM_SHARE"}
+"""What a plan leaves free moves no prediction."""
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_every_number_that_was_found_is_in_the_inventory(name: str) -> None:
+    module = import_module(f"brimful.planning.{name}")
+    body = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body
+    told = {each.name for each in INVENTORY if each.module == module.__name__}
+
+    found = {
+        names[-1]
+        for statement, after in itertools.pairwise(body)
+        if (names := _constants(statement)) and FOUND.search(_docstring(after))
+    }
+
+    assert found - POLICY - {"MOST_ROOM_SHARE"} <= told
+
+
+def _constants(statement: ast.stmt) -> list[str]:
+    names: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        names = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        names = [statement.target]
+    each = [name.elts[-1] if isinstance(name, ast.Tuple) else name for name in names]
+    return [name.id for name in each if isinstance(name, ast.Name) and name.id.isupper()]
+
+
+def _docstring(statement: ast.stmt) -> str:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return str(value.value) if isinstance(value, ast.Constant) else ""
+
+
+def test_the_inventory_names_constants_that_there_are_and_counts_their_numbers() -> None:
+    assert len({(each.module, each.name) for each in INVENTORY}) == len(INVENTORY)
+    assert all(each.numbers > 0 for each in INVENTORY)
+    assert all(bool(each.data) == (each.how != "assumed") for each in INVENTORY)
+    assert count({"a": (1.0, 2.0), "b": [3]}) == 3
+
+
+@dataclasses.dataclass
+class _Peak:
+    """A footprint of 100 bytes on a device where nothing is clamped."""
+
+    allocated: Prediction
+    reserved: Prediction
+    verdict: str = "uncertain"
+    usable_bytes: int = 1000
+
+
+def _row(source: str, measured: float, **changes: Any) -> Row:
+    said = Prediction(100.0, 90.0, 110.0, "")
+    foot: Any = _Peak(said, said)
+    made = Row(source, "a model", "reserved", False, True, measured, foot, 0.0, 0.0)
+    return dataclasses.replace(made, **changes)
+
+
+def test_an_interval_is_chosen_on_the_rows_of_other_sources_alone() -> None:
+    rows = [_row("one", 100 + each) for each in range(21)] + [_row("other", 150.0)]
+
+    found = coverage(rows, lambda row: row.source, share_of)
+
+    assert found["by_group"]["one"]["inside_percent"] == 100  # 1.5 is the upper end
+    assert found["by_group"]["other"]["inside_percent"] == 0  # 1.19 is
+    assert found["all"]["rows"] == 22
+
+
+def test_a_row_without_any_other_source_is_counted_as_such() -> None:
+    rows = [_row("one", 100.0), _row("one", 101.0)]
+
+    found = coverage(rows, lambda row: row.source, share_of)
+
+    assert (found["no_other_rows"], found["all"]) == (2, {"rows": 0})
+
+
+def test_few_rows_of_a_kind_take_the_shares_of_all_kinds() -> None:
+    plain = [_row("one", 100.0)] * chosen.FEW_ROWS
+    packed = [_row("one", 130.0, four_bits=True)]
+
+    assert share_of(plain, _row("two", 100.0)) == (1.0, 1.0)
+    asked = _row("two", 100.0, four_bits=True)
+    assert share_of([*plain, *packed], asked) == (1.0, pytest.approx(1.0))
+    assert share_of([*plain, *packed * chosen.FEW_ROWS], asked) == (1.0, pytest.approx(1.3))
+
+
+def test_the_drivers_figure_is_judged_beside_the_context() -> None:
+    row = _row("one", 160.0, kind="driver", context_bytes=50.0, context_uncertainty_bytes=5.0)
+
+    assert row.share == pytest.approx(1.1)
+    assert row.ends((0.95, 1.2)) == (pytest.approx(95 + 45), pytest.approx(120 + 55))
