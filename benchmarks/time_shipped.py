@@ -38,21 +38,28 @@ def shipped_summary(stacks: Sequence[TimedStack]) -> dict[str, Any]:
     """Errors over rows of one GPU, which the fit has seen, and the share inside the shipped
     interval.
     """
-    low, high = fitted.efficiencies().interval
-    pairs = [
-        (time, stack.measured_s)
+    shipped = fitted.efficiencies()
+    triples = [
+        (
+            time,
+            stack.measured_s,
+            shipped.interval if stack.quantize == "no" else shipped.unpacking_interval,
+        )
         for stack in stacks
         if stack.spread.gpus == 1 and (time := shipped_time(stack)) is not None
     ]
+    pairs = [(time, measured_s) for time, measured_s, _ in triples]
     errors = np.array([time.seconds / measured_s - 1 for time, measured_s in pairs])
     ends = [
-        (low * time.seconds, max(high * time.seconds, time.slowest_host_s)) for time, _ in pairs
+        (low * time.seconds, max(high * time.seconds, time.slowest_host_s))
+        for time, _, (low, high) in triples
     ]
     inside = [
         low_s <= measured_s <= high_s
         for (low_s, high_s), (_, measured_s) in zip(ends, pairs, strict=True)
     ]
     widths = np.array([high_s / low_s for low_s, high_s in ends])
+    alone = np.array([high / low for _, _, (low, high) in triples])
     return {
         "rows": len(pairs),
         "median_percent": round(100 * float(np.median(np.abs(errors))), 1),
@@ -60,5 +67,5 @@ def shipped_summary(stacks: Sequence[TimedStack]) -> dict[str, Any]:
         "bias_percent": round(100 * float(np.median(errors)), 1),
         "inside_interval_percent": round(100 * float(np.mean(inside)), 1),
         "high_over_low_median": round(float(np.median(widths)), 2),
-        "wider_for_the_host": int(np.sum(widths > 1.001 * high / low)),
+        "wider_for_the_host": int(np.sum(widths > 1.001 * alone)),
     }

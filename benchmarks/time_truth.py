@@ -7,7 +7,8 @@ Rules: a stack follows from a row's source and columns (`time_rows`), never from
 in it. The few parameters of `time_model` are fitted again for every source that is left out and for
 every GPU that is left out. Errors are predicted over measured minus one. A row's 90 % interval
 comes from the errors of the rows of all other sources, a source of n rows weighing as the root of
-n, by how many GPUs share the work. `--fit` writes what the fit on all rows found to
+n, by how many GPUs share the work and, on one GPU, whether weights of 4 bits are unpacked (told
+apart after errors were seen). `--fit` writes what the fit on all rows found to
 src/brimful/hardware/efficiencies.toml, which plans use. The first run rehearses some 25 steps
 (peft's adapters), which takes minutes; their traces are kept. Rows left out are counted with their
 reasons. The parameters' first guesses and the list of operators were chosen with these rows in
@@ -141,7 +142,7 @@ def without_each(table: Table, groups: Sequence[str], start_P: Array) -> Array:
 
 def intervals(stacks: Sequence[TimedStack], ratio_R: Array) -> tuple[Array, Array]:
     """Ends of the interval of measured over predicted time for every row, from rows of other
-    sources.
+    sources. Those of one GPU that unpack no weights take it from others that do not.
 
     Args:
         ratio_R: Logarithm of measured over predicted time.
@@ -149,15 +150,18 @@ def intervals(stacks: Sequence[TimedStack], ratio_R: Array) -> tuple[Array, Arra
     sources, kinds = (
         np.array([pick(stack) for stack in stacks]) for pick in (lambda each: each.source, kind_of)
     )
+    unpacks_R = np.array([stack.quantize != "no" for stack in stacks])
     low_R, high_R = np.empty(len(stacks)), np.empty(len(stacks))
-    for source in dict.fromkeys(sources.tolist()):
-        for kind in dict.fromkeys(kinds.tolist()):
-            others_R = (sources != source) & (kinds == kind)
-            if others_R.sum() < FEW_ROWS:
-                others_R = sources != source
-            low, high = spread(ratio_R[others_R], sources[others_R].tolist())
-            inside_R = (sources == source) & (kinds == kind)
-            low_R[inside_R], high_R[inside_R] = low, high
+    for group in dict.fromkeys(zip(sources, kinds, unpacks_R.tolist(), strict=True)):
+        source, kind, unpacks = group
+        others_R = (sources != source) & (kinds == kind)
+        if kind in LOOP_KINDS and not unpacks:
+            others_R &= ~unpacks_R
+        if others_R.sum() < FEW_ROWS:
+            others_R = sources != source
+        low, high = spread(ratio_R[others_R], sources[others_R].tolist())
+        inside_R = (sources == source) & (kinds == kind) & (unpacks_R == unpacks)
+        low_R[inside_R], high_R[inside_R] = low, high
     return low_R, high_R
 
 
@@ -240,6 +244,7 @@ GROUPS: Mapping[str, Callable[[TimedStack], str]] = {
     ),
     "size": lambda stack: next(name for most, name in SIZES if stack.shape.weights() < most),
     "kind": kind_of,
+    "unpacking": lambda stack: kind_of(stack) + ", unpacks weights" * (stack.quantize != "no"),
     "program": lambda stack: stack.family,
 }
 
@@ -333,12 +338,9 @@ def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
     """efficiencies.toml: parameters, the interval of one-GPU rows on sources not seen, generations
     with runs.
     """
-    ratios = [
-        (np.log(each.stack.measured_s / each.source_s), each.stack.source)
-        for each in outcomes
-        if kind_of(each.stack) in LOOP_KINDS
-    ]
-    low, high = spread(np.array([ratio for ratio, _ in ratios]), [source for _, source in ratios])
+    alone = [each for each in outcomes if kind_of(each.stack) in LOOP_KINDS]
+    low, high = _spread_of([each for each in alone if each.stack.quantize == "no"])
+    all_low, all_high = _spread_of(alone)
     capabilities = sorted(
         {name.split()[1] for name in NAMES if name.startswith("matrix")}
         & {_capability(each.stack) for each in outcomes}
@@ -359,7 +361,8 @@ def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
         f'made = "{time.strftime("%Y-%m-%d")}"',
         f"norm = {NORM}",
         f"interval = [{np.exp(low):.3f}, {np.exp(high):.3f}]",
-        f"unseen_interval = [{np.exp(UNSEEN * low):.3f}, {np.exp(UNSEEN * high):.3f}]",
+        f"unpacking_interval = [{np.exp(all_low):.3f}, {np.exp(all_high):.3f}]",
+        f"unseen_interval = [{np.exp(UNSEEN * all_low):.3f}, {np.exp(UNSEEN * all_high):.3f}]",
         f"compute_capabilities = [{', '.join(map(_quoted, capabilities))}]",
         (
             f'source = "{len(outcomes)} published training runs from {len(sources)} sources'
@@ -378,6 +381,12 @@ def write_efficiencies(outcomes: Sequence[Outcome], x_P: Array) -> None:
         ]
     EFFICIENCIES.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(EFFICIENCIES)
+
+
+def _spread_of(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+    """The interval of measured over predicted time on sources not seen, as logarithms."""
+    ratios = np.array([np.log(each.stack.measured_s / each.source_s) for each in outcomes])
+    return spread(ratios, [each.stack.source for each in outcomes])
 
 
 def _capability(stack: TimedStack) -> str:

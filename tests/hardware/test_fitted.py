@@ -76,6 +76,15 @@ def test_a_generation_without_runs_takes_a_wider_interval() -> None:
     seen, unseen = _rates("NVIDIA H100 80GB HBM3"), _rates("NVIDIA B200")
 
     assert unseen.share[0] < seen.share[0] < seen.share[1] < unseen.share[1]
+    assert unseen.share_unpacking is None
+
+
+def test_steps_that_unpack_weights_may_take_longer_than_others() -> None:
+    rates = _rates("NVIDIA H100 80GB HBM3")
+
+    assert rates.share_unpacking is not None
+    assert rates.share[1] < rates.share_unpacking[1]
+    assert rates.share[1] / rates.share[0] <= 1.6
 
 
 @pytest.mark.parametrize(

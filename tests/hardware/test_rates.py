@@ -2,6 +2,7 @@
 measured.
 """
 
+import dataclasses
 import json
 
 import pytest
@@ -77,7 +78,12 @@ def test_another_types_rate_is_never_given_instead(kind: str, dtype: str) -> Non
 
 
 def test_rates_survive_json() -> None:
-    assert Rates.from_json(json.loads(json.dumps(_rates().to_json()))) == _rates()
+    for rates in (_rates(), dataclasses.replace(_rates(), share_unpacking=(0.8, 1.4))):
+        assert Rates.from_json(json.loads(json.dumps(rates.to_json()))) == rates
+
+
+def test_earlier_versions_read_rates_that_do_not_tell_unpacking_apart() -> None:
+    assert "share_unpacking" not in _rates().to_json()
 
 
 def test_a_description_with_another_key_is_an_error() -> None:

@@ -2,6 +2,7 @@
 operator issued costs the program 0.1 ms.
 """
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
-from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, step_time
+from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, share_of, step_time
 from brimful.planning.work import Work
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
@@ -101,6 +102,26 @@ def test_an_update_is_issued_while_the_device_works_where_it_runs_behind(
     )
 
     assert _time(work, rates(overlaps=overlaps)).seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "apart", "share"),
+    [
+        ("dequantise", (0.5, 2.0), (0.5, 2.0)),
+        ("dequantise", None, (0.7, 1.5)),
+        ("copy", (0.5, 2.0), (0.7, 1.5)),
+    ],
+)
+def test_a_step_that_unpacks_weights_has_an_interval_of_its_own_where_there_is_one(
+    work_of: WorkOf,
+    rates: RatesOf,
+    kind: str,
+    apart: tuple[float, float] | None,
+    share: tuple[float, float],
+) -> None:
+    found = dataclasses.replace(rates(), share=(0.7, 1.5), share_unpacking=apart)
+
+    assert share_of(found, _time(work_of({"bytes": SECOND, "kind": kind}), found)) == share
 
 
 def test_what_every_step_takes_once_is_a_term_of_its_own(work_of: WorkOf, rates: RatesOf) -> None:

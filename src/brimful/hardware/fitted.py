@@ -37,7 +37,9 @@ class Efficiencies:
         values: Share or time by name, see efficiencies.toml.
         norm: p of the roofline.
         interval: Measured over predicted time, 5th and 95th percentile, on sources that the fit had
-            not seen.
+            not seen, of steps that unpack no weights.
+        unpacking_interval: The same of all steps: those on a base in 4 bits all come from one
+            source, and took up to 1.7 times as long as predicted.
         unseen_interval: The same for compute capabilities that no run was on; assumption.
         seen: Compute capabilities of the runs.
         source: Which runs.
@@ -46,6 +48,7 @@ class Efficiencies:
     values: Mapping[str, float] = field(hash=False)
     norm: float
     interval: tuple[float, float]
+    unpacking_interval: tuple[float, float]
     unseen_interval: tuple[float, float]
     seen: tuple[str, ...]
     source: str
@@ -56,14 +59,19 @@ def efficiencies() -> Efficiencies:
     """Return the content of efficiencies.toml."""
     table = shipped_table("brimful.hardware", "efficiencies.toml")
     fit = table["fit"]
-    low, high = fit["interval"]
-    unseen_low, unseen_high = fit["unseen_interval"]
+    interval, unpacking, unseen = (
+        (float(low), float(high))
+        for low, high in (
+            fit[name] for name in ("interval", "unpacking_interval", "unseen_interval")
+        )
+    )
     values = {name: float(row["value"]) for name, row in table["efficiency"].items()}
     return Efficiencies(
         values,
         fit["norm"],
-        (low, high),
-        (unseen_low, unseen_high),
+        interval,
+        unpacking,
+        unseen,
         tuple(fit["compute_capabilities"]),
         fit["source"],
     )
@@ -98,6 +106,7 @@ def rates_of(device: Device, *, power_w: float | None = None) -> Rates | None:
     return replace(
         rates,
         share=fitted.interval if seen else fitted.unseen_interval,
+        share_unpacking=fitted.unpacking_interval if seen else None,
         source=f"data sheet ({device.source}) times shares fitted on {fitted.source}",
     )
 

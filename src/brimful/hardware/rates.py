@@ -78,6 +78,8 @@ class Rates:
         multiprocessors: Products come in tiles that are dealt out to these; None where that is not
             modelled.
         share: Measured over predicted time, 5th and 95th percentile where the parameters come from.
+        share_unpacking: The same for steps that unpack weights of 4 bits; None where these were not
+            looked at apart.
         source: Where they come from.
     """
 
@@ -94,6 +96,7 @@ class Rates:
     overlaps: bool = True
     multiprocessors: int | None = None
     share: tuple[float, float] = (0.7, 1.5)
+    share_unpacking: tuple[float, float] | None = None
     source: str = ""
 
     def moving(self, class_name: str, operator: str, *, sixteen_bit: bool, num_bytes: int) -> float:
@@ -140,7 +143,10 @@ class Rates:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON; `from_json` gives equal Rates."""
-        return {**asdict(self), "share": list(self.share)}
+        values = {**asdict(self), "share": list(self.share)}
+        if self.share_unpacking is None:  # which earlier versions do not know
+            del values["share_unpacking"]
+        return values
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -149,5 +155,9 @@ class Rates:
         Raises:
             KeyError, TypeError: a key is missing or unknown.
         """
-        low, high = value["share"]
-        return cls(**{**value, "share": (float(low), float(high))})
+        shares = {
+            name: tuple(map(float, value[name]))
+            for name in ("share", "share_unpacking")
+            if value.get(name) is not None or name == "share"
+        }
+        return cls(**{**value, **shares})

@@ -23,7 +23,7 @@ from brimful.planning.specs import ModelFacts, facts_of_values
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
-from brimful.planning.timing import WAITS, UnknownRate, step_time
+from brimful.planning.timing import WAITS, UnknownRate, share_of, step_time
 from brimful.planning.work import IrregularWork
 from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.store import StoredTraces, canonical_step
@@ -294,7 +294,7 @@ def _step_time(
         time = step_time(memory.work_at, [rows] * job.accumulation, rates, precision=spec.products)
     except (UnknownRate, IrregularWork):
         return None
-    low, high = rates.share
+    low, high = share_of(rates, time)
     seconds = time.seconds
     if not math.isfinite(seconds):
         return None

@@ -32,7 +32,7 @@ from brimful.planning.survey import (
     prepare,
 )
 from brimful.planning.timed import Level, StepTimer, TimedStep, basis_of_passes, level_of
-from brimful.planning.timing import WAITS, StepTime
+from brimful.planning.timing import WAITS, StepTime, share_of
 from brimful.recipe import Recipe
 
 REACHED = "a rate that this step itself reaches; single products were slowed down by other programs"
@@ -316,7 +316,10 @@ def _times(
         return {}
     recipe, device = prepared.recipe, prepared.device
     if level is None:
-        correction, (low, high) = facts.correction or Correction(), facts.rates.share
+        correction, (low, high) = (
+            facts.correction or Correction(),
+            share_of(facts.rates, taken.time),
+        )
         basis = f"every operator's arithmetic and bytes; {facts.rates.source}"
     else:
         correction, (low, high) = level.correction, level.share(compiled=taken.compiled)

@@ -33,6 +33,7 @@ in the fit (benchmarks/time_model.py).
 EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
 """Time of the device over that of the step, where device and program take as long."""
 ISSUING = "issuing operators"
+UNPACKING = "unpacking 4-bit weights"
 WAITS = "the program that issues operators takes longer than the device"
 TERMS: Mapping[str, str] = {
     "matrix": "matrix products",
@@ -45,13 +46,14 @@ TERMS: Mapping[str, str] = {
     "gather": "element-wise and norms",
     "copy": "element-wise and norms",
     "optimizer": "optimizer update",
-    "dequantise": "unpacking 4-bit weights",
+    "dequantise": UNPACKING,
 }
 """Terms of a step's time, by class of operator. What is computed twice is a term of its own,
 whatever its class.
 """
 
 WorkAt = Callable[[int], Work]
+"""Returns the operators of a micro-batch."""
 
 
 class UnknownRate(Exception):
@@ -82,6 +84,13 @@ class StepTime:
     evaluation_s: float = 0.0
     slowest_host_s: float = 0.0
     waits_for_program: bool = False
+
+
+def share_of(rates: Rates, time: StepTime) -> tuple[float, float]:
+    """Return measured over predicted time, 5th and 95th percentile, of steps like this one."""
+    if time.terms.get(UNPACKING) and rates.share_unpacking is not None:
+        return rates.share_unpacking
+    return rates.share
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from brimful.hardware import calibration, fitted
 from brimful.hardware.device import Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.planning.plan import Prediction
-from brimful.planning.timing import UnknownRate, step_time
+from brimful.planning.timing import UnknownRate, share_of, step_time
 from brimful.planning.work import IrregularWork, Work
 
 
@@ -28,6 +28,6 @@ def predicted_step(
         time = step_time(work_at, micro_batches, rates, precision=precision)
     except (UnknownRate, IrregularWork):
         return None
-    low, high = rates.share
+    low, high = share_of(rates, time)
     high_s = max(high * time.seconds, time.slowest_host_s)
     return Prediction(time.seconds, low * time.seconds, high_s, rates.source)
