@@ -4,10 +4,11 @@ effective batch and optimizer settings.
     python -m venv TRL && TRL/bin/pip install -c constraints.txt -r
     benchmarks/finetune-requirements.txt python benchmarks/finetune_cpu.py --data
     FOLDER/gpteacher_codegen --trl-python TRL/bin/python [--rounds 7] [--steps 10] [--only "TRL,
-    default"] [--lora] [--model smollm2-135m-instruct]
+    default"] [--lora] [--model smollm2-135m-instruct] [--quantize nf4]
 
 Without --model the weights are fresh, 16.9M of them. A published model is tuned on examples of at
-most 512 tokens.
+most 512 tokens, with --lora --quantize nf4 over a base in 4 bits, as TRL's documentation of QLoRA
+loads it (bitsandbytes' NF4, double quantisation, products in bf16).
 
 Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and
 backwards, warm-up and compiling excluded and reported, median of paired ratios with a bootstrap
@@ -135,9 +136,14 @@ def main() -> None:
         action="store_true",
         help="LoRA, rank 16 on every linear layer, instead of all weights",
     )
+    parser.add_argument(
+        "--quantize", choices=["nf4"], help="4 bits for the frozen base of a published model"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.quantize and not (options.lora and options.model):
+        parser.error("--quantize is of the frozen base of a published model: add --lora --model")
     if options.worker:
         _Worker(options).work()
     else:
@@ -160,9 +166,10 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
     cache = tempfile.mkdtemp(suffix=".inductor", dir=folder)
     command += ["--held-out", str(options.held_out), "--model", options.model]
     command += ["--warm-up", str(options.warm_up)]
-    return Contestant(
-        name, folder, command + ["--lora"] * options.lora, {"TORCHINDUCTOR_CACHE_DIR": cache}
-    )
+    command += ["--lora"] * options.lora
+    if options.quantize:
+        command += ["--quantize", options.quantize]
+    return Contestant(name, folder, command, {"TORCHINDUCTOR_CACHE_DIR": cache})
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
@@ -198,7 +205,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     for name, result in results.items():
         _print(name, result)
     values = {
-        "tuning": "LoRA r16" if options.lora else "full",
+        "tuning": _tuning(options),
         "rounds": min(map(len, rates.values())),
         "steps": options.steps,
         "contestant_threads": 1,
@@ -213,10 +220,20 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     if options.only is None or options.model:
         print(
             write_record(
-                "finetune_cpu" + "_published" * bool(options.model) + "_lora" * options.lora,
+                "finetune_cpu" + "_published" * bool(options.model) + _SUFFIXES[_tuning(options)],
                 values | {"data": about, "loads": loads, "results": results},
             )
         )
+
+
+_SUFFIXES = {"full": "", "LoRA r16": "_lora", "QLoRA r16, NF4": "_qlora"}
+"""Of a record's name."""
+
+
+def _tuning(options: argparse.Namespace) -> str:
+    if options.quantize:
+        return "QLoRA r16, NF4"
+    return "LoRA r16" if options.lora else "full"
 
 
 def _result(
@@ -360,6 +377,7 @@ class _Worker(Worker):
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options.worker, Path(options.folder), options.warm_up)
         self.lora, self.num_held_out = options.lora, options.held_out
+        self.quantize: str | None = options.quantize
         self.base_in_bf16 = options.lora and bool(options.model)
         """For TRL, as it loads SmolLM2, which is published in bf16; brimful plans the type."""
         self.before_bytes = 0
@@ -435,7 +453,9 @@ def train_with_trl(worker: _Worker) -> None:
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
     dtype = torch.bfloat16 if worker.base_in_bf16 else torch.float32
-    model = transformers.AutoModelForCausalLM.from_pretrained(worker.folder / "base", dtype=dtype)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        worker.folder / "base", dtype=dtype, **_in_four_bits(worker.quantize)
+    )
     stepwise, gate = step_by_step(trl.SFTTrainer, worker)
     settings = (
         {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
@@ -474,6 +494,22 @@ def train_with_trl(worker: _Worker) -> None:
     trainer.train()
 
 
+def _in_four_bits(quantize: str | None) -> dict[str, Any]:
+    """What `from_pretrained` is told, as TRL's documentation of QLoRA does."""
+    import torch
+    import transformers
+
+    if quantize is None:
+        return {}
+    config = transformers.BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantize,
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    return {"quantization_config": config, "device_map": "cpu"}
+
+
 def train_brimful(worker: _Worker) -> None:
     """brimful's own loop under the plan it derives for one thread of this machine."""
     from brimful.base.env import keep_few_kernels, wait_politely
@@ -491,7 +527,8 @@ def train_brimful(worker: _Worker) -> None:
     from brimful.training.method import Network, compiled, hidden_states_of
 
     adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []
-    recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter])
+    base = [] if worker.quantize is None else [f"quantize={worker.quantize}"]
+    recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter, *base])
     device, data = here(recipe), gather(recipe, str(worker.folder / "base"))
     with kept_traces() as traces:
         facts = facts_of(device, vocabulary=len(data.tokenizer), train_sequences=data.train_rows)
