@@ -73,7 +73,7 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
     from brimful.recipe import load
     from record import ratio_interval, summary, write_record
 
-    _prepare(folder)
+    prepare(folder)
     contestants = [
         Contestant(
             name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
@@ -145,8 +145,8 @@ def _print(name: str, result: dict[str, Any]) -> None:
     )
 
 
-def _prepare(folder: Path) -> None:
-    """The recipe, and its training sequences in order as one file that every contestant reads."""
+def prepare(folder: Path) -> None:
+    """Write the recipe, and its training sequences in order as one file that every contestant reads."""
     import numpy as np
 
     from brimful.base.env import cache_folder
