@@ -531,7 +531,14 @@ def train_brimful(worker: _Worker) -> None:
     recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter, *base])
     device, data = here(recipe), gather(recipe, str(worker.folder / "base"))
     with kept_traces() as traces:
-        facts = facts_of(device, vocabulary=len(data.tokenizer), train_sequences=data.train_rows)
+        facts = facts_of(
+            device,
+            measures=True,
+            vocabulary=len(data.tokenizer),
+            train_sequences=data.train_rows,
+            fill=data.fill,
+            longest_pass_of=data.longest_pass_of("cpu"),
+        )
         plan = derive(data.planned, device, traces, facts)
     print(plan.explain(), file=sys.stderr)
     keep_freed_memory()

@@ -474,13 +474,29 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
     steps = round(1.5 * COMPILE_SECONDS / saved_s / 2)
 
     one, slow = (
-        search(prepared(), tracer, rates(host_s=1e-3), steps, factor=factor)
-        for factor in (1.0, 3.0)
+        search(prepared(), tracer, rates(host_s=1e-3), steps, factor_at=lambda size, by=by: by)
+        for by in (1.0, 3.0)
     )
 
     assert (one.taken.compiled, slow.taken.compiled) == (False, True)
     assert one.choices["micro_batch"].reason.startswith("250 ms a step; ")
     assert slow.choices["micro_batch"].reason == snapshot
+
+
+def test_what_a_pass_was_timed_to_cost_decides_how_many_there_are(
+    prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
+    """By their operators passes cost next to nothing; a pass that was timed takes a tenth more."""
+    ready = prepared("plan.compile=false")
+
+    def timed(size: int) -> float:
+        return 1 + 0.1 * len(split(64, size))
+
+    small = search(ready, tracer, rates(host_s=1e-6), 100)
+    large = search(ready, tracer, rates(host_s=1e-6), 100, factor_at=timed)
+
+    assert small.taken.micro_batch == 1
+    assert large.taken.micro_batch == large.largest > 1
 
 
 def test_compiling_never_pays_where_fusing_saves_nothing(

@@ -49,6 +49,37 @@ def test_a_step_is_its_passes_and_its_update(
     assert QUIET.seconds(_evenly, micro_batches) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("micro_batches", "fill", "seconds"),
+    [
+        ((4,), 1.0, 0.1 + 0.5),
+        ((2, 2), 1.0, 0.1 + (0.2 + 0.15) + (0.2 + 0.2)),
+        ((8,), 1.0, 0.1 + (0.2 + 0.6)),
+        ((4,), 0.5, 0.1 + (0.2 + 0.15)),
+    ],
+)
+def test_what_a_pass_takes_whatever_its_size_counts_once_a_pass(
+    micro_batches: tuple[int, ...], fill: float, seconds: float
+) -> None:
+    timed = dataclasses.replace(QUIET, fixed_s=0.2)
+
+    assert timed.seconds(_evenly, micro_batches, fill=fill) == pytest.approx(seconds)
+
+
+def test_a_pass_of_a_new_length_takes_longer() -> None:
+    timed = dataclasses.replace(QUIET, new_length_s=0.05)
+
+    often, seldom = (
+        timed.seconds(_evenly, (4, 4, 4), has_many_lengths=many) for many in (True, False)
+    )
+
+    assert often == pytest.approx(seldom + 3 * 0.05)
+
+
+def test_rows_that_are_not_full_take_less_where_one_size_was_timed() -> None:
+    assert QUIET.seconds(_evenly, (4,), fill=0.75) == pytest.approx(0.75 * 0.5 + 0.1)
+
+
 def test_the_interval_widens_with_what_other_programs_took() -> None:
     busy = dataclasses.replace(QUIET, lost_share=0.5, spread=2.0)
     busier = dataclasses.replace(busy, lost_share=0.9, spread=9.0)

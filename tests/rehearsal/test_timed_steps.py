@@ -116,6 +116,41 @@ def test_longer_rows_than_timed_ones_take_a_constant_and_a_share_that_grows(
 
 
 @pytest.mark.parametrize(
+    ("long_s", "fixed_s"),
+    [
+        (4.0, 0.0),  # four times the positions, four times the time
+        (2.5, 0.5),  # 2.0 for each 64
+        (0.9, 0.675),  # nonsense from a disturbed machine: a quarter at least grows
+    ],
+)
+def test_two_sizes_of_passes_tell_what_does_not_grow(
+    clock: list[float], long_s: float, fixed_s: float
+) -> None:
+    short, long = _stamps(64), _stamps(256)
+    _take(short, clock, outside_s=1.0, block_s=0.0)
+    _take(long, clock, outside_s=long_s, block_s=0.0)
+
+    both = timed_passes([short, long], 256, whole=3, lost_share=0.0)
+    one = timed_passes([long], 256, whole=3, lost_share=0.0)
+
+    assert both is not None
+    assert one is not None
+    assert both.fixed_s == pytest.approx(fixed_s)
+    assert one.fixed_s is None
+
+
+def test_the_first_pass_of_a_length_makes_its_kernels(clock: list[float]) -> None:
+    stamps = _stamps()
+    for seconds in (1.4, 1.0, 1.0):
+        _take(stamps, clock, outside_s=seconds, block_s=0.0)
+
+    timed = timed_passes([stamps], 32, whole=30, lost_share=0.0)
+
+    assert timed is not None
+    assert timed.new_length_s == pytest.approx(0.4)  # once, however many blocks there are
+
+
+@pytest.mark.parametrize(
     ("positions", "length", "size"),
     [
         (5000, 1024, (3, 1024)),  # no more than the step's own micro-batch

@@ -18,7 +18,7 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
 
-SCHEMA = 1
+SCHEMA = 2
 BUSY_FROM = 0.05
 """Share of the wanted processor time that other programs took, from which a measurement counts as
 disturbed.

@@ -184,16 +184,16 @@ def derive_with_memory(
         tracer,
         facts.rates,
         total_steps,
-        factor=(facts.correction or Correction()).factor,
+        factor_at=lambda micro_batch: (facts.correction or Correction()).factor,
         fill=facts.fill,
         first=None if first is None else tell,
     )
     level = None
     if facts.timer is not None and facts.rates is not None and result.largest:
-        level = level_of(prepared, facts.timer, facts.rates, result, total_steps)
+        level = level_of(prepared, facts.timer, facts.rates, result, total_steps, facts.fill)
     if level is not None:
         result = search(
-            prepared, tracer, facts.rates, total_steps, factor=level.factor, fill=facts.fill
+            prepared, tracer, facts.rates, total_steps, factor_at=level.factor_at, fill=facts.fill
         )
     return _derived(prepared, facts, result, total_steps, level)
 

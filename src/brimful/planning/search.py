@@ -113,7 +113,7 @@ def search(
     rates: Rates | None,
     total_steps: int | None,
     *,
-    factor: float = 1.0,
+    factor_at: Callable[[int], float] = lambda micro_batch: 1.0,
     fill: float = 1.0,
     first: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
@@ -124,7 +124,8 @@ def search(
         tracer: Returns traces.
         rates: Of the device; without them the largest micro-batch is taken.
         total_steps: Updates of the run, over which compiling has to pay.
-        factor: Of all times, as earlier runs on the device measured.
+        factor_at: Of the times of a micro-batch, as earlier runs on the device or passes that were
+            timed there say.
         fill: Share of the rows' positions that is computed on average.
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
@@ -132,9 +133,9 @@ def search(
     recipe = prepared.recipe
     wanted, why = _asked_for(recipe)
     if wanted != "auto":
-        asked = _Way(prepared, tracer, rates, factor, fill, recompute=wanted)
+        asked = _Way(prepared, tracer, rates, factor_at, fill, recompute=wanted)
         return _settle(prepared, asked, total_steps, Choice("recompute", wanted, why))
-    plain = _Way(prepared, tracer, rates, factor, fill, recompute=False)
+    plain = _Way(prepared, tracer, rates, factor_at, fill, recompute=False)
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
@@ -145,7 +146,7 @@ def search(
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     if first is not None and plain.largest >= least:
         first(_settle(prepared, plain, total_steps, Choice("recompute", False, "it fits", True)))
-    again = _Way(prepared, tracer, rates, factor, fill, recompute=True)
+    again = _Way(prepared, tracer, rates, factor_at, fill, recompute=True)
     if plain.largest < least:
         size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
         if plain.memory.verdict(least) == "uncertain" and again.largest < least:
@@ -189,13 +190,13 @@ class _Way:
         prepared: Prepared,
         tracer: Tracer,
         rates: Rates | None,
-        factor: float,
+        factor_at: Callable[[int], float],
         fill: float,
         *,
         recompute: Recompute,
     ) -> None:
         self.recompute, self._prepared, self._tracer = recompute, prepared, tracer
-        self._rates, self._factor, self._fill = rates, factor, fill
+        self._rates, self._factor_at, self._fill = rates, factor_at, fill
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
@@ -253,7 +254,7 @@ class _Way:
                     compiled=compiled,
                     fill=self._fill,
                 ),
-                self._factor,
+                self._factor_at(micro_batch),
             )
         except (UnknownRate, IrregularWork):
             return None

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
@@ -39,6 +39,8 @@ ENOUGH_FOR_TWO_S = 1.5
 """Time for measuring from which such an entry is worth timing again (assumption)."""
 ONE_PASS = 1.3
 """The same where only one pass was timed, perhaps a cold one (assumption)."""
+PASSES_OF_MANY_LENGTHS = frozenset({"packed", "padded", "document"})
+"""Packings in which passes are as long as their texts make them."""
 COMPILED_SHARE = 0.7
 """A compiled step may take this share of the predicted time (assumption)."""
 MOST_SLOWDOWN = 4.0
@@ -62,6 +64,9 @@ class TimedPasses:
             out. Entries from before there were short rows have equal ones.
         lengths: How many lengths of rows were timed: with one, longer rows are taken to need time
             in proportion to their positions.
+        fixed_s: Of a pass, what does not grow with its positions: reading weights, and the program
+            that issues operators. None where passes of one size were timed.
+        new_length_s: How much longer a pass of a new length takes, whose kernels are not made yet.
     """
 
     micro_batch: int
@@ -75,6 +80,8 @@ class TimedPasses:
     made: float
     positions: tuple[int, int] = (1, 1)
     lengths: int = 2
+    fixed_s: float | None = None
+    new_length_s: float = 0.0
 
     @property
     def is_in_proportion(self) -> bool:
@@ -103,16 +110,48 @@ class TimedPasses:
             low /= IN_PROPORTION
         return low / wider, high * wider
 
-    def seconds(self, parts_at: Callable[[int], StepParts], micro_batches: Sequence[int]) -> float:
-        """Return the seconds of an optimizer step. For a micro-batch of another size than the timed
-        one, the measured time is scaled by the ratio that `parts_at` predicts between both sizes.
+    def seconds(
+        self,
+        parts_at: Callable[[int], StepParts],
+        micro_batches: Sequence[int],
+        *,
+        fill: float = 1.0,
+        has_many_lengths: bool = False,
+    ) -> float:
+        """Return the seconds of an optimizer step.
+
+        Where passes of two sizes were timed, a pass takes what it takes whatever its size, and the
+        rest in proportion to its positions. Else the measured time is scaled by the ratio that
+        `parts_at` predicts between both sizes.
+
+        Args:
+            parts_at: Predicted seconds of the passes of a micro-batch.
+            micro_batches: Sequences of each pass.
+            fill: Share of the sequences' positions that is computed.
+            has_many_lengths: Nearly every pass has a length that none before it had.
         """
-        base = parts_at(self.micro_batch)
-        first_size, *rest = micro_batches
-        seconds = self.first_s * parts_at(first_size).first_s / base.first_s + self.update_s
+        first, *rest = micro_batches
+        seconds = self.update_s + self._pass_s("first_s", first, fill, parts_at)
         for size in rest:
-            seconds += self.further_s * parts_at(size).further_s / base.further_s
-        return seconds
+            seconds += self._pass_s("further_s", size, fill, parts_at)
+        return seconds + has_many_lengths * len(micro_batches) * self.new_length_s
+
+    def _pass_s(
+        self,
+        name: Literal["first_s", "further_s"],
+        size: int,
+        fill: float,
+        parts_at: Callable[[int], StepParts],
+    ) -> float:
+        timed_s = self.first_s if name == "first_s" else self.further_s
+        if self.fixed_s is not None:
+            fixed_s = min(self.fixed_s, timed_s)
+            return fixed_s + (timed_s - fixed_s) * fill * size / self.micro_batch
+        base_s, size_s = (getattr(parts_at(each), name) for each in (self.micro_batch, size))
+        if fill < 1:
+            empty = (1 - fill) * size
+            size_s = (1 + empty) * size_s - empty * getattr(parts_at(size + 1), name)
+        return float(timed_s * size_s / base_s)
 
     def describe(self) -> str:
         """Return what was timed, when and how soundly, for a prediction's basis."""
@@ -184,12 +223,12 @@ class Level:
     """What timed passes make of the times that are predicted from operators.
 
     Attributes:
-        factor: Multiply those by it.
+        factor_at: Multiply those of a micro-batch by it.
         passes: What was timed.
-        correction: How earlier runs compared with times from such passes; part of `factor`.
+        correction: How earlier runs compared with times from such passes; part of the factor.
     """
 
-    factor: float
+    factor_at: Callable[[int], float]
     passes: TimedPasses
     correction: Correction
 
@@ -207,9 +246,11 @@ def level_of(
     rates: Rates,
     result: SearchResult,
     total_steps: int | None,
+    fill: float = 1.0,
 ) -> Level | None:
     """Time the passes of the way that a search took, and return what follows for all times; None
-    where they cannot be timed, or where the run is too short to be worth it.
+    where they cannot be timed, or where the run is too short to be worth it. `fill` as in
+    `step_time`.
     """
     taken, recipe = result.taken, prepared.recipe
     if taken.time is None:
@@ -225,11 +266,16 @@ def level_of(
         return None
     precision = str(prepared.choices["precision"].value)
     rates = rates_of_way(rates, taken.recompute)
+    passes, work_at = timed.passes, result.memory.work_at
+    has_many_lengths = prepared.choices["packing"].value in PASSES_OF_MANY_LENGTHS
 
     def parts_at(micro_batch: int) -> StepParts:
-        return parts_of(result.memory.work_at(micro_batch), rates, precision=precision)
+        return parts_of(work_at(micro_batch), rates, precision=precision)
 
-    eager = step_time(result.memory.work_at, micro_batches, rates, precision=precision)
-    measured_s = timed.passes.seconds(parts_at, micro_batches)
-    factor = timed.correction.factor * measured_s / eager.seconds
-    return Level(factor, timed.passes, timed.correction)
+    def factor_at(micro_batch: int) -> float:
+        sizes = split(recipe.effective_batch, micro_batch)
+        eager = step_time(work_at, sizes, rates, precision=precision, fill=fill)
+        measured_s = passes.seconds(parts_at, sizes, fill=fill, has_many_lengths=has_many_lengths)
+        return timed.correction.factor * measured_s / eager.seconds
+
+    return Level(factor_at, passes, timed.correction)

@@ -193,6 +193,22 @@ class _Stamps:
         )
 
     @property
+    def positions(self) -> int:
+        """Return the positions of a pass."""
+        return self.micro_batch * self.length
+
+    @property
+    def first_of_its_length_s(self) -> float:
+        """Return how much longer the first pass took than those after it: what it takes to make the
+        kernels of its shapes, once for all blocks. At most as long as a pass.
+        """
+        first_s, *rest_s = [total for total, _ in self.passes_s["first"]]
+        if not rest_s:
+            return 0.0
+        usual_s = _typical(rest_s)
+        return min(max(first_s - usual_s, 0.0), usual_s)
+
+    @property
     def every_s(self) -> list[float]:
         """Return the seconds of all passes."""
         return [total for each in self.passes_s.values() for total, _ in each]
@@ -257,7 +273,18 @@ def timed_passes(
         made=time.time(),
         positions=(longest.length, length),
         lengths=len({each.length for each, _ in usable}),
+        fixed_s=_fixed_s([(each.positions, seconds[1]) for each, seconds in usable]),
+        new_length_s=longest.first_of_its_length_s,
     )
+
+
+def _fixed_s(timed_s: Sequence[tuple[int, float]]) -> float | None:
+    """Return the seconds of a pass that do not grow with its positions, from (positions, seconds)
+    of passes; None where all have as many.
+    """
+    if len({positions for positions, _ in timed_s}) == 1:
+        return None
+    return _at_length(timed_s, 0)
 
 
 def _at_length(timed_s: Sequence[tuple[int, float]], length: int) -> float:
