@@ -222,6 +222,7 @@ class SamplingSession:
             self._author.tokenizer,
             source=self._author.source,
             most_rows=None if rows == "auto" else rows,
+            precision=recipe.plan.precision,
         )
 
     def _draw_missing(

@@ -8,6 +8,7 @@ import numpy as np
 from brimful.evaluation.likelihood import Progress
 from brimful.evaluation.task import TaskSampling
 from brimful.evaluation.task_prompts import Subject
+from brimful.generation.copied_weights import products_for
 from brimful.generation.engine import Engine, longest_first
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings
@@ -61,7 +62,12 @@ def write_answers(
         for sample in range(sampling.samples)
     ]
     settings = SamplingSettings(sampling.temperature, sampling.top_k, sampling.top_p)
-    engine = Engine(subject.model, subject.tokenizer, most_tokens=subject.budget_tokens)
+    engine = Engine(
+        subject.model,
+        subject.tokenizer,
+        most_tokens=subject.budget_tokens,
+        products=products_for(subject.model, subject.precision),
+    )
     written: dict[int, WrittenAnswer] = {}
     for request, generation in engine.stream(
         longest_first(requests),

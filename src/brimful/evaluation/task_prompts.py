@@ -35,6 +35,7 @@ class Subject:
             time; one row is always generated.
         ways: How it is asked: through its template, as text to continue, or both, of which the
             better one counts. Of a tuned model only the first makes sense.
+        precision: The recipe's `plan.precision`: where it is fp32, products stay in it.
     """
 
     model: PreTrainedModel
@@ -46,6 +47,7 @@ class Subject:
     text_ending: str | None = None
     budget_tokens: int = 16_384
     ways: tuple[Way, ...] = ("chat",)
+    precision: str = "auto"
 
 
 @dataclass(frozen=True)

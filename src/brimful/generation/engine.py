@@ -24,6 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import RequestError
+from brimful.generation.copied_weights import Products, copied_weights
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
 from brimful.generation.loops import ends_in_loop
@@ -126,6 +127,8 @@ class Engine:
             memory holds and its kind is worth.
         most_tokens: Positions that all these may come to take together; one text is always written.
             None: from the free memory.
+        products: What its linear layers multiply with while a stream is open; copies of the weights
+            are worth making for many texts (`copied_weights.products_for`).
 
     Raises:
         RequestError: the model takes no cache.
@@ -138,8 +141,9 @@ class Engine:
         *,
         most_rows: int | None = None,
         most_tokens: int | None = None,
+        products: Products = "own",
     ) -> None:
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.products = model, tokenizer, products
         self.context = context_of(model)
         self.vocabulary = int(model.config.get_text_config(decoder=True).vocab_size)
         self.forward = Forward(model)
@@ -186,7 +190,7 @@ class Engine:
             on_token=on_token,
             limits=self._limits(),
         )
-        with eval_mode(self.model):
+        with eval_mode(self.model), copied_weights(self.model, self.products):
             while run.goes_on():
                 failure = attempt(run.advance)
                 if failure is not None:
@@ -292,6 +296,8 @@ class _Run:
         self._waiting: deque[_Row] = deque()
         self._finished: list[_Row] = []
         self._has_requests = True
+        self._is_steady = engine.products == "bf16"
+        """Numbers are rounded so coarsely that no shape may depend on the other rows."""
         self._make_cache = self._cache_factory()
         self._cache: Slots | Groups = self._make_cache()
         self._read: tuple[dict[tuple[int, ...], int], Prefilled] | None = None
@@ -303,7 +309,8 @@ class _Run:
         """Return what makes an empty cache: `Slots` where the model suits them, else `Groups`."""
         forward, context = self._engine.forward, self._engine.context
         if Slots.suit(forward, context):
-            return partial(Slots, forward, self._most_rows, context, self._most_tokens)
+            limits = (self._most_rows, context, self._most_tokens)
+            return partial(Slots, forward, *limits, is_steady=self._is_steady)
         return partial(Groups, forward)
 
     def goes_on(self) -> bool:
@@ -403,10 +410,11 @@ class _Run:
             return self._read
         self._read = None
         places: dict[tuple[int, ...], int] = {}
+        most_prompts = 1 if self._is_steady else PREFILL_PROMPTS
         for row in self._entering:
             window = tuple(row.window)
             if window not in places and (
-                len(places) == PREFILL_PROMPTS
+                len(places) == most_prompts
                 or (places and (len(places) + 1) * len(window) > PREFILL_TOKENS)
             ):
                 break

@@ -133,6 +133,8 @@ class Slots:
         most_rows: So many rows at the same time; no more are stored.
         context: Positions that a row can have.
         most_tokens: Positions of all rows in store, unless what is in use takes more.
+        is_steady: Whether attention always looks at a multiple of `ALIGNMENT` positions through a
+            mask. A row's numbers are then the same, bit for bit, however long the other rows are.
     """
 
     waits_for_share = 16
@@ -143,9 +145,16 @@ class Slots:
     """What was read once can be entered again later."""
 
     def __init__(
-        self, forward: Forward, most_rows: int, context: int, most_tokens: int = sys.maxsize
+        self,
+        forward: Forward,
+        most_rows: int,
+        context: int,
+        most_tokens: int = sys.maxsize,
+        *,
+        is_steady: bool = False,
     ) -> None:
-        self._forward, self._context = forward, context
+        self._forward, self._is_steady = forward, is_steady
+        self._context = -(-context // ALIGNMENT) * ALIGNMENT if is_steady else context
         self._most_rows, self._most_tokens = most_rows, most_tokens
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)
@@ -214,7 +223,7 @@ class Slots:
         place.row_B, place.position_B = self._row_R[:rows], self._length_R[:rows]
         position_B1 = place.position_B[:, None]
         place.reach, seen_BT = longest, None
-        if min(self._lengths) + 1 < longest:
+        if self._is_steady or min(self._lengths) + 1 < longest:
             aligned = -(-longest // ALIGNMENT) * ALIGNMENT
             place.reach = min(aligned, place.stored_positions)
             seen_BT = self._slot_S[: place.reach] <= position_B1

@@ -372,6 +372,7 @@ class RunData(ABC, Generic[Split]):
             loaded.is_tuned,
             loaded.context,
             ways=("chat",) if loaded.is_tuned else ("plain",),
+            precision=self.recipe.plan.precision,
         )
 
     def score_finished(

@@ -6,6 +6,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.generation.backends.transformers_batching import TransformersBatching
 from brimful.generation.backends.vllm_engine import VllmEngine
+from brimful.generation.copied_weights import products_for
 from brimful.generation.engine import Engine
 from brimful.generation.requests import Backend
 
@@ -13,8 +14,8 @@ Choice = Literal["auto", "brimful", "transformers", "vllm"]
 
 REASONS = {
     "auto": (
-        "brimful's engine writes: on any device, with any model; in fp32 a seed gives the same text"
-        " however many are written at once"
+        "brimful's engine writes: on any device, with any model; on a CPU and in fp32 a seed gives"
+        " the same text however many are written at once"
     ),
     "brimful": "brimful's engine writes, as asked",
     "transformers": (
@@ -37,6 +38,7 @@ def backend_for(
     *,
     source: str,
     most_rows: int | None = None,
+    precision: str = "auto",
 ) -> tuple[Backend, str]:
     """The back end for a choice, and one sentence on it.
 
@@ -47,6 +49,7 @@ def backend_for(
         source: Hub id or folder of the same weights or adapters, for back ends that load them
             themselves.
         most_rows: Texts at the same time; None: the back end decides.
+        precision: The recipe's `plan.precision`: brimful's engine keeps to fp32.
 
     Raises:
         RequestError: it is not installed, or cannot run this model here.
@@ -57,5 +60,6 @@ def backend_for(
     elif choice == "transformers":
         backend = TransformersBatching(model, most_rows=most_rows)
     else:
-        backend = Engine(model, tokenizer, most_rows=most_rows)
+        products = products_for(model, precision)
+        backend = Engine(model, tokenizer, most_rows=most_rows, products=products)
     return backend, REASONS[choice]

@@ -1,0 +1,161 @@
+"""Linear layers that multiply with copies of their weights while many texts are written on a CPU:
+adapters are merged into the copies, and where the processor has instructions for it they are in
+bf16, laid out once for all products.
+
+The model keeps its weights, so nothing has to be taken back. Everything between the products (norms,
+attention, the drawing of tokens) stays in fp32.
+
+Shapes: N rows of a product, I inputs, O outputs.
+"""
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from brimful.hardware import host
+from brimful.model.published import has_adapters
+
+Products = Literal["own", "fp32", "bf16"]
+"""What the layers multiply with: the model's own weights and adapters, or copies of this type."""
+Product = Callable[[Tensor], Tensor]
+
+BF16_LEAST_WIDTH = 256
+"""Narrower models stay in fp32, as in `brimful predict`: their products are quick in any type."""
+MEMORY_SHARE = 0.2
+"""Copies are made where they take at most this share of the machine's memory. Of the whole memory,
+not of the free one, so that an interrupted drawing of samples goes on with the same products.
+"""
+ROWS = 64
+"""Every product in bf16 has so many rows; missing ones are filled up with zeros. How a product is
+rounded depends on its number of rows, and a text must not depend on how many others are written. On
+a Xeon with AMX, 64 rows take 1.5 times as long as 16 rows (576 x 576, by hand).
+"""
+
+
+def products_for(model: PreTrainedModel, precision: str = "auto") -> Products:
+    """Return what a model should multiply with to write many texts.
+
+    Args:
+        model: On its device.
+        precision: The recipe's `plan.precision`; fp32 is kept to.
+    """
+    if model.device.type != "cpu":
+        return "own"
+    num_weights = sum(weight.numel() for weight in model.parameters())
+    room_bytes = MEMORY_SHARE * host.memory_total_bytes(host.control_group_limits())
+    width = int(getattr(model.config.get_text_config(decoder=True), "hidden_size", 0))
+    is_wide = width >= BF16_LEAST_WIDTH and 2 * num_weights <= room_bytes
+    if precision != "fp32" and is_wide and has_quick_bf16():
+        return "bf16"
+    return "fp32" if has_adapters(model) and 4 * num_weights <= room_bytes else "own"
+
+
+def has_quick_bf16() -> bool:
+    """Return whether this processor has instructions for bf16 products, and torch a layout of
+    weights for them. Only x86 was measured.
+    """
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return is_x86 and host.cpu_has_bf16() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@contextmanager
+def copied_weights(model: PreTrainedModel, products: Products) -> Iterator[None]:
+    """While entered, linear layers multiply with copies of their weights. Layers in 4 bits, and
+    adapters of other kinds than plain LoRA, compute as before.
+
+    Args:
+        model: On a CPU unless `products` is "own"; in eval mode.
+        products: Type of the copies. "fp32" exchanges layers with adapters only: the others would
+            compute the same.
+    """
+    exchanged: list[nn.Module] = []
+    try:
+        for layer, weight_OI, bias_O in _layers(model, products):
+            product = _bf16_product if products == "bf16" else _fp32_product
+            layer.forward = product(weight_OI, bias_O)
+            exchanged.append(layer)
+        yield
+    finally:
+        for layer in exchanged:
+            del layer.forward
+
+
+def _layers(
+    model: PreTrainedModel, products: Products
+) -> Iterator[tuple[nn.Module, Tensor, Tensor | None]]:
+    """The layers to exchange, each with its weight, adapters merged in fp32, and its bias."""
+    if products == "own":
+        return
+    inside: set[nn.Module] = set()
+    if has_adapters(model):
+        # Importing peft takes half a second that models without adapters do not need.
+        from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415
+
+        for layer in [each for each in model.modules() if isinstance(each, BaseTunerLayer)]:
+            inside.update(layer.modules())
+            if _is_plain_lora(layer):
+                base = layer.get_base_layer()
+                yield layer, _merged(layer), base.bias
+    if products == "bf16":
+        for layer in list(model.modules()):
+            if type(layer) is nn.Linear and layer not in inside:
+                yield layer, layer.weight, layer.bias
+
+
+def _is_plain_lora(layer: Any) -> bool:
+    """Return whether a layer of peft adds products of two matrices to a linear layer's weight, and
+    nothing else.
+    """
+    return (
+        type(layer.get_base_layer()) is nn.Linear
+        and bool(getattr(layer, "lora_A", None))
+        and not layer.lora_variant
+        and not any(layer.lora_bias.values())
+    )
+
+
+def _merged(layer: Any) -> Tensor:
+    """A LoRA layer's weight with its active adapters, in fp32."""
+    weight_OI: Tensor = layer.get_base_layer().weight.detach().float()
+    if layer.disable_adapters or layer.merged:
+        return weight_OI
+    for name in layer.active_adapters:
+        if name in layer.lora_A:
+            weight_OI = weight_OI + layer.get_delta_weight(name).detach().float()
+    return weight_OI
+
+
+def _fp32_product(weight_OI: Tensor, bias_O: Tensor | None) -> Product:
+    bias = None if bias_O is None else bias_O.float()
+
+    def product(x: Tensor) -> Tensor:
+        return nn.functional.linear(x.float(), weight_OI, bias).to(x.dtype)
+
+    return product
+
+
+def _bf16_product(weight_OI: Tensor, bias_O: Tensor | None) -> Product:
+    """Products of `ROWS` rows with a weight in bf16, in the layout that they want."""
+    kernels = torch.ops.mkldnn
+    weight = kernels._reorder_linear_weight(weight_OI.detach().to(torch.bfloat16), ROWS)
+
+    def product(x: Tensor) -> Tensor:
+        rows_NI = x.flatten(0, -2).to(torch.bfloat16)
+        num_rows = len(rows_NI)
+        rows_NI = nn.functional.pad(rows_NI, (0, 0, 0, -num_rows % ROWS))
+        blocks = [
+            kernels._linear_pointwise(block, weight, None, "none", [], "")
+            for block in rows_NI.split(ROWS)
+        ]
+        all_NO = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+        output_NO = all_NO[:num_rows].to(x.dtype)
+        if bias_O is not None:
+            output_NO = output_NO + bias_O
+        return output_NO.view(*x.shape[:-1], -1)
+
+    return product

@@ -1,0 +1,164 @@
+"""Copies of weights for writing many texts: adapters merged, products in bf16."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from brimful.generation import copied_weights as copies
+from brimful.generation.copied_weights import copied_weights, has_quick_bf16, products_for
+from brimful.generation.engine import Engine
+from brimful.generation.export import SUMMING
+from brimful.generation.requests import Generation, Request, StopRules
+from brimful.generation.sampler import GREEDY, SamplingSettings
+from brimful.hardware import host
+from brimful.model.published import attach_adapters, without_adapters
+from brimful.recipe import AdapterRecipe
+
+from .conftest import make_model
+
+NEVER = StopRules(frozenset())
+CONTEXT = 100  # no multiple of the positions that attention looks at
+PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8]])
+needs_bf16 = pytest.mark.skipif(
+    not has_quick_bf16(), reason="this processor has no instructions for bf16 products"
+)
+
+
+def wide(*, adapted: bool = False) -> PreTrainedModel:
+    model = make_model("llama", CONTEXT, width=256)
+    if adapted:
+        attach_adapters(model, AdapterRecipe(rank=4), seed=0)
+        generator = torch.Generator().manual_seed(1)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # fresh adapters change nothing
+                parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model.eval()
+
+
+def logits(model: PreTrainedModel) -> Tensor:
+    with torch.inference_mode():
+        found: Tensor = model(PROMPT).logits
+    return found
+
+
+def requests(keys: Sequence[int]) -> list[Request]:
+    """Uneven prompts and lengths; each is the same whoever else is asked."""
+    return [
+        Request(key, tuple(range(1 + key, 4 + key + 5 * (key % 4))), 100 + key, 3 + (7 * key) % 40)
+        for key in keys
+    ]
+
+
+def written(engine: Engine, keys: Sequence[int]) -> dict[int, Generation]:
+    settings = SamplingSettings(1.0, None, 1.0)
+    return {
+        request.key: generation
+        for request, generation in engine.stream(requests(keys), settings, NEVER)
+    }
+
+
+@pytest.mark.parametrize("is_disabled", [False, True], ids=["adapted", "without adapters"])
+def test_merged_copies_give_the_logits_of_base_and_adapters(*, is_disabled: bool) -> None:
+    model, base = wide(adapted=True), logits(wide())
+    if is_disabled:
+        model.disable_adapters()
+    expected = logits(model)
+    kept = {name: weight.clone() for name, weight in model.state_dict().items()}
+    with copied_weights(model, "fp32"):
+        merged = logits(model)
+
+    allowed = SUMMING * expected.abs().max()  # what `brimful export --merge` allows
+    assert (merged - expected).abs().max() <= allowed
+    assert torch.equal(expected, base) is is_disabled
+    assert torch.equal(logits(model), expected)
+    assert all(torch.equal(weight, kept[name]) for name, weight in model.state_dict().items())
+
+
+def test_merged_copies_save_the_products_of_the_adapters() -> None:
+    model = wide(adapted=True)
+    called: list[str] = []
+    for name, module in model.named_modules():
+        if "lora_A" in name or "lora_B" in name:
+            module.register_forward_hook(lambda *_, name=name: called.append(name))
+    with copied_weights(model, "fp32"):
+        logits(model)
+
+    assert not called
+    with without_adapters(model), copied_weights(model, "fp32"):
+        assert torch.equal(logits(model), logits(wide()))
+
+
+def test_texts_of_merged_copies_are_those_of_base_and_adapters() -> None:
+    model = wide(adapted=True)
+    asked = requests(range(6))
+    ways = [
+        dict(Engine(model, products=products).stream(asked, GREEDY, NEVER))
+        for products in ("own", "fp32")
+    ]
+    assert ways[0] == ways[1]
+
+
+def test_layers_of_a_failed_stream_multiply_with_their_own_weights_again() -> None:
+    model = wide(adapted=True)
+    expected = logits(model)
+    with pytest.raises(KeyboardInterrupt), copied_weights(model, "fp32"):
+        raise KeyboardInterrupt
+    assert torch.equal(logits(model), expected)
+
+
+@needs_bf16
+@pytest.mark.parametrize("adapted", [False, True], ids=["whole", "adapted"])
+def test_products_in_bf16_are_no_further_from_fp32_than_those_of_autocast(*, adapted: bool) -> None:
+    model = wide(adapted=adapted)
+    expected = logits(model)
+    with copied_weights(model, "bf16"):
+        found = logits(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        usual = logits(model).float()
+
+    assert 0 < (found - expected).abs().mean() < 1.2 * (usual - expected).abs().mean()
+    assert found.dtype == torch.float32
+    assert torch.equal(logits(model), expected)
+
+
+@needs_bf16
+def test_a_bias_is_added_and_any_number_of_rows_is_multiplied() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32)
+    weight = layer.weight.detach().bfloat16().float()
+    inputs = torch.randn(3, copies.ROWS - 7, 64).bfloat16().float()
+    product = copies._bf16_product(layer.weight, layer.bias.detach())
+
+    expected = inputs @ weight.T + layer.bias.detach()
+    assert product(inputs).shape == expected.shape
+    torch.testing.assert_close(product(inputs), expected, rtol=2**-7, atol=2**-7)
+    assert torch.equal(product(inputs)[1, :1], product(inputs[1, :1]))
+
+
+@needs_bf16
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_a_text_in_bf16_is_the_same_alone_and_among_others(rows: int) -> None:
+    model = wide()
+    together = written(Engine(model, products="bf16", most_rows=24), range(80))
+    again = written(Engine(model, products="bf16", most_rows=rows), range(7, 80, 3))
+    assert again == {key: together[key] for key in again}
+
+
+@needs_bf16
+def test_copies_are_chosen_by_processor_width_memory_and_recipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, adapted, narrow = wide(), wide(adapted=True), make_model("llama")
+
+    assert products_for(model) == "bf16"
+    assert products_for(model, "fp32") == "own"
+    assert products_for(narrow) == "own"
+    assert products_for(adapted, "fp32") == "fp32"
+    with monkeypatch.context() as patch:
+        patch.setattr(copies, "has_quick_bf16", lambda: False)
+        assert (products_for(model), products_for(adapted)) == ("own", "fp32")
+    monkeypatch.setattr(host, "memory_total_bytes", lambda limits: 1000)
+    assert (products_for(model), products_for(adapted)) == ("own", "own")
