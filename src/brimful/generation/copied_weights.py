@@ -2,8 +2,8 @@
 adapters are merged into the copies, and where the processor has instructions for it they are in
 bf16, laid out once for all products.
 
-The model keeps its weights, so nothing has to be taken back. Everything between the products (norms,
-attention, the drawing of tokens) stays in fp32.
+The model keeps its weights, so nothing has to be taken back. Everything between the products
+(norms, attention, the drawing of tokens) stays in fp32.
 
 Shapes: N rows of a product, I inputs, O outputs.
 """
