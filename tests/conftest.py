@@ -57,6 +57,7 @@ VARIABLE_PARTS = (
     (rf"\bPython {re.escape(platform.python_version())}(?![\w.])", "Python VERSION"),
     (r"\b[\d.,]+ ?(?:[KMGT]i?B|bytes) free\b", "MEMORY free"),
     (r"\b0x[0-9a-f]{6,}\b", "ADDRESS"),
+    (r"\.[0-9a-f]{32}\.tmp\b", ".ID.tmp"),
 )
 """What a message may hold that differs from run to run or from machine to machine."""
 

@@ -1,6 +1,7 @@
 """Runs that start from what other programs trained: PEFT's adapters, a Trainer's checkpoint."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from brimful.chains import pipeline
 from brimful.generation.load import load_run, load_untuned
 from brimful.model.published import attach_adapters
 from brimful.recipe import AdapterRecipe, Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")
@@ -78,7 +81,7 @@ def test_pefts_adapters_are_gone_on_with_from_exactly_where_they_are(
     assert before != of_base, "the start is the adapted model, not its base"
 
 
-def test_a_run_goes_on_with_the_adapters_of_another_run(tuning: Tuning) -> None:
+def test_a_run_goes_on_with_the_adapters_of_another_run(tuning: Tuning, refuses: Refuses) -> None:
     first, _ = train(tuning("run.name=first", "training.steps=4"))
     second, _ = train(
         tuning("run.name=second", "training.steps=4", f"model={first / 'model'}", "adapter=null")
@@ -88,7 +91,7 @@ def test_a_run_goes_on_with_the_adapters_of_another_run(tuning: Tuning) -> None:
         logits_of(load_run(first, CPU, torch.float32).model),
     )
     (first / "model" / "adapter_model.safetensors").write_bytes(b"changed")
-    with pytest.raises(RunFolderError, match="have changed since"):
+    with refuses(RunFolderError):
         load_untuned(second, CPU)
 
 

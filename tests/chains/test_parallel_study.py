@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from brimful.recipe import Recipe
 from brimful.runs.files import STATUS_FILE
 from brimful.training.checkpoint import CheckpointStore, differences, load
 
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
+
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
@@ -34,7 +37,7 @@ def _final(folder: Path) -> Any:
 
 
 def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_of_them(
-    tiny: Callable[..., Recipe], recipe_file: Path
+    tiny: Callable[..., Recipe], recipe_file: Path, refuses: Refuses
 ) -> None:
     variants = (
         "study.variants={good: [seed=1], wild: [optimizer.learning_rate=1.0e+30,"
@@ -50,7 +53,7 @@ def test_what_fails_is_told_at_the_end_and_the_others_are_what_one_device_makes_
         command = ["run", str(recipe_file), *options]
         return ParallelVariants(command, folder, here, told.append).run(names)
 
-    with pytest.raises(VariantsFailed, match=r"1 of 3 variants of tiny failed: wild\."):
+    with refuses(VariantsFailed):
         calls.run_several(recipe, Console(file=StringIO()), side_by_side=beside)
 
     folder = pipeline.folder_of(recipe)

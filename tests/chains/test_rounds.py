@@ -464,9 +464,11 @@ def test_behind_a_prompt_that_is_text_an_answer_keeps_its_white_space(
     assert any(row["completion"] != row["completion"].strip() for row in samples)
 
 
-def test_samples_drawn_with_other_settings_are_not_mixed(chain: Chain, tmp_path: Path) -> None:
+def test_samples_drawn_with_other_settings_are_not_mixed(
+    chain: Chain, tmp_path: Path, refuses: Refuses
+) -> None:
     chain.draw(tmp_path / "samples")
-    with pytest.raises(RunFolderError, match="drawn with something else: settings"):
+    with refuses(RunFolderError):
         chain.draw(tmp_path / "samples", "rft.temperature=1.5")
 
 

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from brimful.base.errors import PlanError
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import TENSOR_TYPES, config_values, read_gguf
 from brimful.planning.specs import facts_of_values
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Write = Callable[..., Path]
 
@@ -102,15 +105,15 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path, refuses: Write) -> None
 
     with refuses(PlanError):
         read_gguf(other)
-    with pytest.raises(PlanError, match="there is no file"):
+    with refuses(PlanError):
         read_gguf(tmp_path / "absent.gguf")
 
 
 @pytest.mark.parametrize("version", [1, 4, 50331648])
-def test_another_version_is_refused(write_gguf: Write, version: int) -> None:
+def test_another_version_is_refused(write_gguf: Write, version: int, refuses: Refuses) -> None:
     path = write_gguf()
     content = path.read_bytes()
     path.write_bytes(content[:4] + version.to_bytes(4, "little") + content[8:])
 
-    with pytest.raises(PlanError, match="versions 2 and 3"):
+    with refuses(PlanError):
         read_gguf(path)

@@ -180,13 +180,13 @@ def test_an_archive_that_unpacks_to_very_much_is_refused(tmp_path: Path, refuses
         unpack(archive, tmp_path / "into")
 
 
-def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     archive = zipped(tmp_path / "model.zip", {"weights": random.Random(0).randbytes(4096)})
     content = bytearray(archive.read_bytes())
     content[60] ^= 0xFF
     archive.write_bytes(bytes(content))
-    with pytest.raises(PlanError, match="cannot be read from its archive"):
+    with refuses(PlanError):
         unpack(archive, tmp_path / "into")
     archive.write_bytes(bytes(content[:100]))
-    with pytest.raises(PlanError, match="is no whole archive"):
+    with refuses(PlanError):
         unpack(archive, tmp_path / "into")

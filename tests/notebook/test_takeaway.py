@@ -8,6 +8,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,8 @@ import pytest
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.notebook import takeaway
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -95,9 +98,11 @@ def test_colab_sends_the_file_to_the_browser(
     assert (sent, shown.outputs) == ([str(path)], [])
 
 
-def test_a_zip_file_that_cannot_be_written_leaves_nothing(run_folder: Path, shown: Any) -> None:
+def test_a_zip_file_that_cannot_be_written_leaves_nothing(
+    run_folder: Path, shown: Any, refuses: Refuses
+) -> None:
     (run_folder.parent / "tiny.zip").mkdir()
-    with pytest.raises(RunFolderError, match=r"tiny\.zip cannot be written"):
+    with refuses(RunFolderError):
         takeaway.download(run_folder)
     assert [
         entry.name for entry in run_folder.parent.iterdir() if entry.name.endswith(".tmp")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from brimful.hardware.device import Device
 from brimful.planning.pinned import load_plan, save_plan, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Saved = tuple[Path, Plan, Recipe]
 
@@ -153,10 +156,12 @@ def test_a_recipe_that_fixes_something_else_is_refused_with_both_values(
     )
 
 
-def test_a_place_that_cannot_be_written_is_told(saved: Saved, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_told(
+    saved: Saved, tmp_path: Path, refuses: Refuses
+) -> None:
     _, plan, recipe = saved
 
-    with pytest.raises(RunFolderError, match="cannot be written"):
+    with refuses(RunFolderError):
         save_plan(tmp_path / "absent" / "plan.json", recipe, plan)
 
 

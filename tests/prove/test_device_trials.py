@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from brimful.prove.device_trials import (
 )
 from brimful.prove.record import HELD, SKIPPED
 from brimful.prove.workplace import TrialFailed, Workplace
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 GIB = 2**30
 
@@ -52,13 +55,13 @@ def _monitored(memory_bytes: float, power_w: float) -> Monitored:
     return Monitored((MonitoredSession(samples=samples),))
 
 
-def test_readings_that_agree_hold_and_others_do_not() -> None:
+def test_readings_that_agree_hold_and_others_do_not(refuses: Refuses) -> None:
     theirs = [(10.0 * GIB, 300.0), (11.0 * GIB, 350.0)]
 
     assert compared(_monitored(11.2 * GIB, 340.0), theirs).status == HELD
-    with pytest.raises(TrialFailed, match="peak memory of the monitor"):
+    with refuses(TrialFailed):
         compared(_monitored(8.0 * GIB, 340.0), theirs)
-    with pytest.raises(TrialFailed, match="peak power of the monitor"):
+    with refuses(TrialFailed):
         compared(_monitored(11.2 * GIB, 200.0), theirs)
     assert compared(_monitored(11.2 * GIB, 340.0), []).status == SKIPPED
 

@@ -1,7 +1,8 @@
 """A run beside the same work in other programs."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from brimful.prove.bases import random_base
 from brimful.prove.record import HELD
 from brimful.prove.speed import samples_beside_others, trains_beside_others
 from brimful.prove.workplace import TrialFailed, Workplace
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"every": 5}}
 
@@ -34,7 +37,7 @@ def test_a_run_is_timed_beside_a_plain_loop_and_the_trainer(
 
 @pytest.mark.usefixtures("warm_processes")
 def test_what_is_missing_or_fails_is_said(
-    place: Workplace, toy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+    place: Workplace, toy: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
 
@@ -45,7 +48,7 @@ def test_what_is_missing_or_fails_is_said(
     )
 
     monkeypatch.setattr(speed, "MODEL_FOLDER", "nothing")
-    with pytest.raises(TrialFailed, match=r"plain PyTorch loop failed; .*speed-2.txt says why"):
+    with refuses(TrialFailed):
         trains_beside_others(place, "speed-2", {**toy, **SHORT})
     assert "nothing" in place.output_of("speed-2").read_text()
 

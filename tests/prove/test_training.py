@@ -1,6 +1,7 @@
 """A training is judged by what it measured beside its plan."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -15,6 +16,8 @@ from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import Recipe
 from brimful.runs import RunFolder, read_run
 from brimful.runs.records import OutOfMemoryRecord
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -34,20 +37,22 @@ def run(tiny: Callable[..., Recipe]) -> RunFolder:
     return read_run(finished.folder)
 
 
-def test_a_peak_above_its_interval_has_failed_and_keeps_what_it_measured(run: RunFolder) -> None:
+def test_a_peak_above_its_interval_has_failed_and_keeps_what_it_measured(
+    run: RunFolder, refuses: Refuses
+) -> None:
     assert run.plan is not None
     peak = run.plan.predicted["peak_memory_bytes"]
     low = replace(peak, value=peak.value / 100, low=peak.low / 100, high=peak.high / 100)
     plan = replace(run.plan, predicted={**run.plan.predicted, "peak_memory_bytes": low})
 
-    with pytest.raises(TrialFailed, match="peak memory above the predicted interval") as caught:
+    with refuses(TrialFailed) as caught:
         judged(replace(run, plan=plan))
 
     assert caught.value.outcome.measured[0].key == "peak_memory_bytes"
 
 
-def test_memory_that_ran_out_has_failed(run: RunFolder) -> None:
+def test_memory_that_ran_out_has_failed(run: RunFolder, refuses: Refuses) -> None:
     ran_out = OutOfMemoryRecord(kind="out_of_memory", phase="training", smaller=(2,))
 
-    with pytest.raises(TrialFailed, match="memory ran out"):
+    with refuses(TrialFailed):
         judged(replace(run, records=(*run.records, ran_out)))

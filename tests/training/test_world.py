@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import torch.distributed as dist
 
 from brimful.base.errors import DataError, DeviceError, RanksParted, RequestError
 from brimful.training.world import ALONE, Agreement, World, join
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Ranks = Callable[..., list[Any]]
 
@@ -111,9 +114,9 @@ def test_a_rank_that_never_starts_is_told_with_how_long_was_waited(ranks: Ranks)
     assert ranks(2, act) == [["rank 0 of 2 did not meet the others within 1 s", True]] * 2
 
 
-def test_devices_without_a_backend_are_refused() -> None:
-    with pytest.raises(DeviceError, match="cannot train on several mps devices"):
+def test_devices_without_a_backend_are_refused(refuses: Refuses) -> None:
+    with refuses(DeviceError):
         join(0, 2, local=(0, 2), kind="mps")
     if not dist.is_nccl_available():
-        with pytest.raises(DeviceError, match="no backend nccl"):
+        with refuses(DeviceError):
             join(0, 2, local=(0, 2), kind="cuda")

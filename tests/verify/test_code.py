@@ -1,5 +1,7 @@
 import gzip
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 from brimful.base.errors import DataError
 from brimful.verify.code import MBPP_TOGETHER, humaneval_program, mbpp_program
 from brimful.verify.sandbox import Sandbox
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -104,10 +108,10 @@ def test_functions_are_what_the_reference_defines_and_what_nobody_defines() -> N
     assert program.code == "def sum(a): return 2"
 
 
-def test_a_problem_of_another_shape_is_refused() -> None:
-    with pytest.raises(DataError, match="without test, entry_point; it has: prompt"):
+def test_a_problem_of_another_shape_is_refused(refuses: Refuses) -> None:
+    with refuses(DataError):
         humaneval_program({"prompt": "def f():"}, "")
-    with pytest.raises(DataError, match="without test_list"):
+    with refuses(DataError, names=["without test_list"]):
         mbpp_program({"code": ""}, "")
-    with pytest.raises(DataError, match="problem 7 are no Python"):
+    with refuses(DataError):
         mbpp_program({"task_id": 7, "code": "", "test_list": ["assert"]}, "")

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RunFolderError
 from brimful.report.comparison.compare import RunComparison, compare
 from brimful.report.comparison.study import write_study_report
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ATTACK = "<script>alert('x')</script>"
 STUDY = """\
@@ -171,9 +174,11 @@ def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_d
     assert drawn == snapshot
 
 
-def test_a_page_that_cannot_be_written_is_a_clear_error(study: tuple[Path, RunComparison]) -> None:
+def test_a_page_that_cannot_be_written_is_a_clear_error(
+    study: tuple[Path, RunComparison], refuses: Refuses
+) -> None:
     (study[0] / "study.html").mkdir()
-    with pytest.raises(RunFolderError, match="cannot be written"):
+    with refuses(RunFolderError):
         write_study_report(*study)
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from brimful.report.page.score_tables import document_scores
 from brimful.report.predictions import comparisons, memory_terms
 from brimful.report.scores import baselines
 from brimful.runs import read_run
+
+Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
@@ -258,10 +261,12 @@ def test_a_second_report_replaces_the_first(new_run: MakeRun) -> None:
     assert [path.name for path in folder.glob("*.html*")] == ["report.html"]
 
 
-def test_a_report_that_cannot_be_written_is_a_clear_error(new_run: MakeRun) -> None:
+def test_a_report_that_cannot_be_written_is_a_clear_error(
+    new_run: MakeRun, refuses: Refuses
+) -> None:
     folder = new_run()
     (folder / "report.html").mkdir()
-    with pytest.raises(RunFolderError, match="cannot be written"):
+    with refuses(RunFolderError):
         write_report(folder)
 
 
