@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 import evidence
 from brimful.base.rundir import read_json
@@ -15,7 +16,11 @@ Said = Callable[..., tuple[int, str, str]]
 
 
 def test_runs_correct_the_next_plan_and_are_exported_without_names(
-    said: Said, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: Said,
+    recipe_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     monkeypatch.setattr(
         "brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 1e11, "bf16": 2e11}
@@ -32,7 +37,7 @@ def test_runs_correct_the_next_plan_and_are_exported_without_names(
     code, out, err = said("evidence", "export", str(file))
 
     assert (code, err) == (0, "")
-    assert out.startswith(f"{file}: 3 runs")
+    assert out == snapshot
     text = file.read_text()
     for name in (str(tmp_path), recipe_file.stem, socket.gethostname(), "story", "/"):
         assert name not in text.replace("n/a", ""), name
@@ -49,8 +54,8 @@ def test_runs_correct_the_next_plan_and_are_exported_without_names(
     assert abs(again.error) < 0.5
 
 
-def test_nothing_to_export_is_said(said: Said, tmp_path: Path) -> None:
+def test_nothing_to_export_is_said(said: Said, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     code, _, err = said("evidence", "export", str(tmp_path / "evidence.json"))
 
     assert code == 2
-    assert "Finish a run first" in err
+    assert err == snapshot

@@ -64,7 +64,9 @@ def test_a_finished_run_says_how_many_records_its_journals_lost(
     assert told.startswith(f"metrics.jsonl: {4 - num_kept} record")
 
 
-def test_an_unfinished_run_says_that_its_journal_lost_its_end(tmp_path: Path) -> None:
+def test_an_unfinished_run_says_that_its_journal_lost_its_end(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     checkpoint = tmp_path / "checkpoints" / "step-00000002"
     checkpoint.mkdir(parents=True)
     with Journal(tmp_path / "metrics.jsonl") as journal:
@@ -76,9 +78,9 @@ def test_an_unfinished_run_says_that_its_journal_lost_its_end(tmp_path: Path) ->
 
     lines = journal.path.read_bytes().splitlines(keepends=True)
     journal.path.write_bytes(b"".join(lines[:3]))
-    assert lost_records(tmp_path)["metrics.jsonl"].startswith("metrics.jsonl: 1 record ")
+    assert lost_records(tmp_path)["metrics.jsonl"] == snapshot
     journal.path.unlink()
-    assert lost_records(tmp_path)["metrics.jsonl"].startswith("metrics.jsonl: 4 records ")
+    assert lost_records(tmp_path)["metrics.jsonl"] == snapshot
 
 
 def test_of_a_growing_monitor_only_its_presence_is_noted(tmp_path: Path) -> None:
@@ -89,7 +91,9 @@ def test_of_a_growing_monitor_only_its_presence_is_noted(tmp_path: Path) -> None
     assert num_records_of(tmp_path) == {"monitor.jsonl": 4}
 
 
-def test_an_unfinished_run_says_that_its_monitor_lost_its_end(tmp_path: Path) -> None:
+def test_an_unfinished_run_says_that_its_monitor_lost_its_end(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     checkpoint = tmp_path / "checkpoints" / "step-00000002"
     checkpoint.mkdir(parents=True)
     monitor = tmp_path / "monitor.jsonl"
@@ -103,7 +107,7 @@ def test_an_unfinished_run_says_that_its_monitor_lost_its_end(tmp_path: Path) ->
     write_journal_atomically(monitor, [samples[0], samples[3]])  # merged, as it grows
     assert lost_records(tmp_path) == {}
     write_journal_atomically(monitor, samples[:3])
-    assert "lost its end" in lost_records(tmp_path)["monitor.jsonl"]
+    assert lost_records(tmp_path)["monitor.jsonl"] == snapshot
     monitor.write_bytes(monitor.read_bytes()[:-1])
     assert "cut off" in lost_records(tmp_path)["monitor.jsonl"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from syrupy.assertion import SnapshotAssertion
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from brimful.base.env import runs_folder
@@ -27,7 +28,7 @@ GgufWriter = Callable[..., Path]
 
 
 def test_every_weight_stays_and_the_folder_is_a_whole_model(
-    tmp_path: Path, write_gguf: GgufWriter
+    tmp_path: Path, write_gguf: GgufWriter, snapshot: SnapshotAssertion
 ) -> None:
     said: list[str] = []
     source, to = str(write_gguf()), tmp_path / "kernel"
@@ -41,7 +42,7 @@ def test_every_weight_stays_and_the_folder_is_a_whole_model(
         7,
     )
     assert is_own_architecture(str(to))
-    assert f"Train it: model={to}" in said[-1]
+    assert said[-1] == snapshot
     assert (to / "tokenizer.json").is_file()
     read = AutoModelForCausalLM.from_pretrained(to)
     weights = read.state_dict()
