@@ -266,17 +266,17 @@ def test_who_holds_a_folder_can_be_asked_without_taking_it(
     found = writer_of(tmp_path)
 
     assert found is not None
-    assert (found[0]["pid"], found[1]) == (holder.pid, True)
+    assert (found.pid, found.is_here) == (holder.pid, True)
     holder.kill()
     holder.wait()
-    assert writer_of(tmp_path) == (found[0], False)
+    assert writer_of(tmp_path) is None
 
 
 def test_a_folder_that_nobody_holds_or_that_is_none_has_no_writer(tmp_path: Path) -> None:
     assert writer_of(tmp_path) is None
     assert writer_of(tmp_path / "absent") is None
     (tmp_path / Lease.FILE_NAME).write_text("")
-    assert writer_of(tmp_path) == ({}, False)
+    assert writer_of(tmp_path) is None
 
 
 def test_who_lost_the_folder_neither_writes_nor_frees_it(

@@ -53,7 +53,7 @@ def _running(recipe_file: Path, runs: Path) -> tuple[subprocess.Popen[str], psut
             break
     writer = writer_of(runs / "tiny")
     assert writer is not None
-    process = psutil.Process(writer[0]["pid"])
+    process = psutil.Process(writer.pid)
     assert process.pid != stand_in.pid
     return stand_in, process
 

@@ -18,6 +18,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -180,6 +181,51 @@ def _boot_id() -> str:
     return str(round(psutil.boot_time()))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeaseHolder:
+    """The process that a lease names; what an incomplete or damaged lease does not say is None or
+    "".
+
+    Attributes:
+        boot_id: Of the time since its machine was started.
+        process_started: In Unix seconds.
+        since: When it took the lease, in local time.
+        token: A random text, by which it recognises its own lease.
+    """
+
+    host: str = ""
+    boot_id: str = ""
+    pid: int | None = None
+    process_started: float | None = None
+    since: str = ""
+    token: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the process belongs to this machine."""
+        return self.host == socket.gethostname()
+
+    def is_alive(self, heartbeat_age_s: float) -> bool:
+        """Return whether the process still runs, as far as that is known.
+
+        Args:
+            heartbeat_age_s: How long ago the lease was renewed, which is all that is known of a
+                process on another machine.
+        """
+        if not self.is_here:
+            return self != LeaseHolder() and heartbeat_age_s < LEASE_STALE_AFTER_S
+        if self.boot_id != _boot_id() or self.pid is None or self.process_started is None:
+            return False
+        import psutil  # noqa: PLC0415 - as in _boot_id
+
+        try:
+            process = psutil.Process(self.pid)
+            started, is_zombie = process.create_time(), process.status() == psutil.STATUS_ZOMBIE
+        except (psutil.NoSuchProcess, ValueError):
+            return False
+        return not is_zombie and abs(started - self.process_started) < 1
+
+
 class Lease:
     """The right to write into one run folder, held as long as the object is open.
 
@@ -204,14 +250,14 @@ class Lease:
 
         path = run_folder / cls.FILE_NAME
         token = uuid.uuid4().hex
-        holder = {
-            "host": socket.gethostname(),
-            "boot_id": _boot_id(),
-            "pid": os.getpid(),
-            "process_started": psutil.Process().create_time(),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "token": token,
-        }
+        holder = LeaseHolder(
+            host=socket.gethostname(),
+            boot_id=_boot_id(),
+            pid=os.getpid(),
+            process_started=psutil.Process().create_time(),
+            since=time.strftime("%Y-%m-%d %H:%M:%S"),
+            token=token,
+        )
         give_up_s = time.monotonic() + BEING_WRITTEN_S + 1
         while time.monotonic() < give_up_s:
             try:
@@ -220,7 +266,7 @@ class Lease:
                 cls._remove_if_abandoned(path)
                 continue
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(holder, file)
+                json.dump(asdict(holder), file)
             return cls(path, token)
         raise RunFolderError(
             f"{run_folder} could not be locked: {path} was empty or changed for"
@@ -235,14 +281,14 @@ class Lease:
             holder = _holder_of(path)
         except FileNotFoundError:
             return
-        if not holder and 0 <= age_s < BEING_WRITTEN_S:
+        if holder == LeaseHolder() and 0 <= age_s < BEING_WRITTEN_S:
             time.sleep(0.2)
             return
-        if _is_alive(holder, age_s):
+        if holder.is_alive(age_s):
             raise RunFolderError(
-                f"{path.parent} is being written by process {holder.get('pid')} on"
-                f" {holder.get('host')} since {holder.get('since')}. A run folder has one writer:"
-                " wait for it, stop it, or choose another name with run.name=NAME."
+                f"{path.parent} is being written by process {holder.pid} on {holder.host} since"
+                f" {holder.since}. A run folder has one writer: wait for it, stop it, or choose"
+                " another name with run.name=NAME."
             )
         abandoned = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         try:
@@ -259,9 +305,9 @@ class Lease:
     def check(self) -> None:
         """Raise RunFolderError if another process took the folder over."""
         try:
-            token = _holder_of(self._path).get("token")
+            token = _holder_of(self._path).token
         except OSError:
-            token = None
+            token = ""
         if token != self._token:
             raise RunFolderError(
                 f"{self._path.parent} was taken over by another process; this one stops without"
@@ -282,40 +328,35 @@ class Lease:
         self.release()
 
 
-def writer_of(run_folder: Path) -> tuple[dict[str, Any], bool] | None:
-    """Return the holder in the lease of a run folder and whether it is alive, as far as that is
-    known; None without a lease.
+def writer_of(run_folder: Path) -> LeaseHolder | None:
+    """Return the process that holds the lease of a run folder; None without a lease, and where the
+    process is known to be gone.
     """
     path = run_folder / Lease.FILE_NAME
     try:
         holder, age_s = _holder_of(path), time.time() - path.stat().st_mtime
     except OSError:
         return None
-    return holder, _is_alive(holder, age_s)
+    return holder if holder.is_alive(age_s) else None
 
 
-def _holder_of(path: Path) -> dict[str, Any]:
-    """Return the content of a lease; empty where it is incomplete or damaged."""
+def _holder_of(path: Path) -> LeaseHolder:
+    """Return what a lease says; nothing is known of the holder of a damaged one."""
     try:
-        holder = json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes())
     except ValueError:
-        return {}
-    return holder if isinstance(holder, dict) else {}
-
-
-def _is_alive(holder: dict[str, Any], heartbeat_age_s: float) -> bool:
-    if holder.get("host") != socket.gethostname():
-        return bool(holder) and heartbeat_age_s < LEASE_STALE_AFTER_S
-    if holder.get("boot_id") != _boot_id():
-        return False
-    import psutil  # noqa: PLC0415 - as in _boot_id
-
-    try:
-        process = psutil.Process(int(holder["pid"]))
-        started, is_zombie = process.create_time(), process.status() == psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, KeyError, TypeError, ValueError):
-        return False
-    return not is_zombie and abs(started - float(holder.get("process_started", 0))) < 1
+        return LeaseHolder()
+    if not isinstance(values, dict):
+        return LeaseHolder()
+    pid = finite(values.get("pid"))
+    return LeaseHolder(
+        host=str(values.get("host") or ""),
+        boot_id=str(values.get("boot_id") or ""),
+        pid=None if pid is None else int(pid),
+        process_started=finite(values.get("process_started")),
+        since=str(values.get("since") or ""),
+        token=str(values.get("token") or ""),
+    )
 
 
 def finite_record(record: dict[str, Any]) -> dict[str, Any]:

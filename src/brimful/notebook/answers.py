@@ -19,12 +19,13 @@ from brimful.base.rundir import read_journal, read_json
 from brimful.notebook.example_groups import AnsweredPrompt, ExampleGroup, ScoresAndExamples
 from brimful.recipe import Recipe
 from brimful.report.labels import known_cell, label_text, main_split
-from brimful.report.live.status import json_or_none
 from brimful.report.tasks import cut
 from brimful.report.text import evaluation_lines
 from brimful.runs import RunFolder, read_run
+from brimful.runs.bookkeeping import StudyRecord, json_or_none
 from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import EVALUATIONS_FOLDER, RECIPE_FILE, SCORES_FILE, STUDY_FILE
+from brimful.runs.parsing import mapping, parse
 from brimful.runs.scores import RunScores
 from brimful.runs.tasks import read_evaluations
 
@@ -177,8 +178,8 @@ def _mistakes(scores: RunScores) -> list[ExampleGroup]:
 
 def _members(folder: Path) -> list[ExampleGroup]:
     """Return answers of the first and the last run of a study to the same questions."""
-    variants = read_json(folder / STUDY_FILE).get("comparison", {}).get("variants", [])
-    names = [Path(str(run)).name for variant in variants for run in variant.get("runs", [])]
+    study = parse(StudyRecord, mapping(read_json(folder / STUDY_FILE)))
+    names = [Path(run).name for run in study.compared_runs]
     members = [folder / name for name in names if (folder / name / EVALUATIONS_FOLDER).is_dir()]
     if len(members) < 2:
         return []

@@ -15,6 +15,7 @@ from brimful.base.units import (
 )
 from brimful.notebook.panel import BOX, COLOURS, FAINT
 from brimful.planning.plan import Plan
+from brimful.runs.facts import DeviceFacts
 from brimful.runs.parsing import Bounds, Json, mapping, parse
 from brimful.runs.plans import interval_of, read_plan
 
@@ -155,7 +156,7 @@ def _row(entry: DevicePlan) -> tuple[str, ...]:
     plan = entry.plan
     if plan is None:
         return (entry.device, "?", entry.reason, "", *("" for _ in TIME_COLUMNS))
-    of_all = format_bytes(plan.device.get("memory_bytes", 0))
+    of_all = format_bytes(parse(DeviceFacts, plan.device).memory_bytes or 0)
     peak = f"{format_bytes(entry.memory.driver_bytes.value)} of {of_all}"
     verdict = VERDICTS.get(entry.verdict, NOT_ESTIMATED)[0]
     times = []

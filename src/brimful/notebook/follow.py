@@ -166,9 +166,9 @@ def folder_named(run: str | Path) -> Path:
 
 def _refuse_other_writer(place: Path) -> None:
     writer = writer_of(place)
-    if writer is not None and writer[1]:
+    if writer is not None:
         raise RunFolderError(
-            f"{place} is being written by process {writer[0].get('pid')}, which no notebook"
+            f"{place} is being written by process {writer.pid}, which no notebook"
             f" started. nb.watch({place.name!r}) shows it; run.name=NAME starts another run."
         )
 

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from brimful.base.env import of_a_plain_process
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.runs.parsing import mapping, parse
 
 FOLDER = ".notebook"
 """In the folder of runs; a name that lists of runs pass over."""
@@ -44,6 +44,20 @@ class ProcessResult:
     message: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _StartedProcess:
+    """The process that was started last; None where none was.
+
+    Attributes:
+        process_started: In Unix seconds.
+        words: Arguments of its command.
+    """
+
+    pid: int | None = None
+    process_started: float | None = None
+    words: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Job:
     """The process that trains one run.
@@ -61,7 +75,7 @@ class Job:
     @property
     def arguments(self) -> list[str]:
         """Return the arguments of the command that was started last; empty where none was."""
-        return [str(word) for word in self._facts().get("words", [])]
+        return list(self._started().words)
 
     def start(self, arguments: Sequence[str]) -> None:
         """Start `brimful ARGUMENTS` in a session of its own, which neither an interrupt nor the end
@@ -98,13 +112,15 @@ class Job:
 
     def process(self) -> psutil.Process | None:
         """Return the process while it runs, None when it has ended."""
-        facts = self._facts()
+        started = self._started()
+        if started.pid is None or started.process_started is None:
+            return None
         try:
-            process = psutil.Process(int(facts["pid"]))
+            process = psutil.Process(started.pid)
             # Another process may have the same number by now.
-            is_same = abs(process.create_time() - float(facts["process_started"])) < 1
+            is_same = abs(process.create_time() - started.process_started) < 1
             runs = is_same and process.status() != psutil.STATUS_ZOMBIE
-        except (psutil.Error, KeyError, TypeError, ValueError):
+        except (psutil.Error, ValueError):
             return None
         return process if runs else None
 
@@ -128,10 +144,9 @@ class Job:
     def _end(self) -> Path:
         return self.folder / "end.json"
 
-    def _facts(self) -> dict[str, Any]:
+    def _started(self) -> _StartedProcess:
         path = self.folder / "process.json"
-        values = read_json(path) if path.exists() else {}
-        return values if isinstance(values, dict) else {}
+        return parse(_StartedProcess, mapping(read_json(path)) if path.exists() else {})
 
 
 def run_command(arguments: Sequence[str], *, module: str = "") -> str:

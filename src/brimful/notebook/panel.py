@@ -107,7 +107,7 @@ def written_now(places: Sequence[Path], pid: int | None) -> Path | None:
     for place in places:
         for lock in [place / "writer.lock", *sorted(place.glob("*/writer.lock"))]:
             writer = writer_of(lock.parent)
-            if writer is not None and writer[1] and pid in {None, writer[0].get("pid")}:
+            if writer is not None and pid in {None, writer.pid}:
                 return lock.parent
     return None
 

@@ -12,7 +12,8 @@ from brimful.notebook.example_groups import ScoresAndExamples
 from brimful.notebook.follow import folder_named
 from brimful.notebook.job import run_command
 from brimful.notebook.panel import BOX, FAINT
-from brimful.report.live.status import changed_at, recorded_status
+from brimful.report.live.status import changed_at
+from brimful.runs.bookkeeping import recorded_status
 from brimful.runs.files import (
     EVALUATIONS_FOLDER,
     JOURNAL_FILE,

@@ -186,7 +186,7 @@ def _asking(run: RunFolder) -> list[str]:
     pipeline = PIPELINES[report_kind(run).auto_class]
     if pipeline != "text-generation":
         return ['print(model(**tokenizer("A text.", return_tensors="pt")).logits)']
-    if run.data.values.get("prompts") == "messages" and run.data.template == "chat":
+    if run.data.prompts == "messages" and run.data.template == "chat":
         return [
             'messages = [{"role": "user", "content": "..."}]',
             "inputs = tokenizer.apply_chat_template(",

@@ -303,6 +303,7 @@ class DataFacts:
         splits: By name, in the order of the file.
         tokenizer: Facts about the tokenizer, as the file has them.
         leakage: Documents or prompts of a split that training holds already.
+        prompts: "messages" where examples are conversations.
         values: Every value of data.json.
     """
 
@@ -315,6 +316,7 @@ class DataFacts:
     duplicates: Duplicates = Duplicates()
     notes: tuple[str, ...] = ()
     sources: tuple[DataSource, ...] = ()
+    prompts: str = ""
     template: str = ""
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 

@@ -14,7 +14,14 @@ from brimful.hardware.monitored import Monitored, read_monitor
 from brimful.planning.plan import Plan
 from brimful.recipe.kinds import KINDS, Kind
 from brimful.runs.deciding import lost_records, problem_of, read_object, read_recipe_text
-from brimful.runs.facts import DataFacts, EnvironmentFacts, MirrorFacts, RecipeFacts, SampledText
+from brimful.runs.facts import (
+    DataFacts,
+    DeviceFacts,
+    EnvironmentFacts,
+    MirrorFacts,
+    RecipeFacts,
+    SampledText,
+)
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
     DATA_FILE,
@@ -81,6 +88,11 @@ class RunFolder:
     @property
     def name(self) -> str:
         return self.recipe.run.name or self.folder.resolve().name
+
+    @cached_property
+    def planned_device(self) -> DeviceFacts:
+        """Return the device that the plan is for; nothing is known of it without a plan."""
+        return parse(DeviceFacts, {} if self.plan is None else self.plan.device)
 
     @property
     def is_tuned(self) -> bool:

@@ -132,7 +132,7 @@ class Statistics:
     @property
     def kept(self) -> int:
         """Samples that are trained on."""
-        return self.fates["kept"]
+        return self.fates.get("kept", 0)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

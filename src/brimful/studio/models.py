@@ -33,6 +33,8 @@ from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
 from brimful.runs import read_run
 from brimful.runs.deciding import read_deciding
+from brimful.runs.facts import DataFacts
+from brimful.runs.parsing import parse
 
 Side = Literal["run", "base"]
 """The trained model, or the one that it was tuned from."""
@@ -154,8 +156,10 @@ def has_base(run_folder: Path) -> bool:
 
 def takes_messages(run_folder: Path) -> bool:
     """Whether the run answers messages of a conversation, rather than going on with a text."""
-    has_data = (run_folder / DATA_FILE).is_file()
-    return has_data and read_deciding(run_folder, DATA_FILE).get("prompts") == "messages"
+    if not (run_folder / DATA_FILE).is_file():
+        return False
+    data = parse(DataFacts, read_deciding(run_folder, DATA_FILE))
+    return data.prompts == "messages"
 
 
 def writes_text(run_folder: Path) -> bool:

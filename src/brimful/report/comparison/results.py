@@ -169,7 +169,7 @@ def read_compared_run(run_folder: Path) -> ComparedRun:
         figures=figures | _costs(run),
         examples=examples,
         prompts={name: summary.prompt for name, summary in run.tasks.summaries.items()},
-        device=str(run.plan.device.get("name", "")) if run.plan else "",
+        device=run.planned_device.name,
         notes=(*likelihood.notes, *_damage(run)),
         is_untuned=run.recipe.untuned,
         kind=run.kind,

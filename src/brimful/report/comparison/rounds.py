@@ -168,7 +168,7 @@ def _samples_row(seed: RoundSamples) -> Row:
         share_cell(statistics.correct),
         share_cell(statistics.answered),
         Cell(accepted / questions if questions else None, "{:.1%}".format, note=note),
-        Cell(statistics.fates.get("kept", 0)),
+        Cell(statistics.kept),
     )
 
 

@@ -260,7 +260,7 @@ def sampling_lines(statistics: Statistics) -> list[str]:
     why, and the kinds of question with the fewest accepted questions.
     """
     accepted, questions = questions_with_kept(statistics), statistics.questions
-    kept = statistics.fates.get("kept", 0)
+    kept = statistics.kept
     lines = [
         (
             f"{statistics.samples:,} samples of {questions:,} questions,"

@@ -9,8 +9,9 @@ from safetensors import SafetensorError, safe_open
 
 from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file, require_sound
-from brimful.base.rundir import finite, read_json
-from brimful.report.live.status import checkpoint_folders, json_or_none
+from brimful.base.rundir import read_json
+from brimful.report.live.status import checkpoint_folders
+from brimful.runs.bookkeeping import best_step_of, hashes_in
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 from brimful.runs.parsing import Json, mapping
 
@@ -86,7 +87,7 @@ def _beside(checkpoint: Path) -> Json:
     """
     if not (checkpoint / "POINT.json").exists():
         return {}
-    files = _files_in(checkpoint / "POINT.json")
+    files = hashes_in(checkpoint / "POINT.json")
     if not files:
         raise CheckpointError("POINT.json cannot be read")
     _require(checkpoint, files)
@@ -133,17 +134,12 @@ def _noted(folder: Path) -> Json:
     own: Json = {}
     if (folder / MANIFEST).is_file():
         own = mapping(mapping(read_json(folder / MANIFEST)).get("files"))
-    mirrored = _files_in(folder.parent / "finished.json")
+    mirrored = hashes_in(folder.parent / "finished.json")
     return own or {
         name.removeprefix(f"{folder.name}/"): entry
         for name, entry in mirrored.items()
         if name.startswith(f"{folder.name}/")
     }
-
-
-def _files_in(path: Path) -> Json:
-    """Return the entries of a list of files with their hashes, empty where it cannot be read."""
-    return mapping((json_or_none(path) or {}).get("files"))
 
 
 def _against_checkpoint(run_folder: Path) -> CheckResult:
@@ -183,9 +179,8 @@ def _made_from(run_folder: Path) -> Path | None:
     folders = checkpoint_folders(run_folder)
     if not folders:
         return None
-    state = json_or_none(folders[-1] / "state.json") or {}
-    best_step = finite(mapping(state.get("progress")).get("best_step"))
-    name = folders[-1].name if best_step is None else f"step-{int(best_step):08d}"
+    best_step = best_step_of(folders[-1])
+    name = folders[-1].name if best_step is None else f"step-{best_step:08d}"
     return next((folder for folder in folders if folder.name == name), None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import Lease, finite, read_journal, records_lost, writer_of
+from brimful.base.rundir import Lease, read_journal, records_lost, writer_of
 from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
@@ -20,12 +20,12 @@ from brimful.report.listing.score import main_score_text
 from brimful.report.live.status import (
     RunStatus,
     changed_at,
-    json_or_none,
     read_run_or_empty,
     recovery_points,
     status_of,
 )
 from brimful.report.ranks import ranks_text
+from brimful.runs.bookkeeping import read_drawn_samples, read_study_record
 from brimful.runs.deciding import read_recipe_text
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.files import (
@@ -35,7 +35,6 @@ from brimful.runs.files import (
     RECIPE_FILE,
     SCORES_FILE,
     STATUS_FILE,
-    STUDY_FILE,
     STUDY_RECIPE,
 )
 from brimful.runs.folder import RunFolder, empty_run
@@ -236,23 +235,23 @@ def _study_and_members(folder: Path, name: str) -> list[Listed]:
 
 
 def _study(folder: Path, name: str, members: Sequence[Listed]) -> Listed:
-    recipe, facts = read_recipe(folder / STUDY_RECIPE), json_or_none(folder / STUDY_FILE)
-    comparison, left_out = (mapping((facts or {}).get(name)) for name in ("comparison", "left_out"))
+    recipe, record = read_recipe(folder / STUDY_RECIPE), read_study_record(folder)
+    is_compared = record is not None and bool(record.comparison)
     command = continue_command(folder) or ""
     problems = _study_problems(
-        is_readable=facts is not None and bool(recipe.values),
-        goes_on=bool(comparison or command),
+        is_readable=record is not None and bool(recipe.values),
+        goes_on=is_compared or bool(command),
     )
     done = sum(entry.state == "finished" and entry.kind == "run" for entry in members)
     planned, state = planned_runs(recipe), "unfinished"
     description = finished_count(done, planned)
-    if left_out:
-        description += f", {len(left_out)} left out"
+    if record is not None and record.left_out:
+        description += f", {len(record.left_out)} left out"
     running = next((entry for entry in members if entry.state == "running"), None)
     if running is not None:
         state, command = "running", f"brimful watch {name_of(folder)}"
         description += f"; {running.name.rpartition('/')[2]} is running"
-    elif comparison:
+    elif is_compared:
         state, command = "finished", ""
     size, _, last_active = sizes(folder, own=True)
     return Listed(
@@ -301,20 +300,19 @@ def _samples(folder: Path, name: str) -> Listed:
     kept.
     """
     journal, facts_file = (folder / each for each in SAMPLE_FILES)
-    facts, writer = json_or_none(facts_file) or {}, writer_of(folder)
+    facts = read_drawn_samples(facts_file)
     num_drawn = sum(map(is_sample, read_journal(journal)))
     problems = []
-    if lost := records_lost(journal, int(finite(facts.get("records")) or 0)):
+    if lost := records_lost(journal, facts.records if facts else 0):
         problems.append(f"{journal.name}: {lost:,} record{'s' * (lost != 1)} damaged or missing")
-    if not facts and (facts_file.exists() or (folder / "train.jsonl").exists()):
+    if facts is None and (facts_file.exists() or (folder / "train.jsonl").exists()):
         problems.append(f"{facts_file.name} is missing or cannot be read: draw again")
     state = "finished" if facts else "interrupted"
-    if writer is not None and writer[1]:
+    if writer_of(folder) is not None:
         state = "running"
     description = f"{state}: {sample_count(num_drawn)}"
-    kept = finite(mapping(mapping(facts.get("statistics")).get("fates")).get("kept"))
-    if kept is not None:
-        description += f", {kept:,.0f} kept"
+    if facts is not None and facts.statistics.kept is not None:
+        description += f", {facts.statistics.kept:,.0f} kept"
     size, _, last_active = sizes(folder)
     return Listed(
         name=name,

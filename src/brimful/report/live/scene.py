@@ -17,15 +17,14 @@ from brimful.report.listing.listing import (
 from brimful.report.live.run_state import Clock
 from brimful.report.live.status import (
     changed_at,
-    json_or_none,
     last_change,
-    recorded_status,
     run_writer,
 )
 from brimful.report.live.tail import Tail
 from brimful.report.live.watched import Tell, Watched
+from brimful.runs.bookkeeping import json_or_none, read_study_record, recorded_status
 from brimful.runs.facts import EnvironmentFacts
-from brimful.runs.files import ENVIRONMENT_FILE, STUDY_FILE, STUDY_RECIPE
+from brimful.runs.files import ENVIRONMENT_FILE, STUDY_RECIPE
 from brimful.runs.parsing import parse
 from brimful.selection.journal import is_sample
 
@@ -153,7 +152,8 @@ class Several:
 
     @property
     def _is_compared(self) -> bool:
-        return bool((json_or_none(self.folder / STUDY_FILE) or {}).get("comparison"))
+        study = read_study_record(self.folder)
+        return study is not None and bool(study.comparison)
 
     def end_lines(self) -> list[str]:
         """Return the page of the comparison, or the command that leads to it."""

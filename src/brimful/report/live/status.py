@@ -3,20 +3,20 @@ damaged. It is read leniently; nothing in it is changed.
 """
 
 import os
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from brimful.base.errors import BrimfulError, RunFolderError
-from brimful.base.rundir import SCHEMA_VERSION, Lease, finite, read_json, writer_of
+from brimful.base.errors import BrimfulError
+from brimful.base.rundir import Lease, finite, writer_of
 from brimful.base.watchdog import FILE_NAME as HANG_FILE
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.mirror.status import MirrorStatus
 from brimful.mirror.status import read_status as read_mirror
 from brimful.report.live.run_state import age
 from brimful.runs import RunFolder, read_run
+from brimful.runs.bookkeeping import recorded_status
 from brimful.runs.deciding import recipe_of_run
 from brimful.runs.files import (
     CHECKPOINTS_FOLDER,
@@ -36,8 +36,6 @@ from brimful.runs.folder import empty_run
 StatusName = Literal[
     "running", "finished", "stopped", "interrupted", "not started", "scored", "damaged"
 ]
-RECORDED = ("running", "stopped", "finished")
-"""What run.json may name as its status."""
 FRESH_COPY_S = 120.0
 """A copy in a mirror that changed within this time counts as that of a running run: logs are copied
 about every 15 s.
@@ -194,16 +192,13 @@ class RunWriter:
 def run_writer(run_folder: Path) -> RunWriter | None:
     """Return the process that writes a run folder, None where none is known to this machine."""
     writer = writer_of(run_folder)
-    if writer is None or not writer[1]:
+    if writer is None:
         return None
-    holder = writer[0]
-    is_here = holder.get("host") == socket.gethostname()
-    host = "" if is_here else f" on {holder.get('host')}"
-    pid = finite(holder.get("pid")) if is_here else None
+    host = "" if writer.is_here else f" on {writer.host}"
     return RunWriter(
-        f"process {holder.get('pid')}{host}, since {holder.get('since')}",
-        None if pid is None else int(pid),
-        finite(holder.get("process_started")),
+        f"process {writer.pid}{host}, since {writer.since}",
+        writer.pid if writer.is_here else None,
+        writer.process_started,
     )
 
 
@@ -287,17 +282,6 @@ def changed_at(path: Path) -> float | None:
         return None
 
 
-def recorded_status(folder: Path) -> str | None:
-    """Return the status that run.json names, "unreadable" where it names none that is known, None
-    where there is no such file.
-    """
-    if not (folder / STATUS_FILE).exists():
-        return None
-    values = json_or_none(folder / STATUS_FILE) or {}
-    is_known = values.get("schema_version") == SCHEMA_VERSION and values.get("status") in RECORDED
-    return str(values["status"]) if is_known else "unreadable"
-
-
 def _fatal_problems(run: RunFolder, recorded: str | None) -> list[str]:
     """Return what keeps a run from being continued or used, the worst first."""
     problems = []
@@ -329,12 +313,3 @@ def _other_problems(run: RunFolder) -> list[str]:
     """Return what is missing or damaged and does not keep the run from being used."""
     needed = (PLAN_FILE, ENVIRONMENT_FILE, DATA_FILE, JOURNAL_FILE, MONITOR_FILE, MIRROR_FILE)
     return [run.problems[name] for name in needed if name in run.problems]
-
-
-def json_or_none(path: Path) -> dict[str, Any] | None:
-    """Return the mapping in a JSON file, None for anything else."""
-    try:
-        value = read_json(path)
-    except (RunFolderError, OSError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -18,13 +18,13 @@ from brimful.report.live.status import (
     RunStatus,
     RunWriter,
     changed_at,
-    json_or_none,
     read_run_or_empty,
     recovery_points,
     run_writer,
     status_of,
 )
 from brimful.report.live.tail import Tail
+from brimful.runs.bookkeeping import json_or_none
 from brimful.runs.files import JOURNAL_FILE, PLAN_FILE, RECIPE_FILE, STATUS_FILE
 from brimful.runs.parsing import Json, mapping, parse
 from brimful.runs.plans import read_plan

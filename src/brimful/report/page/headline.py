@@ -105,11 +105,9 @@ def device_name(run: RunFolder) -> str:
     uses; "" when neither does.
     """
     device = run.environment.device
-    name, threads = device.name or device.kind, device.threads
-    if run.plan is not None:
-        planned = run.plan.device
-        name = name or str(planned.get("name") or planned.get("kind") or "")
-        threads = run.plan.threads or threads
+    planned = run.planned_device
+    name = device.name or device.kind or planned.name or planned.kind
+    threads = (run.plan.threads if run.plan else None) or device.threads
     return f"{name} ({plural(threads, 'thread')})" if name and threads else name
 
 

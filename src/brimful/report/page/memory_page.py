@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from brimful.base.rundir import finite
 from brimful.base.units import GIB, MIB, format_bytes
 from brimful.report.bars import Part, parts
 from brimful.report.drawing import AXIS, BEST, INK, TRAIN, VALIDATION, Drawing, style, tick
@@ -78,8 +77,7 @@ def memory_view(run: RunFolder) -> MemoryView | None:
 def capacity_bytes(run: RunFolder) -> float | None:
     """Return the memory of the device: as the monitor measured it, else as planned with."""
     name = "memory_bytes" if _is_on_host(run) else "device_memory_bytes"
-    planned = run.plan.device.get("memory_bytes") if run.plan else None
-    return run.monitored.limits.get(name) or finite(planned)
+    return run.monitored.limits.get(name) or run.planned_device.memory_bytes
 
 
 def _is_on_host(run: RunFolder) -> bool:
