@@ -4,6 +4,7 @@ from brimful.base.text import (
     aligned_and_wrapped,
     clause,
     listed,
+    plural,
     printable,
     reason_of,
     setting_text,
@@ -16,6 +17,16 @@ from brimful.base.text import (
 def test_a_text_is_cut_to_the_limit_only_where_it_is_longer() -> None:
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abcdefg", 6) == "abc..."
+
+
+def test_a_number_stands_with_its_noun() -> None:
+    counted = [
+        plural(1, "step"),
+        plural(0, "step"),
+        plural(1200, "text"),
+        plural(2, "copy", "copies"),
+    ]
+    assert counted == ["1 step", "0 steps", "1,200 texts", "2 copies"]
 
 
 def test_names_beyond_the_most_are_an_ellipsis() -> None:

@@ -636,7 +636,7 @@ def test_a_teacher_with_another_tokenizer_writes_for_the_student(
     )
     told = StringIO()
     folder = rounds.sample(recipe, _console(told))
-    assert "shown 1 solved examples" in told.getvalue()
+    assert "shown 1 solved example answers" in told.getvalue()
     assert (folder / "train.jsonl").exists()
     assert not (folder.parent / "sft").exists()
 

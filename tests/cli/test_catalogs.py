@@ -94,7 +94,7 @@ def test_an_atlas_is_written_and_what_it_is_said(said: Said, tmp_path: Path) -> 
     )
 
     assert code == 0
-    assert "1 tables of 2 devices" in out
+    assert "1 table of 2 devices" in out
     assert (tmp_path / "site" / "index.html").is_file()
 
 

@@ -66,7 +66,7 @@ def test_what_was_drawn_on_a_machine_that_is_gone_is_there_on_the_next(
         assert _samples(drawn) == list(range(7))
 
     assert said[0] == snapshot
-    assert said[1].startswith(f"brought back from the mirror {mirror / 'samples-1'}: 1 files (")
+    assert said[1].startswith(f"brought back from the mirror {mirror / 'samples-1'}: 1 file (")
 
 
 def test_it_is_copied_while_it_is_drawn(drawn: Path, mirror: Path) -> None:

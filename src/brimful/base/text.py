@@ -33,6 +33,11 @@ def reason_of(error: BaseException) -> str:
     return said.splitlines()[0].rstrip(".")
 
 
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun: `1 step`, `2 steps`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def listed(names: Sequence[str], most: int) -> str:
     """The first `most` names, separated by commas, and ", ..." where there are more."""
     shown = ", ".join(names[:most])

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from brimful.base.text import plural
 from brimful.planning.spread import refuse_too_many
 from brimful.recipe import Recipe
 
@@ -37,12 +38,9 @@ class Launch:
     @property
     def told(self) -> str:
         """Return what the script does, as a sentence."""
-        machines = f"{self.machines} machine{'s' * (self.machines != 1)}"
+        machines = plural(self.machines, "machine")
         each = " each" * (self.machines > 1)
-        return (
-            f"Trains {self.name} on {machines} with {self.devices} device"
-            f"{'s' * (self.devices != 1)}{each}."
-        )
+        return f"Trains {self.name} on {machines} with {plural(self.devices, 'device')}{each}."
 
     @property
     def shared(self) -> str:

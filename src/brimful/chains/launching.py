@@ -24,6 +24,7 @@ from brimful.base.errors import (
     RequestError,
     StartAgain,
 )
+from brimful.base.text import plural
 from brimful.base.watchdog import EXIT_CODE as HUNG
 from brimful.chains.lost_devices import Look
 from brimful.planning.spread import refuse_too_many
@@ -76,7 +77,7 @@ def number_of(devices: str, asked: str = "auto") -> int:
     count = here if devices == "all" else int(devices)
     if count > here and not on_cpu:
         raise DeviceError(
-            f"--devices {count}: this machine has {here} CUDA device{'s' * (here != 1)}. Use"
+            f"--devices {count}: this machine has {plural(here, 'CUDA device')}. Use"
             f" --devices {here}, or plan.device=cpu for ranks that share the processor."
         )
     return count
@@ -171,9 +172,9 @@ def _config(count: int) -> LaunchConfig:
 def _starting(count: int, lost: int) -> str:
     if not lost:
         return f"Starting all {count} ranks again"
-    ranks = f"{count} rank{'s' * (count > 1)}"
     return (
-        f"{lost} of {count + lost} devices do not answer any more. Starting {ranks} on the others"
+        f"{lost} of {count + lost} devices do not answer any more. Starting"
+        f" {plural(count, 'rank')} on the others"
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
-from brimful.base.text import shortened_at_a_word
+from brimful.base.text import plural, shortened_at_a_word
 from brimful.base.units import GIB, format_between, format_bytes, format_duration
 from brimful.base.warning_codes import as_note
 from brimful.chains.devices import process_bytes
@@ -19,7 +19,6 @@ from brimful.recipe import Recipe
 from brimful.recipe.summary import summary_of
 from brimful.report.page.advice import advice
 from brimful.report.plan.answer import memory_of, time_and_cost
-from brimful.report.quantities import plural
 from brimful.report.text import prediction_lines
 from brimful.runs.folder import read_run
 from brimful.runs.measurements import comparable

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from brimful.base.console import console_printer
-from brimful.base.text import wrapped
+from brimful.base.text import plural, wrapped
 
 MOST_LINES = 12
 """Lines before the first step."""
@@ -41,7 +41,7 @@ class Opening:
             left_out += 1
         printed = [part for line in whole for part in line]
         if left_out:
-            printed.append(f"({left_out} more line{'s' * (left_out != 1)} with --explain)")
+            printed.append(f"({plural(left_out, 'more line')} with --explain)")
         self._left -= len(printed)
         if printed:
             self._say("\n".join(printed))

@@ -13,6 +13,7 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.base.errors import Interrupted, RequestError
 from brimful.base.rundir import Lease
+from brimful.base.text import plural
 from brimful.chains.sampling_questions import SamplingQuestions
 from brimful.chains.watched_progress import watched
 from brimful.generation.author import Author
@@ -158,7 +159,7 @@ class SamplingSession:
             )
         if left_out := len(all_questions) - len(asked):
             self.notes.append(
-                f"{left_out} questions are not asked, because their prompts are too long: {rule}"
+                f"not asked, because the prompt is too long: {plural(left_out, 'question')}; {rule}"
             )
         return asked
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 import torch
 
 from brimful.base.errors import DataError, Interrupted, RequestError
+from brimful.base.text import plural
 from brimful.base.warning_codes import all_coded
 from brimful.classification.answers import (
     AnswerColumns,
@@ -97,7 +98,7 @@ class PredictionSummary:
             shown = sorted(given.items(), key=lambda each: -each[1])[:_FREQUENT]
         counts = ", ".join(f"{name} {count:,}" for name, count in shown)
         lines = [
-            f"{self.texts:,} text{'s' * (self.texts != 1)} in {self.seconds:.1f} s"
+            f"{plural(self.texts, 'text')} in {self.seconds:.1f} s"
             f" ({self.texts / max(self.seconds, 1e-9):,.0f} a second): {counts}"
         ]
         lines += self.thresholds

@@ -101,7 +101,7 @@ def save_classifier(run_folder: Path, record: ClassifierRecord) -> None:
     except OSError as error:
         raise RunFolderError(
             f"{run_folder / VALIDATION_FILE} cannot be written: {error}. Free space or fix the"
-            f" permissions, then: {_AGAIN}"
+            f" permissions. {_AGAIN}"
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def load_record(run_folder: Path) -> ClassifierRecord:
     try:
         value = read_json(path)
     except RunFolderError as error:
-        raise RunFolderError(f"{error} {_AGAIN}") from error
+        raise RunFolderError(f"{error}. {_AGAIN}") from error
     if not isinstance(value, dict) or value.get("schema") != SCHEMA_VERSION:
         raise RunFolderError(
             f"{path} was written by another version of brimful, or is no record of a classifier."

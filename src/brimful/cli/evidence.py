@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from brimful.base.text import plural
+
 evidence_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -27,4 +29,4 @@ def evidence_export(
     from brimful.hardware.evidence import export
 
     count = export(file)
-    print(f"{file}: {count} run{'s' * (count != 1)}. Look through it before you send it.")
+    print(f"{file}: {plural(count, 'run')}. Look through it before you send it.")

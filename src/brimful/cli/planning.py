@@ -10,6 +10,7 @@ import typer
 
 from brimful.base.console import waiting
 from brimful.base.garbage import collector_off, importing
+from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import listed, listed_numbers, load_recipe
 from brimful.cli.job_planning import JobRequest
@@ -309,7 +310,8 @@ def atlas(
         written = write_atlas(folder, scope, show)
     left_out = f", {written.num_left_out} left out" if written.num_left_out else ""
     say(
-        f"{written.page}: {written.num_tables} tables of {len(scope.devices)} devices{left_out},"
+        f"{written.page}: {plural(written.num_tables, 'table')} of"
+        f" {plural(len(scope.devices), 'device')}{left_out},"
         f" {format_bytes(written.size_bytes)}. Open it in a browser, or put the folder online."
     )
 

@@ -16,7 +16,7 @@ import xxhash
 
 from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
-from brimful.base.text import clause, listed
+from brimful.base.text import clause, listed, plural
 from brimful.data import builtin, hub
 from brimful.data.encodings import AUTO, check_encoding, detect, display_name
 from brimful.data.folders import (
@@ -428,7 +428,7 @@ def _open_files(
                 for path, reading in readings.items()
             ]
     description = (
-        f"{what} ({files} file{'s' * (files != 1)}; {', '.join(sorted(encodings))}, line ends"
+        f"{what} ({plural(files, 'file')}; {', '.join(sorted(encodings))}, line ends"
         " normalised to LF)"
     )
     paths = tuple(path for name in _SPLITS for path in by_split.get(name, ()))

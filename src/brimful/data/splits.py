@@ -8,7 +8,7 @@ from functools import cached_property
 import xxhash
 
 from brimful.base.errors import DataError
-from brimful.base.text import clause
+from brimful.base.text import clause, plural
 from brimful.data.sources import Documents, Part, Piece, Source
 from brimful.recipe import DataRecipe
 
@@ -222,7 +222,7 @@ def check_not_empty(num_documents: dict[str, int], data: DataRecipe, num_dropped
             " data.duplicates=report keeps them)"
         )
         raise DataError(
-            f"the {split} split would be empty: of {total} document{'s' * (total != 1)} its share"
+            f"the {split} split would be empty: of {plural(total, 'document')} its share"
             f" of {share:g} holds none{clause(num_dropped, dropped)}. Use more documents,"
             f" another share (data.{changes[split]}), data.document_start to cut one long text into"
             " documents, or data.split_by=position to hold out the end of the text."

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from brimful.base.text import plural
 from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
@@ -102,7 +103,11 @@ def teacher(
         return template.prompt_ids((*system, *turns, *_messages(prompt)))
 
     stop_texts = () if template.style == "chat" else (INSTRUCTION_HEADING.strip(),)
-    shown = f"shown {min(rft.shots, len(shots))} solved examples" if rft.shots else "not tuned"
+    shown = (
+        f"shown {plural(min(rft.shots, len(shots)), 'solved example')}"
+        if rft.shots
+        else "not tuned"
+    )
     return Author(
         f"{source}, {shown}",
         source,

@@ -18,6 +18,7 @@ from typing import Any, Self
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.text import plural
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -290,7 +291,7 @@ def basis_of(rates: Rates, device: Device) -> str:
     """
     if device.threads is None:
         return rates.source
-    return f"{rates.source}, {device.threads} thread{'s' * (device.threads > 1)}"
+    return f"{rates.source}, {plural(device.threads, 'thread')}"
 
 
 def correction(

@@ -7,6 +7,7 @@ from typing import Any, Self
 from transformers import PreTrainedModel
 
 from brimful.base.env import cache_folder
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
@@ -20,7 +21,6 @@ from brimful.generation.side_by_side import ShownPrompt
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-from brimful.report.quantities import plural
 from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.console import console_printer
 from brimful.base.errors import BrimfulError
+from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
 from brimful.data.chat import Template
 from brimful.data.example_batches import ExampleSequences
@@ -31,7 +32,6 @@ from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
-from brimful.report.quantities import plural
 
 
 class ExampleRunData(RunData[ExampleSplit]):

@@ -19,6 +19,7 @@ from brimful.base.console import console_printer
 from brimful.base.env import cache_folder
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_text_atomically
+from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
 from brimful.classification.calibration import choose_calibration
 from brimful.classification.classifier import load_classifier, load_forward
@@ -52,7 +53,6 @@ from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
 from brimful.recipe import Recipe
-from brimful.report.quantities import plural
 from brimful.training.precision import Precision
 
 

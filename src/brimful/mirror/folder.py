@@ -14,6 +14,7 @@ from pathlib import Path
 
 from brimful.base.console import Say
 from brimful.base.errors import RunFolderError
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.mirror.files import Entry, Files, Hasher, IntegrityError, as_clause
 from brimful.mirror.place import Place
@@ -68,7 +69,7 @@ def mirrored_folder(
     place.require_writable(copy.files)
     restored = _brought_back(copy, place, journal)
     if restored:
-        what = f"{len(restored)} files ({', '.join(restored)})"
+        what = f"{plural(len(restored), 'file')} ({', '.join(restored)})"
         say(f"brought back from the mirror {place.folder}: {what}")
     copy.start()
     try:

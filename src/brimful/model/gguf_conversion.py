@@ -108,7 +108,7 @@ def rounding(file: GgufFile) -> float | None:
 
 
 def _unreadable(file: GgufFile, error: Exception) -> PlanError:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
     return PlanError(
         f"{file.path} cannot be turned into a model folder: {reason}. Use the model's Hugging Face"
         " folder, or another file of it."

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from brimful.base.errors import PlanError
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction, basis_of
 from brimful.hardware.device import Device
@@ -126,8 +127,7 @@ def refuse_what_cannot_fit(derived: Derived) -> None:
     footprint, recipe = derived.footprint, derived.prepared.recipe
     if footprint.verdict == "does not fit":
         sequences = (
-            f"{footprint.micro_batch} sequence{'s' * (footprint.micro_batch != 1)} of"
-            f" {recipe.sequence_length} tokens"
+            f"{plural(footprint.micro_batch, 'sequence')} of {recipe.sequence_length} tokens"
         )
         raise PlanError(
             f"{recipe.name} needs about {format_bytes(footprint.driver.value)} for {sequences}, but"
@@ -326,10 +326,7 @@ def _times(
         basis = level.passes.describe()
     if correction.runs:
         low, high = correction.low / correction.factor, correction.high / correction.factor
-        basis += (
-            f"; corrected by {correction.runs} earlier run{'s' * (correction.runs > 1)} on this"
-            " device"
-        )
+        basis += f"; corrected by {plural(correction.runs, 'earlier run')} on this device"
     seconds, flop = taken.time.seconds, taken.time.model_flop
     peak = device.dense_flop_per_s.get(str(prepared.choices["precision"].value))
     # Nothing is faster than the device's matrix units. A CPU's peak was measured, and is reached.

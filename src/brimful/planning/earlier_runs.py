@@ -1,5 +1,6 @@
 """What earlier runs on a device change in a plan: its predicted memory, and a line that says so."""
 
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.hardware.calibration import Correction
 from brimful.hardware.residuals import Residuals
@@ -65,8 +66,7 @@ def earlier_runs_choice(
             " took"
         )
     if times.runs:
-        runs = f"{times.runs} run{'s' * (times.runs > 1)}"
-        parts.append(f"times x{times.factor:.2f} as {runs} took")
+        parts.append(f"times x{times.factor:.2f} as {plural(times.runs, 'run')} took")
     if not parts:
         return None
     return Choice(NAME, True, f"measured on this machine: {'; '.join(parts)}", False)

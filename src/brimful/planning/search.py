@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Literal
 
 from brimful.base.errors import PlanError
+from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_duration
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
@@ -351,7 +352,7 @@ def _faster(prepared: Prepared, plain: _Way, again: _Way, total_steps: int | Non
     """Return the faster way: recomputation allows larger micro-batches and costs a forward pass."""
     (one, _), (other, _) = plain.best, again.best
     if one.time is None or other.time is None or _seconds(other) >= (1 - SAME_TIME) * _seconds(one):
-        reason = f"activations of {plain.largest} sequence{'s' * (plain.largest != 1)} fit"
+        reason = f"activations of {plural(plain.largest, 'sequence')} fit"
         if one.time is not None:
             reason += f"; with it {other.micro_batch} at a time would take {_compared(other, one)}"
             if _seconds(other) < _seconds(one):
@@ -407,8 +408,7 @@ def _micro_batch(
     limit = ""
     if way.largest < highest_useful(prepared):
         limit = (
-            f"{way.largest} sequence{'s' * (way.largest != 1)} fit"
-            f" {format_bytes(prepared.target.usable_bytes)}"
+            f"{plural(way.largest, 'sequence')} fit {format_bytes(prepared.target.usable_bytes)}"
         )
         if way.memory.verdict(way.largest + 1) == "fits":
             limit += f" and leave {format_bytes(prepared.target.room_bytes)} free"

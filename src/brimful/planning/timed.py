@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, Self
 
+from brimful.base.text import plural
 from brimful.hardware.calibration import Correction
 from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.hardware.rates import Rates
@@ -158,7 +159,7 @@ class TimedPasses:
         run, whole = self.blocks
         what = "all blocks" if run == whole else f"{run} of {whole} blocks"
         day = time.strftime("%Y-%m-%d", time.localtime(self.made))
-        size = f"{self.micro_batch} sequence{'s' * (self.micro_batch != 1)}"
+        size = plural(self.micro_batch, "sequence")
         short, full = self.positions
         if short < full:
             size = f"{short:,} of {full:,} positions"
@@ -215,7 +216,7 @@ def basis_of_passes(threads: int | None) -> str:
     """Return the basis of times predicted from timed passes, as `calibration.basis_of` does of
     rates.
     """
-    return f"passes timed on this machine, {threads} thread{'s' * (threads != 1)}"
+    return f"passes timed on this machine, {plural(threads, 'thread')}"
 
 
 @dataclass(frozen=True)

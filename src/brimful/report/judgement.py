@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brimful.report.quantities import format_error, plural
+from brimful.base.text import plural
+from brimful.report.quantities import format_error
 from brimful.report.table import Interval
 
 GUESS_WIDTH = 2.0

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brimful.base.text import plural
 from brimful.report.judgement import Judgement, judge
-from brimful.report.quantities import label, plural
+from brimful.report.quantities import label
 from brimful.report.table import Interval
 from brimful.report.tuned import before_tuning
 from brimful.runs import RunFolder

@@ -35,11 +35,6 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def plural(count: int, noun: str, nouns: str = "") -> str:
-    """`1 step`, `2 steps`."""
-    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
-
-
 def listed(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

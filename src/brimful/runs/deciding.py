@@ -16,7 +16,7 @@ from brimful.base.rundir import (
     records_lost,
     write_text_atomically,
 )
-from brimful.base.text import reason_of
+from brimful.base.text import plural, reason_of
 from brimful.hardware.monitored import FILE_NAME as MONITOR_FILE
 from brimful.hardware.monitored import monitored_until
 from brimful.recipe import Recipe, load_text
@@ -171,7 +171,7 @@ def lost_records(run_folder: Path) -> dict[str, str]:
         lost = records_lost(path, num_noted)
         if lost:
             problems[name] = (
-                f"{name}: {lost:,} record{'s' * (lost != 1)} damaged or missing, left out of"
+                f"{name}: {plural(lost, 'record')} damaged or missing, left out of"
                 " all that is shown."
             )
         elif is_torn(path):

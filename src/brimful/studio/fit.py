@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from brimful.base.errors import DeviceError
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.chains.devices import this_machine
 from brimful.chains.plans import survey_groups
@@ -19,7 +20,6 @@ from brimful.planning.remedies import Remedy, remedies
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.kept_traces import KeptTraces
-from brimful.report.quantities import plural
 from brimful.studio.fit_request import FitRequest, recipe_for
 
 FitVerdict = Literal["fits", "uncertain", "does not fit", "unknown"]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from brimful.base.rundir import write_text_atomically
+from brimful.base.text import plural
 from brimful.base.units import GIB, MIB, format_bytes, format_count, format_duration
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Prediction
@@ -22,7 +23,7 @@ from brimful.report.page.memory_page import NEAR, SIZE, SIZE_ON_PHONES, draw_lev
 from brimful.report.page.plots import thin
 from brimful.report.page.predicted import prediction_rows
 from brimful.report.predictions import PREDICTED_NAMES, Comparison
-from brimful.report.quantities import capitalised, format_quantity, label, plural
+from brimful.report.quantities import capitalised, format_quantity, label
 from brimful.report.table import Table, table_of
 from brimful.trainers.fitting import TrainerPlan, division_in_words
 from brimful.trainers.measuring import WARM_UP_STEPS, MeasuredTraining

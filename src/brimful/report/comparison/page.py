@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from brimful.base.dotted import flatten
 from brimful.base.rundir import write_text_atomically
+from brimful.base.text import plural
 from brimful.report.bars import Part
 from brimful.report.comparison.compare import PairComparison, RunComparison, compare
 from brimful.report.comparison.plots import MOST_RUNS, overlays
@@ -122,7 +123,7 @@ def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) ->
 
 def _sentence(comparison: RunComparison, runs: NamedRuns) -> str:
     """`3 runs as 2 variants; 1 of 3 tested differences is real.`"""
-    first = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    first = plural(len(runs), "run")
     if len(comparison.variants) < len(runs):
         first += f" as {len(comparison.variants)} variants"
     unfinished = sum(not run.is_finished for _, run in runs)

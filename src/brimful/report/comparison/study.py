@@ -11,6 +11,7 @@ from urllib.parse import quote
 import yaml
 
 from brimful.base.rundir import write_text_atomically
+from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.recipe import BASE
 from brimful.report.comparison.compare import RunComparison
@@ -22,7 +23,6 @@ from brimful.report.comparison.text import remarks, sentences
 from brimful.report.comparison.units import layer_table, score_table, variant_table
 from brimful.report.comparison.variants import Variant
 from brimful.report.page import html
-from brimful.report.quantities import plural
 from brimful.report.table import Table, table_of
 from brimful.report.tuned import short_name
 from brimful.runs.files import JOURNAL_FILE

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from brimful.base.errors import BrimfulError, CheckpointError
 from brimful.base.manifest import MANIFEST, problem_of_file, require_sound
 from brimful.base.rundir import read_json
+from brimful.base.text import plural
 from brimful.report.live.status import checkpoint_folders
 from brimful.runs.bookkeeping import best_step_of, hashes_in
 from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
@@ -76,7 +77,7 @@ def _checkpoint(folder: Path) -> CheckResult:
         files = {**verify(folder)["files"], **_beside(folder)}
     except (BrimfulError, OSError) as error:
         return CheckResult(what, False, str(error))
-    return CheckResult(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
+    return CheckResult(what, True, f"every SHA-256 as noted ({plural(len(files), 'file')})")
 
 
 def _beside(checkpoint: Path) -> Json:
@@ -114,7 +115,7 @@ def _exported(folder: Path) -> CheckResult:
         _require(folder, files)
         require_sound(folder)
         if files:
-            return CheckResult(what, True, f"every SHA-256 as noted ({_count(len(files), 'file')})")
+            return CheckResult(what, True, f"every SHA-256 as noted ({plural(len(files), 'file')})")
         return (
             _against_checkpoint(folder.parent)
             if what == MODEL_FOLDER
@@ -170,7 +171,7 @@ def _against_checkpoint(run_folder: Path) -> CheckResult:
         return CheckResult(MODEL_FOLDER, False, description)
     if not num_equal:
         return unknown
-    tensors = _count(num_equal, "tensor")
+    tensors = plural(num_equal, "tensor")
     return CheckResult(MODEL_FOLDER, True, f"equal to {origin} to the last bit ({tensors})")
 
 
@@ -182,7 +183,3 @@ def _made_from(run_folder: Path) -> Path | None:
     best_step = best_step_of(folders[-1])
     name = folders[-1].name if best_step is None else f"step-{best_step:08d}"
     return next((folder for folder in folders if folder.name == name), None)
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

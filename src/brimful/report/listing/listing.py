@@ -13,6 +13,7 @@ from brimful.base.dotted import parse_yaml
 from brimful.base.env import runs_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_journal, records_lost, writer_of
+from brimful.base.text import plural
 from brimful.report.commands import STUDY_FILES, continue_command, is_several, name_of
 from brimful.report.kinds import use_command
 from brimful.report.listing.checking import CheckResult, check_run
@@ -304,7 +305,7 @@ def _samples(folder: Path, name: str) -> Listed:
     num_drawn = sum(map(is_sample, read_journal(journal)))
     problems = []
     if lost := records_lost(journal, facts.records if facts else 0):
-        problems.append(f"{journal.name}: {lost:,} record{'s' * (lost != 1)} damaged or missing")
+        problems.append(f"{journal.name}: {plural(lost, 'record')} damaged or missing")
     if facts is None and (facts_file.exists() or (folder / "train.jsonl").exists()):
         problems.append(f"{facts_file.name} is missing or cannot be read: draw again")
     state = "finished" if facts else "interrupted"
@@ -330,12 +331,12 @@ def finished_count(done: int, planned: int | None) -> str:
     """Return `2 of 30 runs finished`; `1 run finished` where their number is not known."""
     if planned:
         return f"{done} of {planned} runs finished"
-    return f"{done} run{'s' * (done != 1)} finished"
+    return f"{plural(done, 'run')} finished"
 
 
 def sample_count(count: int) -> str:
     """Return `1,234 samples drawn`."""
-    return f"{max(0, count):,} sample{'s' * (count != 1)} drawn"
+    return f"{plural(max(0, count), 'sample')} drawn"
 
 
 def _run(folder: Path, name: str) -> Listed:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from brimful.base.text import printable
+from brimful.base.text import plural, printable
 from brimful.base.units import format_bytes
 from brimful.report.listing.listing import Listed, freeable
 from brimful.report.live.run_state import age
@@ -121,7 +121,7 @@ def _foot(listed: Sequence[Listed]) -> list[Text]:
     """Return the size of all runs, what could be freed, and the results of a check."""
     runs = [entry for entry in listed if entry.kind == "run"]
     total = format_bytes(sum(entry.size_bytes for entry in listed))
-    lines = [f"{len(runs)} run{'s' * (len(runs) != 1)}, {total}"]
+    lines = [f"{plural(len(runs), 'run')}, {total}"]
     num_bytes, count = freeable(listed)
     if num_bytes:
         lines.append(

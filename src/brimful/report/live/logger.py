@@ -129,7 +129,7 @@ class Logger:
 
 def from_extra(extra: str) -> Callable[[], str]:
     """Return the sentence that says how to install the packages of an extra, made when needed."""
-    return lambda: how_to_install(extra)
+    return lambda: f"{how_to_install(extra)}."
 
 
 def known_loggers() -> list[str]:

@@ -4,6 +4,7 @@ to go on.
 
 from dataclasses import dataclass
 
+from brimful.base.text import plural
 from brimful.base.units import format_count, format_duration
 from brimful.report.commands import continue_command, repeat_command
 from brimful.report.comparison.results import title as title_of
@@ -18,7 +19,6 @@ from brimful.report.quantities import (
     format_quantity,
     format_score,
     listed,
-    plural,
 )
 from brimful.report.scores import baselines, main_score
 from brimful.report.tasks import comparable, main_metric

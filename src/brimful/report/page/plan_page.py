@@ -1,6 +1,7 @@
 """The plan in a report: every choice with its reason, and how a batch is cut to the device."""
 
-from brimful.report.quantities import format_value, label, plural
+from brimful.base.text import plural
+from brimful.report.quantities import format_value, label
 from brimful.report.table import Table, table_of
 from brimful.runs import RunFolder
 

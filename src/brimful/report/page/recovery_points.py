@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
-from brimful.report.quantities import plural
 from brimful.report.table import Cell, Table
 from brimful.runs import RunFolder
 from brimful.runs.facts import MirrorFacts

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from brimful.base.text import aligned_and_wrapped, wrapped
+from brimful.base.text import aligned_and_wrapped, plural, wrapped
 from brimful.base.units import format_between, format_count, format_duration, format_money
 from brimful.planning.budget import BudgetCheck, Offer, Sessions
 from brimful.planning.plan import Verdict
-from brimful.report.quantities import plural
 
 MAX_OTHERS = 5
 """Other devices that are named."""

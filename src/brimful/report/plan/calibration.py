@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.base.warning_codes import coded
 from brimful.hardware import calibration, links
@@ -21,7 +22,6 @@ from brimful.hardware.calibration import APPLIED, Calibration, Correction
 from brimful.hardware.device import Device
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.hardware.residuals import residuals_of
-from brimful.report.quantities import plural
 
 SPEED_UP = "_speed_up"
 EXTRAS = {
