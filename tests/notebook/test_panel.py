@@ -51,7 +51,7 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(
         {"kind": "evaluation", "step": 10, "split": "validation", "loss": 2.5, "best": True},
     )
     panel.look()
-    assert panel.heading().startswith("step 10 of 40 (25 %)")
+    assert panel.heading() == snapshot
     assert panel.is_training
     assert panel.lines == snapshot
     assert ("validation", "2.500 (best at step 10)") in panel.fields()
@@ -59,7 +59,7 @@ def test_a_panel_follows_its_folder_and_starts_anew_where_the_journal_does(
     (folder / "metrics.jsonl").write_text("")
     _append(folder, START, _step(1))
     panel.look()
-    assert panel.heading().startswith("step 1 of 40")
+    assert panel.heading() == snapshot
 
 
 def test_a_page_escapes_whatever_a_run_is_called_or_says(tmp_path: Path) -> None:

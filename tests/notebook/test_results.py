@@ -34,12 +34,14 @@ def test_examples_are_escaped_and_stand_beside_each_other(snapshot: SnapshotAsse
     assert text == snapshot
 
 
-def test_a_study_shows_its_table_first(tmp_path: Path, shown: Any) -> None:
+def test_a_study_shows_its_table_first(
+    tmp_path: Path, shown: Any, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "study.json").write_text('{"recipe": "ranks"}')
     (tmp_path / "study.md").write_text("| run | loss |\n| --- | --- |\n")
     results.examples(tmp_path)
 
-    assert shown.outputs[0]["text/markdown"].startswith("| run | loss |")
+    assert shown.outputs[0]["text/markdown"] == snapshot
     assert "text/html" not in shown.outputs[0]
 
 
