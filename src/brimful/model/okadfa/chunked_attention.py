@@ -185,7 +185,7 @@ class _Chunked(torch.autograd.Function):
         for each in text.chunks():
             sums = torch.bmm(each.scores(each.queries, each.keys), each.values)
             if each.here.start:
-                sums.add_(each.seen(torch.bmm(each.queries, sum_PEM.mT)))
+                sums.baddbmm_(each.seen(each.queries), sum_PEM.mT)
             each.carried(sum_PEM).baddbmm_(each.values.mT, each.lasting(each.keys))
             by_query = sums.unflatten(1, (shared_by, -1))
             normaliser = by_query[..., -1:]
@@ -262,9 +262,9 @@ def _grads_of_keys_and_values(
         each = chunks.pop()
         grad = grad_PSTE[:, :, each.here].flatten(1, 2)
         grad_features = torch.bmm(each.scores(grad, each.values).mT, each.queries)
-        grad_features.add_(each.lasting(torch.bmm(each.values, grad_sum_PEM)))
+        grad_features.baddbmm_(each.lasting(each.values), grad_sum_PEM)
         grad_values = torch.bmm(each.scores(each.queries, each.keys).mT, grad[..., :size])
-        grad_values.add_(each.lasting(torch.bmm(each.keys, grad_sum_PEM[:, :size].mT)))
+        grad_values.baddbmm_(each.lasting(each.keys), grad_sum_PEM[:, :size].mT)
         grad_values_PTD[:, each.here] = grad_values
         if each.here.start:
             each.carried(grad_sum_PEM).baddbmm_(each.seen(grad).mT, each.queries)
