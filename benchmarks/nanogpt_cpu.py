@@ -339,7 +339,8 @@ def _over_best(step_s: Mapping[str, list[float]], ratio_interval: Any) -> dict[s
     best = min(
         (name for name in step_s if name != OURS), key=lambda name: statistics.median(step_s[name])
     )
-    return {"best": best} | ratio_interval(step_s[best], step_s[OURS])
+    interval: dict[str, Any] = ratio_interval(step_s[best], step_s[OURS])
+    return {"best": best} | interval
 
 
 if __name__ == "__main__":

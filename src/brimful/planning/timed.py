@@ -216,7 +216,8 @@ def basis_of_passes(threads: int | None) -> str:
     """Return the basis of times predicted from timed passes, as `calibration.basis_of` does of
     rates.
     """
-    return f"passes timed on this machine, {plural(threads, 'thread')}"
+    counted = "" if threads is None else f", {plural(threads, 'thread')}"
+    return f"passes timed on this machine{counted}"
 
 
 @dataclass(frozen=True)

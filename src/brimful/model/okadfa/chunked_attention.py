@@ -57,7 +57,8 @@ def attend_in_chunks(
         _for_heads(is_text_BT, groups),
         chunk,
     )  # type: ignore[no-untyped-call]
-    return attended_PSTD.unflatten(0, (rows, groups)).flatten(1, 2)
+    attended_BHTD: Tensor = attended_PSTD.unflatten(0, (rows, groups)).flatten(1, 2)
+    return attended_BHTD
 
 
 def _for_heads(each_BT: Tensor | None, groups: int) -> Tensor | None:
@@ -102,7 +103,7 @@ class _Chunk:
         """Return (P, S x C, X), 0 at positions that do not see earlier chunks."""
         if self.sees is None:
             return each
-        by_query = each.unflatten(1, (-1, self.sees.shape[1])) * self.sees[:, None]
+        by_query: Tensor = each.unflatten(1, (-1, self.sees.shape[1])) * self.sees[:, None]
         return by_query.flatten(1, 2)
 
     def lasting(self, each: Tensor) -> Tensor:
@@ -207,9 +208,11 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        *of_text, attended_PSTD, normaliser_PST1 = ctx.saved_tensors
-        text = _Text(*of_text, ctx.chunk)
-        grad_PSTE = _grad_of_sums(grad_outputs[0], attended_PSTD, normaliser_PST1)
+        queries, keys, values, directions, segments, is_text, attended, normaliser = (
+            ctx.saved_tensors
+        )
+        text = _Text(queries, keys, values, directions, segments, is_text, ctx.chunk)
+        grad_PSTE = _grad_of_sums(grad_outputs[0], attended, normaliser)
         chunks = list(text.chunks())
         grad_queries = _grad_of_queries(text, chunks, grad_PSTE)
         grad_keys, grad_values = _grads_of_keys_and_values(text, chunks, grad_PSTE)
