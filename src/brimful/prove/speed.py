@@ -29,7 +29,7 @@ from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.measurements import steady
 
 
-class Job(Protocol):
+class SeparateWork(Protocol):
     """Work of another program, in a process of its own."""
 
     def command(self) -> list[str]:
@@ -38,7 +38,7 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class Rival:
+class OtherProgram:
     """Another program that does the same.
 
     Attributes:
@@ -47,7 +47,7 @@ class Rival:
     """
 
     words: str
-    job: Job
+    job: SeparateWork
     package: str = ""
 
     @property
@@ -71,8 +71,8 @@ def trains_beside_others(place: Workplace, name: str, recipe: Mapping[str, Any])
     plan, ours_s = _plan_and_step_time(run)
     jobs = {trainer: _plain_job(plan, place, trainer, name, run) for trainer in (LOOP, TRAINER)}
     rivals = [
-        Rival("a plain PyTorch loop", jobs[LOOP]),
-        Rival("transformers' Trainer", jobs[TRAINER], "accelerate"),
+        OtherProgram("a plain PyTorch loop", jobs[LOOP]),
+        OtherProgram("transformers' Trainer", jobs[TRAINER], "accelerate"),
     ]
     tokens = plan.effective_batch * plan.sequence_length
     return _compared_steps(place, name, run, rivals, ours_s, tokens, "tokens")
@@ -113,9 +113,9 @@ def tunes_beside_trl(place: Workplace, name: str, recipe: Mapping[str, Any], bas
             threads=plan.threads,
         )
 
-    rivals = [Rival("TRL with its defaults", job(recompute=None))]
+    rivals = [OtherProgram("TRL with its defaults", job(recompute=None))]
     if not plan.recompute:
-        rivals.append(Rival("TRL without recomputation", job(recompute=False)))
+        rivals.append(OtherProgram("TRL without recomputation", job(recompute=False)))
     return _compared_steps(place, name, run, rivals, ours_s, examples, "examples")
 
 
@@ -146,10 +146,10 @@ def samples_beside_others(
             tokens=tokens,
         )
 
-    rivals = [Rival("transformers' continuous batching", job("transformers"))]
+    rivals = [OtherProgram("transformers' continuous batching", job("transformers"))]
     if place.device.startswith("cuda"):
-        rivals.append(Rival("vLLM", job("vllm"), "vllm"))
-    ours = _result_of(place, name, Rival("brimful", job("brimful")))["tokens_per_s"]
+        rivals.append(OtherProgram("vLLM", job("vllm"), "vllm"))
+    ours = _result_of(place, name, OtherProgram("brimful", job("brimful")))["tokens_per_s"]
     speeds, compared = {"brimful": ours}, []
     for rival in rivals:
         if not rival.is_installed:
@@ -175,7 +175,7 @@ def _compared_steps(
     place: Workplace,
     name: str,
     run: RunFolder,
-    rivals: list[Rival],
+    rivals: list[OtherProgram],
     ours_s: float,
     count: int,
     unit: str,
@@ -215,7 +215,7 @@ def _plain_job(plan: Plan, place: Workplace, trainer: str, name: str, run: RunFo
     )
 
 
-def _result_of(place: Workplace, name: str, rival: Rival) -> dict[str, Any]:
+def _result_of(place: Workplace, name: str, rival: OtherProgram) -> dict[str, Any]:
     """Run a job in a process of its own; its messages go to the trial's output."""
     command = rival.job.command()
     with place.output_of(name).open("a", encoding="utf-8") as output:
