@@ -29,7 +29,7 @@ from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.tracer import trace_all
 from brimful.rehearsal.training import record_training
 from measured_steps import measure_steps
-from memory_cpu import DECODER, MICRO_BATCH, SHORT, TOLERANCE, Result, _row, _spec
+from memory_cpu import DECODER, MICRO_BATCH, SHORT, TOLERANCE, Result, _row, _spec, steps_live
 from record import write_record
 
 FEW_WORDS = DECODER | SHORT | {"vocab_size": 256}
@@ -78,12 +78,12 @@ def row_of(name: str) -> dict[str, Any]:
     trace = record_training(spec, config, MICRO_BATCH)
     eager = record_training(dataclasses.replace(spec, compiled="none"), config, MICRO_BATCH)
     try:
-        from_small: int | str = int(trace_all(spec).at(MICRO_BATCH).live_E().max())
+        from_small: int | str = int(steps_live(trace_all(spec).at(MICRO_BATCH)).max())
     except Irregular as reason:
         from_small = str(reason)
     measured = measure_steps(real_model(spec, config), spec, MICRO_BATCH)
     row = _row(Result(name, trace, measured, from_small))
-    share = int(eager.live_E().max()) / row["measured_bytes"] - 1
+    share = int(steps_live(eager).max()) / row["measured_bytes"] - 1
     return row | {"eager_error_percent": round(100 * share, 2)}
 
 

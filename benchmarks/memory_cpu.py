@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import (
     BertConfig,
     Gemma2Config,
@@ -189,7 +190,7 @@ class Result:
 
     @property
     def predicted_bytes(self) -> int:
-        return int(self.trace.live_E().max())
+        return int(steps_live(self.trace).max())
 
     @property
     def measured_bytes(self) -> int:
@@ -201,7 +202,7 @@ class Result:
 
     def phases(self) -> tuple[str, str]:
         """Phase of the peak: predicted, measured."""
-        peak = int(self.trace.live_E().argmax())
+        peak = int(steps_live(self.trace).argmax())
         return [name for name, first in self.trace.marks.items() if first <= peak][
             -1
         ], self.measured.phases_E[int(self.measured.live_E().argmax())]
@@ -225,7 +226,8 @@ class Result:
         predicted, measured = Counter[int](), Counter[int]()
         places: dict[int, str] = {}
         before = self.trace.events_E[: next(iter(self.trace.marks.values()))] - 1
-        for storage in np.setdiff1d(self.trace.alive_at(int(self.trace.live_E().argmax())), before):
+        peak = int(steps_live(self.trace).argmax())
+        for storage in np.setdiff1d(self.trace.alive_at(peak), before):
             predicted[int(self.trace.sizes_S[storage])] += 1
             places.setdefault(
                 int(self.trace.sizes_S[storage]), self.trace.places[self.trace.places_S[storage]]
@@ -246,12 +248,19 @@ class Result:
         ]
 
 
+def steps_live(trace: Trace) -> NDArray[np.int64]:
+    """Bytes alive after each event of a trace's training steps; the evaluation batch that follows
+    is not run here.
+    """
+    return trace.live_E()[: trace.marks.get("evaluation", len(trace.events_E))]
+
+
 def run(name: str, spec: StepSpec) -> Result:
     """Rehearse and measure one configuration."""
     config = config_of(spec)
     trace = record_training(spec, config, MICRO_BATCH)
     try:
-        from_small: int | str = int(trace_all(spec).at(MICRO_BATCH).live_E().max())
+        from_small: int | str = int(steps_live(trace_all(spec).at(MICRO_BATCH)).max())
     except Irregular as reason:
         from_small = str(reason)
     return Result(
