@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from brimful.base.units import MIB
+from brimful.planning import events as passes
 from brimful.planning import plain_replay
 from brimful.planning.allocator import AllocatorSettings, replay_blocks
 from brimful.planning.plain_replay import replay_plain, replay_quickly
@@ -37,7 +38,7 @@ def _life(rng: random.Random) -> tuple[list[int], list[int]]:
 
 
 def _replays() -> list[Any]:
-    built = pytest.mark.skipif(plain_replay._replay is None, reason="the C replay was not built")
+    built = pytest.mark.skipif(passes.extension is None, reason="the C replay was not built")
     return [
         pytest.param(replay_plain, id="Python"),
         pytest.param(replay_quickly, id="C", marks=built),
@@ -89,12 +90,12 @@ def test_long_series_of_a_large_device_are_replayed_alike(quick: Replay) -> None
 
 
 def test_without_the_build_in_c_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_replay, "_replay", None)
+    monkeypatch.setattr(passes, "extension", None)
 
     assert replay_quickly([1, -1], [5], None) == replay_plain([1, -1], [5], None)
 
 
-@pytest.mark.skipif(plain_replay._replay is None, reason="the C replay was not built")
+@pytest.mark.skipif(passes.extension is None, reason="the C replay was not built")
 @pytest.mark.parametrize("seed", range(3))
 def test_thousands_of_free_blocks_are_listed_taken_and_given_back_alike(seed: int) -> None:
     """The lists of free blocks have many pages, which grow, empty and are given back."""

@@ -90,6 +90,9 @@ class AllocatorSettings:
             raise ValueError(f"limit_bytes is {self.limit_bytes}; it cannot be negative")
 
 
+DEFAULTS = AllocatorSettings()
+
+
 class SimulatedOutOfMemory(BrimfulError):
     """A request cannot be met within the limit, even after every free segment went back to the
     device.
@@ -136,7 +139,7 @@ class CachingAllocator:
         gave_back: The limit was met at least once.
     """
 
-    def __init__(self, settings: AllocatorSettings = AllocatorSettings()) -> None:
+    def __init__(self, settings: AllocatorSettings = DEFAULTS) -> None:
         self.settings = settings
         self.allocated_bytes = self.peak_allocated_bytes = 0
         self.reserved_bytes = self.peak_reserved_bytes = 0

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from brimful.planning.allocator import MIN_BLOCK_BYTES, AllocatorSettings, Usage, replay
+from brimful.planning.allocator import AllocatorSettings, Usage, replay
 from brimful.planning.earlier_runs import corrected
+from brimful.planning.events import peak_bytes
 from brimful.planning.host_heap import heap_bytes
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
@@ -194,9 +195,7 @@ class Replayed:
     @cached_property
     def allocated_bytes(self) -> int:
         """The peak if each block is as small as it can be: a lower bound that needs no replay."""
-        blocks_S = -(-self.trace.sizes_S // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
-        events_E = self.trace.events_E
-        return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
+        return peak_bytes(self.trace.events_E, self.trace.sizes_S)
 
     def fits_in(self, limit_bytes: int) -> bool:
         """Return whether the allocator gets through with this much memory, freeing its cache."""

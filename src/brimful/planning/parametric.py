@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from brimful.planning.events import sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Int64Array, Names, Trace, same_events
 from brimful.planning.work import GLOBAL, ParametricWork
@@ -67,13 +68,14 @@ class ParametricTrace:
         """Return the trace of a micro-batch of so many sequences, with an evaluation batch that is
         EVALUATION_FACTOR times as large. A fraction stands for rows that are not full.
         """
-        sequences_S = np.where(self.trace.is_evaluation_S, EVALUATION_FACTOR * rows, rows)
-        tokens_S = sequences_S * self.sequence_length
-        chunk_S = np.minimum(self.loss_chunk, tokens_S)
-        last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / self.sequence_length
-        batch_S = np.where(self.chunk_slope_S < 0, last_chunk_S, sequences_S)
-        growth_S = np.rint(self.slope_S * batch_S) + np.rint(self.chunk_slope_S * chunk_S)
-        return dataclasses.replace(self.trace, sizes_S=self.base_S + growth_S.astype(np.int64))
+        sizes_S = sizes_at(
+            (self.base_S, self.slope_S, self.chunk_slope_S),
+            self.trace.is_evaluation_S,
+            (rows, EVALUATION_FACTOR * rows),
+            self.sequence_length,
+            self.loss_chunk,
+        )
+        return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
 def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:

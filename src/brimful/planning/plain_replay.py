@@ -12,11 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.units import MIB
-
-try:
-    from brimful.planning import _replay
-except ImportError:  # installed where no C compiler was
-    _replay = None  # type: ignore[assignment]
+from brimful.planning import events as passes
 
 UNIT_BYTES = 512
 SMALL = MIB // UNIT_BYTES
@@ -37,11 +33,14 @@ _SIZE, _ADDRESS, _PREVIOUS, _NEXT, _FREE = range(5)
 
 def replay_quickly(events: Integers, sizes: Integers, limit_bytes: int | None) -> Fields:
     """What `replay_plain` gives, from C if it was built."""
-    if _replay is None:
+    if passes.extension is None:
         return replay_plain(events, sizes, limit_bytes)
-    units = -(-np.ascontiguousarray(sizes, np.int64) // UNIT_BYTES)
     allocated, allocated_event, reserved_then, reserved, reserved_event, failed, gave_back = (
-        _replay.replay(np.ascontiguousarray(events, np.int64), units, _limit_units(limit_bytes))
+        passes.extension.replay_sizes(
+            np.ascontiguousarray(events, np.int32),
+            np.ascontiguousarray(sizes, np.int64),
+            _limit_units(limit_bytes),
+        )
     )
     return _told(
         allocated,

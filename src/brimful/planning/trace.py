@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brimful.base.errors import PlanError
+from brimful.planning.events import alive
 from brimful.planning.work import Details, Work
 
 KINDS = (
@@ -122,10 +123,7 @@ class Trace:
     def alive_at(self, event: int) -> Int64Array:
         """Return the storages that are alive after an event, in order of allocation."""
         if event not in self._alive:
-            seen = self.events_E[: event + 1]
-            lives = np.zeros(len(self.sizes_S), np.int8)
-            lives[seen[seen > 0] - 1] = 1
-            lives[-seen[seen < 0] - 1] = 0
+            lives = alive(self.events_E[: event + 1], len(self.sizes_S))
             self._alive.clear()  # the same event is asked for again, others seldom
             self._alive[event] = np.flatnonzero(lives)
         return self._alive[event]
@@ -146,13 +144,12 @@ def in_one_pass(trace: Trace) -> Trace:
     is_second_S = np.zeros(len(trace.sizes_S), np.bool_)
     is_second_S[storages_E[start:end][trace.events_E[start:end] > 0]] = True
     kept_E = ~is_second_S[storages_E]
-    kept_before = np.concatenate([[0], np.cumsum(kept_E)])
     return dataclasses.replace(
         trace,
         events_E=trace.events_E[kept_E],
         event_layers_E=trace.event_layers_E[kept_E],
         marks={
-            name: int(kept_before[event])
+            name: int(np.count_nonzero(kept_E[:event]))
             for name, event in trace.marks.items()
             if not start <= event < end
         },

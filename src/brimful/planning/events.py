@@ -1,0 +1,80 @@
+"""Passes over the events and storages of a trace: in C where the package could be built with it,
+else with numpy. Tests hold both equal.
+
+Suffixes: E events, S storages.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_BYTES = 512
+"""CUDA's allocator gives multiples of it."""
+
+
+def _built() -> Any:
+    """Return the extension; None where it was not built, or built from an older source."""
+    try:
+        from brimful.planning import _replay  # noqa: PLC0415
+    except ImportError:  # installed where no C compiler was
+        return None
+    return _replay if hasattr(_replay, "sizes_at") else None
+
+
+extension: Any = _built()
+
+
+def peak_bytes(events_E: NDArray[np.int32], sizes_S: NDArray[np.int64]) -> int:
+    """Return the most that storages hold together if each takes whole blocks."""
+    if extension is not None:
+        return int(extension.peak(_whole(events_E, np.int32), _whole(sizes_S, np.int64)))
+    blocks_S = -(-sizes_S // BLOCK_BYTES) * BLOCK_BYTES
+    return int(np.cumsum(np.sign(events_E) * blocks_S[np.abs(events_E) - 1]).max(initial=0))
+
+
+def alive(events_E: NDArray[np.int32], count: int) -> NDArray[np.int8]:
+    """Return which of so many storages live after these events; each lives once."""
+    lives_S = np.zeros(count, np.int8)
+    if extension is not None:
+        extension.alive(_whole(events_E, np.int32), lives_S)
+    else:
+        lives_S[events_E[events_E > 0] - 1] = 1
+        lives_S[-events_E[events_E < 0] - 1] = 0
+    return lives_S
+
+
+def sizes_at(
+    lines: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    evaluates_S: NDArray[np.bool_],
+    rows: tuple[float, float],
+    positions: int,
+    piece: int,
+) -> NDArray[np.int64]:
+    """Return the sizes of a micro-batch.
+
+    Args:
+        lines: Bytes that depend on nothing, bytes per sequence, and bytes per token of a piece of
+            the loss; these are negative for storages of the last, partial piece.
+        evaluates_S: Storages of the evaluation batch.
+        rows: Sequences of the micro-batch, and of the evaluation batch.
+        positions: Of a sequence that the loss is computed of.
+        piece: Tokens of a piece of the loss.
+    """
+    base_S, slope_S, chunk_slope_S = lines
+    if extension is not None:
+        result_S = np.empty(len(base_S), np.int64)
+        whole = (_whole(each, np.int64) for each in lines)
+        extension.sizes_at(*whole, _whole(evaluates_S, np.bool_), result_S, *rows, positions, piece)
+        return result_S
+    sequences_S = np.where(evaluates_S, rows[1], rows[0])
+    tokens_S = sequences_S * positions
+    chunk_S = np.minimum(piece, tokens_S)
+    last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / positions
+    batch_S = np.where(chunk_slope_S < 0, last_chunk_S, sequences_S)
+    growth_S = np.rint(slope_S * batch_S) + np.rint(chunk_slope_S * chunk_S)
+    return base_S + growth_S.astype(np.int64)
+
+
+def _whole(values: NDArray[Any], kind: type) -> NDArray[Any]:
+    return np.ascontiguousarray(values, kind)
