@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base import yaml_values
 from brimful.base.dotted import flatten, format_yaml, override, parse_yaml
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
@@ -184,3 +185,54 @@ def test_flattening_gives_dotted_keys_and_leaves_lists_whole() -> None:
         "b.c": [1, {"d": 2}],
         "b.e.f": None,
     }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0",
+        "-7",
+        "007",
+        "1_000",
+        "12345678901234567890123",
+        "1e3",
+        "null",
+        "Null",
+        "~",
+        "true",
+        "TRUE",
+        "yes",
+        "Off",
+        "y",
+        "n",
+        "N",
+        "nan",
+        "inf",
+        ".inf",
+        "a",
+        "meta-llama/Llama-3.1-8B",
+        "nf4",
+        "a b",
+        "a:",
+        "a: b",
+        "a#b",
+        "a-",
+        "-",
+        "--",
+        "x.y/z_1",
+        "2048 ",
+        " 2048",
+        "\n5",
+        "e5",
+        "0x1F",
+        "0b1",
+        "1:30",
+        "+5",
+        "-0",
+    ],
+)
+def test_short_values_mean_what_the_reader_of_yaml_says(text: str) -> None:
+    """Words and whole numbers are read without it."""
+    meant = repr(yaml_values.read(text))
+
+    assert repr(parse_yaml(text)) == meant

@@ -21,7 +21,7 @@ from brimful.base.rundir import read_json
 from brimful.chains import calls, pipeline
 from brimful.chains.parallel_study import ParallelVariants, devices_here
 from brimful.chains.study import VariantsFailed, run_variant
-from brimful.cli.verbs import app
+from brimful.cli import app
 from brimful.recipe import Recipe
 from brimful.runs.files import STATUS_FILE
 from brimful.training.checkpoint import CheckpointStore, differences, load

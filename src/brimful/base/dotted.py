@@ -3,78 +3,14 @@
 import copy
 import functools
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-
-import yaml
 
 from brimful.base.errors import RecipeError
 from brimful.base.text import shortened
 
-MOST_CHARACTERS, MOST_VALUES, DEEPEST = 1_000_000, 100_000, 50
-"""Of a YAML text: its length, its values with every alias written out, and how deep they nest."""
-_NUMBERS = {
-    "int": r"[-+]?(0|[1-9][\d_]*|0b[01_]+|0x[\da-fA-F_]+)$",
-    "float": (
-        r"[-+]?((\d[\d_]*)(\.\d*)?[eE][-+]?\d+|\d[\d_]*\.[\d_]*|\.\d[\d_]*([eE][-+]?\d+)?"
-        r"|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
-    ),
-}
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML in which `1e-3` is a number (YAML 1.1 reads it as text), `1:30` and `010` are texts
-    (YAML 1.1 reads them as 90 and 8), a key given twice is an error, and size has limits.
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = self._num_values = 0
-        self._values_of: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        is_alias = self.check_event(yaml.AliasEvent)
-        mark = None if parent is None else parent.start_mark
-        before, self._depth = self._num_values, self._depth + 1
-        if self._depth > DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, f"nested more than {DEEPEST} levels deep", mark
-            )
-        node = super().compose_node(parent, index)
-        if is_alias and id(node) not in self._values_of:
-            raise yaml.composer.ComposerError(None, None, "a value that contains itself", mark)
-        self._num_values += self._values_of[id(node)] if is_alias else 1
-        if self._num_values > MOST_VALUES:
-            raise yaml.composer.ComposerError(None, None, f"more than {MOST_VALUES:,} values", mark)
-        self._values_of.setdefault(id(node), self._num_values - before)
-        self._depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        counts = Counter(map(repr, keys))
-        doubled = sorted({str(key) for key in keys if counts[repr(key)] > 1})
-        if doubled:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key given twice: {', '.join(doubled)}", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that `_Loader` would read as numbers."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _NUMBERS]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _kind, _pattern in _NUMBERS.items():
-    for _side in (_Loader, _Dumper):
-        _side.add_implicit_resolver(
-            f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list("-+.0123456789")
-        )
+MOST_CHARACTERS, DEEPEST = 1_000_000, 50
+"""Of a YAML text: its length, and how deep its values nest."""
 
 
 def parse_yaml(text: str) -> Any:
@@ -114,20 +50,32 @@ def parse_mapping(text: str, origin: str, *, hint: str = "") -> dict[str, Any]:
     return values
 
 
+_WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*", re.ASCII)
+_CONSTANTS = {"null": None, "true": True, "false": False}
+_NOT_TEXTS = frozenset({*_CONSTANTS, "yes", "no", "on", "off"})
+"""What YAML means by these words written otherwise is for its reader to say."""
+
+
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str) -> Any:
     """Return the values in a text; a list of runs and a page read the same recipe several times."""
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    except (AttributeError, LookupError, OverflowError) as error:
-        raise ValueError("a value does not fit its tag, such as !!int x") from error
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _WORD.fullmatch(text) and text.lower() not in _NOT_TEXTS:
+        return text
+    from brimful.base.yaml_values import read  # noqa: PLC0415 - seldom needed for overrides
+
+    return read(text)
 
 
 def format_yaml(value: object) -> str:
     """A plain value as YAML that `parse_yaml` reads back to an equal one, keys in their order."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    from brimful.base.yaml_values import written  # noqa: PLC0415 - as above
+
+    return written(value)
 
 
 def override(

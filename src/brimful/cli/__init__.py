@@ -26,6 +26,6 @@ def main() -> None:
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module 'brimful.cli' has no attribute {name!r}")
-    from brimful.cli.verbs import app
+    from brimful.cli.verbs import whole_app
 
-    return app
+    return whole_app()

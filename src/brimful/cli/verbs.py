@@ -1,5 +1,7 @@
 """The application: its verbs in the order of the help, and the entry point."""
 
+import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -9,35 +11,33 @@ import typer
 from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_politely
 from brimful.base.errors import BrimfulError
 from brimful.base.text import printable
-from brimful.cli import catalogs, models, planning, proving, runs, training
-from brimful.cli.evidence import evidence_app
 from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
-from brimful.cli.recipes import recipes_app
 
-VERBS = (
-    planning.doctor,
-    planning.plan,
-    training.train,
-    training.run,
-    training.sample,
-    training.launch,
-    models.generate,
-    models.predict,
-    models.export,
-    models.serve,
-    models.evaluate,
-    models.diagnose,
-    planning.calibrate,
-    planning.atlas,
-    proving.prove,
-    catalogs.devices,
-    runs.report,
-    runs.compare,
-    runs.runs,
-    runs.watch,
-    runs.studio,
-)
+VERBS = {
+    "doctor": "planning",
+    "plan": "planning",
+    "train": "training",
+    "run": "training",
+    "sample": "training",
+    "launch": "training",
+    "generate": "models",
+    "predict": "models",
+    "export": "models",
+    "serve": "models",
+    "evaluate": "models",
+    "diagnose": "models",
+    "calibrate": "planning",
+    "atlas": "planning",
+    "prove": "proving",
+    "devices": "catalogs",
+    "report": "runs",
+    "compare": "runs",
+    "runs": "runs",
+    "watch": "runs",
+    "studio": "runs",
+}
+"""By name, in the order of the help: the module of each."""
 
 
 def _show_version(is_asked: bool) -> None:
@@ -75,18 +75,32 @@ def app_with(verbs: Sequence[Callable[..., Any]]) -> typer.Typer:
     return made
 
 
-app = app_with(VERBS)
-app.add_typer(recipes_app, name="recipes")
-app.add_typer(catalogs.models_app, name="models")
-app.add_typer(evidence_app, name="evidence")
+def _verb(name: str) -> Callable[..., Any]:
+    module = importlib.import_module(f"brimful.cli.{VERBS[name]}")
+    function: Callable[..., Any] = getattr(module, name)
+    return function
+
+
+@functools.cache
+def whole_app() -> typer.Typer:
+    """Return the application with all verbs."""
+    from brimful.cli.catalogs import models_app
+    from brimful.cli.evidence import evidence_app
+    from brimful.cli.recipes import recipes_app
+
+    app = app_with([_verb(name) for name in VERBS])
+    app.add_typer(recipes_app, name="recipes")
+    app.add_typer(models_app, name="models")
+    app.add_typer(evidence_app, name="evidence")
+    return app
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the application for a command: with the one verb that it begins with, whose options
-    alone have to be made ready, else the whole.
+    """Return the application for a command: with the one verb that it begins with, whose module
+    alone is imported, else the whole.
     """
-    named = [verb for verb in VERBS if words and verb.__name__ == words[0]]
-    return app_with(named) if named else app
+    named = words and words[0] in VERBS
+    return app_with([_verb(words[0])]) if named else whole_app()
 
 
 def main(question: AskedCommand | None = None) -> None:

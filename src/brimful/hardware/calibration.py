@@ -11,12 +11,13 @@ import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
+from brimful.base.lazy_dataclass import dataclass
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
 from brimful.base.version import version_of
@@ -116,6 +117,9 @@ class Described:
     time_terms: Mapping[str, float] = field(hash=False, default_factory=dict)
     shown: Mapping[str, Sequence[float]] = field(hash=False, default_factory=dict)
     settings: Mapping[str, Any] = field(hash=False, default_factory=dict)
+
+
+NOT_DESCRIBED = Described()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +245,7 @@ def note_run(
     versions: Mapping[str, str] | None = None,
     applied: Mapping[str, float] | None = None,
     basis: str = "",
-    described: Described = Described(),
+    described: Described = NOT_DESCRIBED,
 ) -> None:
     """Store the measurements of a run with its predictions.
 

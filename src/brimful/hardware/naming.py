@@ -4,7 +4,8 @@ row of the catalog that it can mean, or for several, which are then listed.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from brimful.base.lazy_dataclass import dataclass
 
 NOISE = frozenset(
     {"nvidia", "geforce", "rtx", "gtx", "tesla", "gpu", "generation", "server", "edition"}

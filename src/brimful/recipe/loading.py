@@ -4,7 +4,6 @@ error.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import pydantic
 from brimful.base.discover import did_you_mean, names_in, what_stands_at
 from brimful.base.dotted import flatten, override, parse_mapping
 from brimful.base.errors import RecipeError
+from brimful.base.kept_values import kept_value
+from brimful.base.lazy_dataclass import dataclass
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters
@@ -101,9 +102,16 @@ def with_changes(recipe: Recipe, changes: Sequence[str], origin: str) -> Recipe:
 
 
 def _values_of(name_or_path: str) -> tuple[dict[str, Any], str]:
-    """Return the values of a recipe file, and its name in errors."""
+    """Return the values of a recipe file, and its name in errors. Those of shipped recipes are kept
+    parsed.
+    """
     text, origin = _read(name_or_path)
-    return parse_mapping(text, origin), origin
+    if name_or_path not in shipped_names():
+        return parse_mapping(text, origin), origin
+    values: dict[str, Any] = kept_value(
+        f"{SHIPPED_PACKAGE}.{name_or_path}", text, lambda: parse_mapping(text, origin)
+    )
+    return values, origin
 
 
 @dataclass(frozen=True)

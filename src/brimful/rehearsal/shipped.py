@@ -8,16 +8,15 @@ major and minor versions, or are not installed; else a step is traced.
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
-import itertools
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.model import catalog
+from brimful.base.lazy_dataclass import dataclass
+from brimful.base.version import version_of
 from brimful.planning.family_file import FORMAT
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.step import canonical
@@ -28,8 +27,6 @@ the same step. A test compares families that come with brimful with new ones.
 """
 FOLDER = Path(__file__).parent / "families"
 ABOUT = "about.json"
-IN_PARTS = "-in-parts"
-"""At the end of the name of an archive of steps on several devices."""
 _LIBRARIES = ("torch", "transformers", "peft")
 _NOT_OF_THE_STEP = frozenset(
     {
@@ -112,17 +109,6 @@ class ShippedFamilies:
         return None
 
 
-def shipped_models(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return the models of the catalog whose families on one device come with brimful, in
-    alphabetical order.
-    """
-    model_types = sorted({path.name.partition(".")[0] for path in folder.glob("*.zip")})
-    archives = itertools.chain.from_iterable(_archives(folder, each) for each in model_types)
-    alone = {about.model for path, about in archives if not path.stem.endswith(IN_PARTS)}
-    found = alone & set(catalog.names())  # others are of recipes
-    return tuple(sorted(found, key=str.casefold))
-
-
 def write_archive(path: Path, about: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
     """Write files, by name, as an archive that says of itself what `about` holds; the same ones
     give the same bytes.
@@ -156,10 +142,35 @@ def _archives(folder: Path, model_type: str) -> list[tuple[Path, About]]:
 def read_entry(path: Path, name: str) -> bytes | None:
     """Return an entry of an archive; None where one of the two is missing or damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.read(name)
+        entry = _entries(path, *state_of(path))[name]
+        with path.open("rb") as file:
+            file.seek(entry.header_offset + _LENGTHS_AT)
+            lengths = file.read(4)
+            file.seek(sum(int.from_bytes(each, "little") for each in (lengths[:2], lengths[2:])), 1)
+            content = file.read(entry.compress_size)
     except (OSError, KeyError, zipfile.BadZipFile):
         return None
+    return content if zlib.crc32(content) == entry.CRC else None
+
+
+_LENGTHS_AT = 26
+"""In an entry's header: how long its name and its extra field are, which end the header."""
+
+
+def state_of(path: Path) -> tuple[int, int]:
+    """Return size and time of change of a file; another content has others."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=32)
+def _entries(path: Path, _size_bytes: int, _changed_ns: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the list of an archive's entries, which takes longer to read than an entry. They are
+    stored as they are, as `write_archive` does.
+    """
+    with zipfile.ZipFile(path) as archive:
+        listed = archive.infolist()
+    return {each.filename: each for each in listed if each.compress_type == zipfile.ZIP_STORED}
 
 
 def agree(versions: Mapping[str, str]) -> bool:
@@ -176,10 +187,5 @@ def library_versions() -> Mapping[str, str]:
     """Return the versions of the installed libraries that decide a trace, without importing
     them.
     """
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: version_of(name) for name in _LIBRARIES}
+    return {name: version for name, version in found.items() if version is not None}

@@ -12,16 +12,17 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.base.kept_values import kept_value
+from brimful.base.lazy_dataclass import dataclass
 from brimful.planning.architecture import NotOfItsKind, SizedNetwork, network_of, serves
 from brimful.planning.family import ShortFamily
 from brimful.planning.family_file import FORMAT, DamagedFile
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.skeleton_file import from_bytes
-from brimful.rehearsal.shipped import ABOUT, TRACES, agree, library_versions, read_entry
+from brimful.rehearsal.shipped import ABOUT, TRACES, agree, library_versions, read_entry, state_of
 
 SKELETONS = Path(__file__).parent / "skeletons"
 
@@ -86,6 +87,12 @@ def obstacle(model_type: str, folder: Path = SKELETONS) -> str | None:
 
 
 def _is_whole(path: Path) -> bool:
+    """Return whether all of an archive can be read. That is checked once for a file."""
+    made_from = [str(path), *state_of(path)]
+    return bool(kept_value(f"whole {path.name}", made_from, lambda: _reads_whole(path)))
+
+
+def _reads_whole(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None

@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
-from brimful.base.kept_values import write_whole
+from brimful.base.kept_values import kept_value, write_whole
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.parts import TraceInParts
@@ -21,7 +23,7 @@ from brimful.planning.trace import Trace
 from brimful.planning.work import ARRAYS as WORK_ARRAYS
 from brimful.planning.work import IrregularWork, ParametricWork, Work
 from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch
-from brimful.rehearsal.shipped import library_versions
+from brimful.rehearsal.shipped import library_versions, state_of
 
 _SOURCES = (
     "rehearsal",
@@ -43,6 +45,7 @@ _SOURCES = (
     "planning/skeleton_file.py",
     "planning/skeleton_recordings.py",
     "planning/allocator.py",
+    "planning/events.py",
     "planning/memory_pool.py",
     "planning/plain_replay.py",
     "planning/host_heap.py",
@@ -364,11 +367,32 @@ def _nothing() -> Trace:
 
 @functools.cache
 def _versions() -> str:
-    """Return library versions and a digest of brimful's own code, without importing any of it."""
+    """Return library versions and a digest of brimful's own code, without importing any of it. The
+    digest is kept for as long as no file has another size or time of change.
+    """
     root = Path(__file__).parent.parent
-    code = hashlib.sha256()
-    for source in _SOURCES:
-        inside = [path for path in (root / source).rglob("*") if path.suffix in (".py", ".toml")]
-        for path in sorted(inside) or [root / source]:
-            code.update(path.read_bytes())
-    return json.dumps(library_versions()) + code.hexdigest()
+    files = sorted(itertools.chain.from_iterable(_files(root / source) for source in _SOURCES))
+
+    def digest() -> str:
+        code = hashlib.sha256()
+        for name, _, _ in files:
+            code.update(Path(name).read_bytes())
+        return code.hexdigest()
+
+    return json.dumps(library_versions()) + str(kept_value("code", files, digest))
+
+
+def _files(source: Path) -> list[tuple[str, int, int]]:
+    """Return the files of a source, each with its size and time of change."""
+    if source.suffix:
+        return [(str(source), *state_of(source))]
+    found, pending = [], [str(source)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".toml")):
+                    status = entry.stat()
+                    found.append((entry.path, status.st_size, status.st_mtime_ns))
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    pending.append(entry.path)
+    return found

@@ -6,7 +6,8 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from brimful.base.lazy_dataclass import dataclass
 
 BAR = "\\|"
 """A vertical bar inside a cell of Markdown."""
