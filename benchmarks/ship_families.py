@@ -1,12 +1,16 @@
 """Make the families of traces that come with brimful for single networks: the steps that plans of
 published models, or of shipped recipes, ask for (all networks of a structure: ship_skeletons.py).
 
-    python benchmarks/ship_families.py [--models NAME ...] [--minutes 20] [--check] [--in-parts]
+    python benchmarks/ship_families.py [--models NAME ...] [--minutes 20] [--in-parts]
+    python benchmarks/ship_families.py --check [--models NAME ...] [--minutes 20] [--in-parts]
+    python benchmarks/ship_families.py --check-names
 
 An archive for each network lies in src/brimful/rehearsal/families; one that is there is not made
 again (delete it first). With --in-parts: the same for steps of a model in parts on several devices,
 in an archive of their own. With --check nothing is written: each of the named models' families is
-made anew and compared with its file, byte for byte.
+made anew and compared with its file, byte for byte. With --check-names nothing is recorded either:
+an archive that comes with brimful must be one of these commands', hold a recording for each of its
+steps, and nothing else.
 """
 
 import argparse
@@ -20,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from brimful.hardware import catalog as devices
+from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Sharing, prepare
 from brimful.recipe import load
@@ -28,9 +33,9 @@ from brimful.rehearsal.models import config_of
 from brimful.rehearsal.shipped import (
     ABOUT,
     FOLDER,
-    IN_PARTS,
     About,
     library_versions,
+    name_of,
     write_archive,
 )
 from brimful.rehearsal.store import canonical_step
@@ -43,6 +48,8 @@ MODELS = (
     "openai-community/gpt2-medium",
 )
 """The most asked for first."""
+IN_PARTS, FROM_THE_WINDOW = "-in-parts", "-windowed"
+"""At the end of the name of an archive of steps on several devices, or of such lengths."""
 MODELS_IN_PARTS = (
     "meta-llama/Llama-3.1-70B",
     "meta-llama/Llama-3.1-8B",
@@ -109,9 +116,52 @@ def differences(path: Path, families: dict[str, bytes]) -> list[str]:
     return sorted(name for name in kept.keys() | families if kept.get(name) != families.get(name))
 
 
+def misnamed(model: str, path: Path, *, in_parts: bool = False) -> list[str]:
+    """Return the entries of an archive that none of its steps asks for, and the steps for which it
+    has none.
+    """
+    with zipfile.ZipFile(path) as archive:
+        others = {name for name in archive.namelist() if name != ABOUT}
+    present, problems = frozenset(others), []
+    for step in steps_of(model, in_parts=in_parts):
+        names = {
+            name_of(dataclasses.replace(key, is_single=is_single))
+            for key in family_keys_of(canonical_step(step))
+            for is_single in (False, True)
+        }
+        if not names & present:
+            problems.append(f"no recording of {step.key()}")
+        others -= names
+    return [*problems, *(f"{name} is asked for by no step" for name in sorted(others))]
+
+
+def archives() -> Iterator[tuple[str, Path, bool]]:
+    """Yield all that these commands make: the model or recipe, its file, and whether it is in
+    parts.
+    """
+    for what in (*RECIPES, *MODELS, *WINDOWED):
+        yield what, _path(what, in_parts=False), False
+    for model in MODELS_IN_PARTS:
+        yield model, _path(model, in_parts=True), True
+
+
+def check_names() -> bool:
+    """Print what is wrong with names of archives and of their entries; return whether all are
+    right.
+    """
+    known = {path: (what, in_parts) for what, path, in_parts in archives()}
+    right = True
+    for path in sorted(FOLDER.glob("*.zip")):
+        what, in_parts = known.get(path, ("", False))
+        problems = misnamed(what, path, in_parts=in_parts) if what else ["no command makes it"]
+        right &= not problems
+        print(path.name, "; ".join(problems) or "is what its command asks for", flush=True)
+    return right
+
+
 def _path(model: str, *, in_parts: bool) -> Path:
     model_type = json.loads(next(steps_of(model)).config_json)["model_type"]
-    of = IN_PARTS if in_parts else "-windowed" * (model in WINDOWED)
+    of = IN_PARTS if in_parts else FROM_THE_WINDOW * (model in WINDOWED)
     return FOLDER / f"{model_type}.{model.rpartition('/')[2].lower()}{of}.zip"
 
 
@@ -122,7 +172,10 @@ def main() -> None:
     parser.add_argument("--in-parts", action="store_true", help="on several devices")
     parser.add_argument("--minutes", type=float, default=20, help="no family starts after these")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--check-names", action="store_true", help="and record nothing")
     options = parser.parse_args()
+    if options.check_names:
+        sys.exit(not check_names())
     end_s, bad = time.monotonic() + 60 * options.minutes, False
     in_parts = options.in_parts
     for model in options.models or (

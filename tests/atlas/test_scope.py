@@ -5,21 +5,20 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, TOKENS, scope_of
+from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, MODELS, TOKENS, scope_of
 from brimful.base.errors import DeviceError, RequestError
 from brimful.hardware import catalog
 from brimful.model import catalog as models
-from brimful.rehearsal.shipped import shipped_models
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA, ENCODER = "meta-llama/Llama-3.1-8B", "google-bert/bert-base-uncased"
 
 
-def test_without_wishes_all_that_needs_no_tracing_is_answered_for_every_device() -> None:
+def test_without_wishes_well_known_models_are_answered_for_every_device() -> None:
     scope = scope_of()
 
-    assert scope.models == shipped_models()
+    assert scope.models == MODELS
     assert all(models.find(model) for model in scope.models)
     assert LLAMA in scope.models
     assert (scope.methods, scope.lengths) == (METHODS, LENGTHS)

@@ -4,14 +4,18 @@ byte: a few of them are made anew.
 
 import pytest
 
-from brimful.planning.family_key import TraceFamilyKey
-from brimful.rehearsal.shipped import agree, read_entry
+from brimful.planning.family_file import to_bytes
+from brimful.planning.family_key import TraceFamilyKey, family_keys_of
+from brimful.rehearsal.shipped import FOLDER, ShippedFamilies, agree, read_entry
 from brimful.rehearsal.shipped_skeletons import (
     SKELETONS,
     about_type,
     name_of_skeleton,
     network_of_key,
 )
+from brimful.rehearsal.store import canonical_step
+from brimful.rehearsal.tracer import trace_family
+from ship_families import archives, misnamed, steps_of
 from ship_skeletons import Asked, recorded
 
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
@@ -52,3 +56,27 @@ def test_a_recording_made_anew_is_the_one_that_comes_with_brimful(
 
     assert shipped is not None
     assert recorded(key, network) == shipped
+
+
+def test_a_family_made_anew_is_the_one_that_comes_with_brimful() -> None:
+    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_families.py."""
+    key = family_keys_of(canonical_step(next(steps_of("quickstart"))))[0]
+
+    kept = ShippedFamilies().read(key)
+
+    assert kept is not None
+    assert kept == to_bytes(trace_family(key))
+
+
+def test_archives_hold_what_their_commands_make_and_nothing_else() -> None:
+    """`python benchmarks/ship_families.py --check` makes all anew and compares their bytes."""
+    known = {path: (what, in_parts) for what, path, in_parts in archives()}
+
+    found = {path.name: path in known for path in FOLDER.glob("*.zip")}
+    assert all(found.values()), found
+    wrong = {
+        path.name: misnamed(what, path, in_parts=in_parts)
+        for path, (what, in_parts) in known.items()
+        if path.exists()
+    }
+    assert not any(wrong.values()), wrong

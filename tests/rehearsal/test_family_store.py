@@ -14,7 +14,6 @@ import pytest
 from transformers import Gemma2Config
 
 from brimful.base.errors import PlanError
-from brimful.model import catalog
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -424,18 +423,3 @@ def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(
     assert of(values | {"intermediate_size": 8}) is None
     assert of(values | {"attention_dropout": 0.5}) is None
     assert of(values | {"something_new": True}) is None
-
-
-def test_what_comes_with_brimful_is_what_is_traced_today(step: Step) -> None:
-    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_families.py."""
-    row = catalog.find("HuggingFaceTB/SmolLM2-135M")
-    assert row is not None
-    spec = step("llama", **{**CUDA, "weights": "bf16", "sequence_length": 2048, "recompute": True})
-    spec = dataclasses.replace(
-        spec, config_json=canonical(row.config), adapter=Lora(16), accumulates=True, clips=True
-    )
-    key = _widest(spec)
-
-    kept = ShippedFamilies().read(key)
-
-    assert kept == to_bytes(_short(key))

@@ -12,9 +12,18 @@ from brimful.base.errors import RequestError
 from brimful.hardware import catalog as device_catalog
 from brimful.model import catalog as model_catalog
 from brimful.planning.specs import ModelFacts, facts_of_values
-from brimful.rehearsal.shipped import shipped_models
 from brimful.studio.templates import Method
 
+MODELS = (
+    "google/gemma-2-2b",
+    "HuggingFaceTB/SmolLM2-135M",
+    "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.2-1B",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen2.5-7B",
+)
+"""Well-known ones of several sizes, whose steps come recorded."""
 METHODS: tuple[Method, ...] = ("lora", "qlora", "full")
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 """In tokens; those above a model's context are left out."""
@@ -84,8 +93,8 @@ def scope_of(
     tokens: Sequence[int] = (),
     devices: Sequence[str] = (),
 ) -> Scope:
-    """Return a checked scope; what is empty takes its default: the models whose recordings come
-    with brimful, and every device of the catalog.
+    """Return a checked scope; what is empty takes its default: MODELS, and every device of the
+    catalog.
 
     Raises:
         RequestError: no such model or method, or a number that is none.
@@ -100,7 +109,7 @@ def scope_of(
         if wrong is not None:
             raise RequestError(f"{name} {wrong} must be a whole number of at least {least}.")
     scope = Scope(
-        models=tuple(dict.fromkeys(_row(name).name for name in models)) or shipped_models(),
+        models=tuple(dict.fromkeys(_row(name).name for name in models)) or MODELS,
         methods=tuple(dict.fromkeys(map(_method, methods))) or METHODS,
         lengths=tuple(dict.fromkeys(lengths)) or LENGTHS,
         batches=tuple(dict.fromkeys(batches)) or BATCHES,

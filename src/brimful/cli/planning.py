@@ -274,7 +274,7 @@ def atlas(
         Path, typer.Argument(metavar="FOLDER", help="Where the page goes; new, or an older atlas.")
     ],
     models: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Without: those that need no tracing.")
+        str, typer.Option(metavar="NAME,...", help="Without: seven that are known to many.")
     ] = "",
     methods: Annotated[str, typer.Option(metavar="NAME,...", help="lora, qlora, full.")] = "",
     lengths: Annotated[
