@@ -4,8 +4,10 @@ headless Chromium, against the command that each page names, in a process of its
     python benchmarks/atlas_pages.py [--pages 20] [--seed 0]
 
 For each page an atlas is written that holds its table alone, for every device of the catalog: all
-tables of five models would take a quarter of an hour. Compared are verdict, memory, micro-batch, step time, tokens a second, training time and
-cost of every device, with intervals, as texts. Needs Chromium and playwright.
+tables of five models would take a quarter of an hour. Compared are verdict, memory, micro-batch,
+step time, tokens a second, training time and cost of every device, with intervals, as texts. Each
+page and each command takes some three CPU seconds; steps whose recordings do not come with brimful
+are traced by the first of them and kept. Needs Chromium and playwright.
 """
 
 import argparse

@@ -2,11 +2,10 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.chains.surveyed_devices import cost_surveyed, survey_each
 from brimful.hardware import catalog
 from brimful.planning.budget import (

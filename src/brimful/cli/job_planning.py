@@ -1,13 +1,13 @@
 """`brimful plan` of a file of another tool. Nothing heavy is imported before one is there."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from brimful.base.console import waiting
 from brimful.base.errors import RequestError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.cli.output import open_console, print_json, say
 from brimful.other_trainers.candidates import is_candidate
 

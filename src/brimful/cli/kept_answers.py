@@ -11,13 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from brimful.base.env import cache_folder, lasting_variables
 from brimful.base.kept_values import write_whole
-from brimful.base.lazy_dataclass import dataclass
 
 FORMAT = 1
 MOST_KEPT = 200

@@ -11,13 +11,12 @@ import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
 from brimful.base.version import version_of

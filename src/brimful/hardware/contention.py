@@ -1,11 +1,10 @@
 """How much processor time other programs took from this process while it measured. No torch."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-from brimful.base.lazy_dataclass import dataclass
 
 _TASKS = Path("/proc/self/task")
 

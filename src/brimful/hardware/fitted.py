@@ -8,9 +8,8 @@ benchmarks/time_truth.py CSV --fit` writes.
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.tables import shipped_table
 from brimful.hardware import catalog
 from brimful.hardware.device import Device

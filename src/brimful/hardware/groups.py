@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from brimful.base.errors import DeviceError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 

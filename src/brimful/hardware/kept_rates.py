@@ -9,13 +9,12 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
 

@@ -4,12 +4,11 @@ per device in the cache folder; no torch. A file that cannot be read counts as n
 
 import hashlib
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.rundir import read_json, write_json_atomically
 
 

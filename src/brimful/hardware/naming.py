@@ -4,8 +4,7 @@ row of the catalog that it can mean, or for several, which are then listed.
 
 import re
 from collections.abc import Iterable, Sequence
-
-from brimful.base.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 NOISE = frozenset(
     {"nvidia", "geforce", "rtx", "gtx", "tesla", "gpu", "generation", "server", "edition"}

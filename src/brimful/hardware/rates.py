@@ -6,11 +6,9 @@ An operator takes `combined(flop / flop_per_s, bytes / bytes_per_s) + launch_s` 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self
-
-from brimful.base.lazy_dataclass import dataclass
 
 CLASSES = (
     "matrix",

@@ -8,8 +8,8 @@ off.
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from brimful.base.lazy_dataclass import dataclass
 from brimful.hardware.calibration import (
     LAST_RUNS,
     RunNote,

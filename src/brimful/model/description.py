@@ -3,10 +3,10 @@ torch.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.base.lazy_dataclass import dataclass
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02

@@ -73,7 +73,8 @@ def sizes_at(
     last_chunk_S = np.minimum(tokens_S, 2 * chunk_S) / positions
     batch_S = np.where(chunk_slope_S < 0, last_chunk_S, sequences_S)
     growth_S = np.rint(slope_S * batch_S) + np.rint(chunk_slope_S * chunk_S)
-    return base_S + growth_S.astype(np.int64)
+    sizes_S: NDArray[np.int64] = base_S + growth_S.astype(np.int64)
+    return sizes_S
 
 
 def _whole(values: NDArray[Any], kind: type) -> NDArray[Any]:

@@ -5,10 +5,10 @@ of a kind, which reads data and scores models, is the module `brimful/kinds/NAME
 one row here, one module there, and one training method (see CONTRIBUTING.md).
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 from brimful.base.errors import BrimfulError
-from brimful.base.lazy_dataclass import dataclass
 
 ModelTask = Literal["causal_lm", "masked_lm", "sequence_classification"]
 """What a model's head predicts: the next token, hidden tokens, or labels of the whole text."""

@@ -4,6 +4,7 @@ error.
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from brimful.base.discover import did_you_mean, names_in, what_stands_at
 from brimful.base.dotted import flatten, override, parse_mapping
 from brimful.base.errors import RecipeError
 from brimful.base.kept_values import kept_value
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters

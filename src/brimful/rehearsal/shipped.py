@@ -12,10 +12,10 @@ import json
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brimful.base.lazy_dataclass import dataclass
 from brimful.base.version import version_of
 from brimful.planning.family_file import FORMAT
 from brimful.planning.family_key import TraceFamilyKey

@@ -12,11 +12,11 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from brimful.base.kept_values import kept_value
-from brimful.base.lazy_dataclass import dataclass
 from brimful.planning.architecture import NotOfItsKind, SizedNetwork, network_of, serves
 from brimful.planning.family import ShortFamily
 from brimful.planning.family_file import FORMAT, DamagedFile

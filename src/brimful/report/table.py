@@ -6,8 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-
-from brimful.base.lazy_dataclass import dataclass
+from dataclasses import dataclass
 
 BAR = "\\|"
 """A vertical bar inside a cell of Markdown."""
