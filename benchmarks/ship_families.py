@@ -5,8 +5,8 @@ published models, or of shipped recipes, ask for (all networks of a structure: s
     python benchmarks/ship_families.py --check [--models NAME ...] [--minutes 20] [--in-parts]
     python benchmarks/ship_families.py --check-names
 
-An archive for each network lies in src/brimful/rehearsal/families; one that is there is not made
-again (delete it first). With --in-parts: the same for steps of a model in parts on several devices,
+An archive for each network lies in src/brimful/rehearsal/families; what it holds is not made again
+(delete it first), and what no step asks for any more is dropped. With --in-parts: the same for steps of a model in parts on several devices,
 in an archive of their own. With --check nothing is written: each of the named models' families is
 made anew and compared with its file, byte for byte. With --check-names nothing is recorded either:
 an archive that comes with brimful must be one of these commands', hold a recording for each of its
@@ -20,15 +20,16 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from brimful.hardware import catalog as devices
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Sharing, prepare
 from brimful.recipe import load
-from brimful.rehearsal.family_store import StoredFamilies
+from brimful.rehearsal.family_store import StoredFamilies, families_folder
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.shipped import (
     ABOUT,
@@ -38,6 +39,7 @@ from brimful.rehearsal.shipped import (
     name_of,
     write_archive,
 )
+from brimful.rehearsal.shipped_skeletons import ShippedSkeletons
 from brimful.rehearsal.store import canonical_step
 from ship_skeletons import CARDS, CPUS, LENGTHS, METHODS, Asked
 
@@ -86,20 +88,48 @@ def _steps_in_parts(model: str) -> Iterator[StepSpec]:
 
 
 def families_of(
-    model: str, folder: Path, end_s: float, *, in_parts: bool = False
+    model: str,
+    folder: Path,
+    end_s: float,
+    *,
+    in_parts: bool = False,
+    kept: Mapping[str, bytes] = MappingProxyType({}),
 ) -> dict[str, bytes] | None:
     """Trace a model's families, with those of one sequence where that is a special case, into a
     cache folder; return their files by name, or None where time is over before.
+
+    Args:
+        model: Or a recipe.
+        folder: An empty one.
+        end_s: Nothing is traced after it.
+        in_parts: On several devices.
+        kept: Files that need not be made again.
     """
-    families = StoredFamilies(folder, shipped=None)
+    families, asked = StoredFamilies(folder, shipped=None), set[str]()
+    (folder / families_folder()).mkdir()
+    for name, content in kept.items():
+        (folder / families_folder() / name).write_bytes(content)
     for step in steps_of(model, in_parts=in_parts):
         if time.monotonic() > end_s:
             return None
+        asked |= names_for(step)
         spec = canonical_step(step)
         member = families.member(spec)
         if member is not None and member.lowest > 1:
             families.member(spec, is_single=True)
-    return {path.name: path.read_bytes() for path in folder.rglob("*.xz")}
+    return {path.name: path.read_bytes() for path in folder.rglob("*.xz") if path.name in asked}
+
+
+def names_for(step: StepSpec) -> set[str]:
+    """Return the names of the families that may serve a step, but for those that follow from
+    skeletons.
+    """
+    keys = [
+        dataclasses.replace(key, is_single=is_single)
+        for key in family_keys_of(canonical_step(step))
+        for is_single in (False, True)
+    ]
+    return {name_of(key) for key in keys if ShippedSkeletons().family(key) is None}
 
 
 def about(model: str) -> About:
@@ -109,30 +139,33 @@ def about(model: str) -> About:
     return About(model, library_versions(), step.config_json, values)
 
 
+def entries(path: Path) -> dict[str, bytes]:
+    """Return the families of an archive; none where it is missing."""
+    if not path.exists():
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name != ABOUT}
+
+
 def differences(path: Path, families: dict[str, bytes]) -> list[str]:
     """Return the names of families that are not those of the archive."""
-    with zipfile.ZipFile(path) as archive:
-        kept = {name: archive.read(name) for name in archive.namelist() if name != ABOUT}
+    kept = entries(path)
     return sorted(name for name in kept.keys() | families if kept.get(name) != families.get(name))
 
 
 def misnamed(model: str, path: Path, *, in_parts: bool = False) -> list[str]:
     """Return the entries of an archive that none of its steps asks for, and the steps for which it
-    has none.
+    has none and no skeleton is there.
     """
-    with zipfile.ZipFile(path) as archive:
-        others = {name for name in archive.namelist() if name != ABOUT}
-    present, problems = frozenset(others), []
+    present = frozenset(entries(path))
+    asked, problems = set[str](), []
     for step in steps_of(model, in_parts=in_parts):
-        names = {
-            name_of(dataclasses.replace(key, is_single=is_single))
-            for key in family_keys_of(canonical_step(step))
-            for is_single in (False, True)
-        }
-        if not names & present:
+        names = names_for(step)
+        first = [name_of(key) for key in family_keys_of(canonical_step(step))[:1]]
+        if first and first[0] in names and not names & present:
             problems.append(f"no recording of {step.key()}")
-        others -= names
-    return [*problems, *(f"{name} is asked for by no step" for name in sorted(others))]
+        asked |= names
+    return [*problems, *(f"{name} is asked for by no step" for name in sorted(present - asked))]
 
 
 def archives() -> Iterator[tuple[str, Path, bool]]:
@@ -182,11 +215,11 @@ def main() -> None:
         MODELS_IN_PARTS if in_parts else [*RECIPES, *MODELS, *WINDOWED]
     ):
         path = _path(model, in_parts=in_parts)
-        if path.exists() != options.check:
+        if options.check and not path.exists():
             continue
-        start_s = time.process_time()
+        start_s, kept = time.process_time(), {} if options.check else entries(path)
         with tempfile.TemporaryDirectory() as folder:
-            families = families_of(model, Path(folder), end_s, in_parts=in_parts)
+            families = families_of(model, Path(folder), end_s, in_parts=in_parts, kept=kept)
         if families is None:
             break
         took_s = time.process_time() - start_s
