@@ -40,4 +40,4 @@ def test_where_torch_is_loaded_already_nothing_changes() -> None:
     frozen = gc.get_freeze_count()
     with loading():
         assert gc.isenabled()
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # what was frozen before may have been freed

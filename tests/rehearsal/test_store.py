@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from brimful.base.version import version_of
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import KINDS, Trace
@@ -124,6 +125,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 
 def _forget_versions() -> None:
+    version_of.cache_clear()
     store._versions.cache_clear()
     store.library_versions.cache_clear()
 
