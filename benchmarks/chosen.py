@@ -95,7 +95,7 @@ INVENTORY = (
     Chosen(MEMORY, "SHARDED_SHARE", "memory", "chosen", "2 rows of torchtitan"),
     Chosen(MEMORY, "VARYING_SHARE", "memory", "chosen", "20 settings of one data set on an A100"),
     Chosen(
-        MEMORY,
+        "brimful.planning.host_heap",
         "VARYING_HOST_SLACK",
         "memory",
         "chosen",

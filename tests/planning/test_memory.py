@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from brimful.base.units import GIB, MIB
+from brimful.planning.host_heap import FEW_PASSES, MANY_PASSES
 from brimful.planning.memory import (
     ALLOCATED_SHARE,
-    FEW_PASSES,
-    MANY_PASSES,
     RESERVED_SHARE,
     Footprint,
     Replayed,

@@ -15,9 +15,9 @@ import numpy as np
 from brimful.planning.allocator import AllocatorSettings, Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
-from brimful.planning.host_heap import heap_bytes
+from brimful.planning.host_heap import heap_bytes, host_reserved, lost_shares
 from brimful.planning.plan import Prediction, Verdict, verdict_on
-from brimful.planning.target import HOST_SLACK, METAL_SLACK, WORKSPACES, Target
+from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Names, Trace
 from brimful.planning.trace import in_one_pass as trace_in_one_pass
 from brimful.planning.work import GLOBAL, Work
@@ -39,15 +39,6 @@ Llama-3.1-8B on 8 and 128 GPUs; a trace replays one stream (assumption from thes
 VARYING_SHARE = (0.92, 1.70)
 """The same where passes have many lengths and cannot be replayed one after another: 1.07 to 1.72
 over 20 settings on an A100, all of one data set.
-"""
-FEW_PASSES, MANY_PASSES = 10, 60
-VARYING_HOST_SLACK = {FEW_PASSES: (0.4, 1.0), MANY_PASSES: (1.5, 2.0)}
-"""On a CPU where passes have many lengths: what the heap loses between tensors, expected and at
-most, as a share of what a pass holds for its gradients; by the number of the run's passes, and in
-between on a straight line. What the matrix library keeps of each new length settles in holes that
-earlier passes left, and the heap of a single step does not show that. Chosen on 45 tunings of 23M
-to 519M parameters, 2 to 4 passes each (at most 0.94, in the median 0.3), and on nine of
-SmolLM2-135M and its conversions with 80 to 105 passes (1.20 to 1.88; docs/log.md).
 """
 _OF_A_PASS = ("activations", "loss and logits", "temporaries")
 LARGEST_TENSORS = 10
@@ -375,8 +366,8 @@ def footprint(
     at_peak = _terms(trace, peak_event)
     if target.kind == "cpu":
         held_bytes = sum(at_peak[kind] for kind in _OF_A_PASS)
-        lost_bytes = [share * held_bytes for share in _varying_host_slack(varying_passes)]
-        reserved = _host_reserved(allocated, replayed.heap_bytes, *lost_bytes)
+        lost_bytes = [share * held_bytes for share in lost_shares(varying_passes)]
+        reserved = host_reserved(allocated, replayed.heap_bytes, *lost_bytes)
     else:
         slack = METAL_SLACK * allocated
         basis = "live tensors, the allocator's slack assumed"
@@ -407,40 +398,6 @@ def footprint(
         target.room_bytes,
         limit - driver.value >= target.room_bytes,
         correction_bytes,
-    )
-
-
-def _varying_host_slack(passes: int) -> tuple[float, float]:
-    """Return the shares of VARYING_HOST_SLACK for so many passes of many lengths; 0 for none."""
-    if not passes:
-        return 0.0, 0.0
-    expected, most = (
-        float(np.interp(passes, [*VARYING_HOST_SLACK], shares))
-        for shares in zip(*VARYING_HOST_SLACK.values(), strict=True)
-    )
-    return expected, most
-
-
-def _host_reserved(
-    allocated: float, heap_bytes: int, lost_bytes: float, most_lost_bytes: float
-) -> Prediction:
-    """Return the size of a CPU's heap.
-
-    Args:
-        allocated: Bytes of live tensors.
-        heap_bytes: Of the simulated heap.
-        lost_bytes, most_lost_bytes: What passes of many lengths lose between tensors, expected and
-            at most; 0 where all are of one length.
-    """
-    simulated = max(heap_bytes - allocated, HOST_SLACK * allocated)
-    basis = "live tensors, the C library's heap simulated"
-    if lost_bytes > simulated:
-        basis = "live tensors, and a measured share between them as passes have many lengths"
-    return Prediction(
-        allocated + max(simulated, lost_bytes),
-        allocated,
-        allocated + max(2 * simulated, most_lost_bytes),
-        basis,
     )
 
 

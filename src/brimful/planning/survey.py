@@ -20,9 +20,9 @@ from brimful.planning.choices import (
     refuse_four_bits,
 )
 from brimful.planning.earlier_runs import memory_kind
+from brimful.planning.host_heap import MANY_PASSES
 from brimful.planning.longest_pass import LongestPass, LongestPassAt
 from brimful.planning.memory import (
-    MANY_PASSES,
     RESERVED_SHARE,
     SHARDED_SHARE,
     Footprint,
