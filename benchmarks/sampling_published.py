@@ -13,8 +13,8 @@ Contestants:
     llama.cpp: its server, built for this processor, the matrices as Q8_0 and as bf16; a prompt with
         all its samples is one request (`n_cmpl`). Counted is the server's CPU time alone.
 
-Of transformers and llama.cpp's slots every setting in `TRIED` is tried on `TRIED_PROMPTS` prompts
-first, and the best one is measured.
+With --try-settings every setting in `TRIED` is tried on `TRIED_PROMPTS` prompts first, and the best
+one is measured; else the first one, which was the best in such a run.
 
 Questions are those of builtin:unit-conversion in the model's chat template, another part of 64 each
 round. End-of-text is ignored, so every text has the same number of tokens for everyone, and all
@@ -47,7 +47,7 @@ from typing import Any
 
 from contestant import Contestant, interleaved
 
-ALL_PROMPTS, SAMPLES, GATED_TEXTS = 64, 16, 16
+ALL_PROMPTS, SAMPLES, GATED_TEXTS, WARM_UP_TOKENS = 64, 16, 8, 4
 TRIED_PROMPTS = 2
 """Of llama.cpp, which is quicker, twice as many, so that all its slots are used."""
 TEMPERATURE, GATE_DEVIATIONS = 0.7, 3.0
@@ -57,9 +57,9 @@ OURS, OURS_FP32 = "brimful", "brimful, fp32"
 CONTINUOUS, BATCHED = "transformers, continuous batching", "transformers, batched"
 LLAMA = {"llama.cpp server, Q8_0": "q8_0", "llama.cpp server, bf16": "bf16"}
 TRIED = {
-    CONTINUOUS: ("bf16 16", "bf16 32", "fp32 32"),
-    BATCHED: ("bf16 1", "bf16 2", "fp32 2"),
-    **dict.fromkeys(LLAMA, ("32", "64")),
+    CONTINUOUS: ("bf16 32", "bf16 16", "fp32 32", "fp32 16"),
+    BATCHED: ("bf16 2", "bf16 1", "fp32 2", "fp32 1"),
+    **dict.fromkeys(LLAMA, ("32", "16")),
 }
 """Type of the weights and requests at once; prompts at once; slots."""
 SHARE = {CONTINUOUS: 2, BATCHED: 2}
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16, help="of a round")
     parser.add_argument("--tokens", type=int, default=48, help="of every text")
     parser.add_argument("--only", action="append", help="contestants; no record is written then")
+    parser.add_argument("--try-settings", action="store_true")
     parser.add_argument(
         "--minutes", type=float, default=600, help="after which no further round begins"
     )
@@ -95,7 +96,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     end_s = time.monotonic() + 60 * options.minutes
     every = [OURS, OURS_FP32, CONTINUOUS, BATCHED, *(LLAMA if options.llama_server else ())]
     contestants = [_contestant(name, folder, options) for name in options.only or every]
-    tuned = _tune(contestants)
+    tuned = _tune(contestants) if options.try_settings else {}
     loads: list[float] = []
     runs: dict[str, list[dict[str, Any]]] = {each.name: [] for each in contestants}
     for each in interleaved(contestants, options.rounds, loads):
@@ -109,7 +110,9 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     for each in contestants:
         each.quit()
     results = {
-        name: _result(name, runs) | {"setting": tuned.get(name, {}).get("kept")} for name in runs
+        name: _result(name, runs)
+        | {"setting": tuned[name]["kept"] if name in tuned else TRIED.get(name, ("",))[0]}
+        for name in runs
     }
     for name, result in results.items():
         result["peak_memory_bytes"] = memory[name]
@@ -126,7 +129,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
                 "tokens_of_every_text": options.tokens,
                 "temperature": TEMPERATURE,
             },
-            "settings_tried": tuned,
+            "settings_tried": tuned or "in an earlier run: see TRIED in the script",
             "llama_cpp": _version(options.llama_server),
             "loads": loads,
             "results": results,
@@ -223,7 +226,7 @@ class _Worker:
 
     def work(self) -> None:
         """Warm up, then answer requests until asked to quit."""
-        self._write(self.prompts[:1], 0)
+        self._warm_up()
         self._answer("ready")
         while True:
             word, _, rest = sys.stdin.readline().strip().partition(" ")
@@ -257,7 +260,12 @@ class _Worker:
         """Change the setting, and warm up."""
         if setting != self.setting:
             self.setting = setting
-            self._write(self.prompts[:1], 0)
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        self.tokens, tokens = WARM_UP_TOKENS, self.tokens
+        self._write(self.prompts[:1], 0)
+        self.tokens = tokens
 
     def _of_round(self, number: int) -> list[list[int]]:
         count = max(1, self._round // SHARE.get(self.name, 1))
@@ -415,7 +423,7 @@ class _LlamaServer:
     def __init__(self, program: str, worker: _Worker) -> None:
         from brimful.model.gguf_writing import write_gguf
 
-        self._program, self._tokens, self._slots = program, worker.tokens, 0
+        self._program, self._worker, self._slots = program, worker, 0
         kind = LLAMA[worker.name]
         self._folder = tempfile.TemporaryDirectory()
         self._file = Path(self._folder.name) / f"model-{kind}.gguf"
@@ -472,7 +480,7 @@ class _LlamaServer:
     def _ask(self, prompt: list[int], seed: int) -> Written:
         body = {
             "prompt": prompt,
-            "n_predict": self._tokens,
+            "n_predict": self._worker.tokens,
             "n_cmpl": SAMPLES,
             "seed": seed,
             "temperature": TEMPERATURE,

@@ -19,13 +19,12 @@ from transformers import PreTrainedModel
 
 from brimful.hardware import host
 from brimful.model.published import has_adapters
+from brimful.planning.kv_cache import BF16_LEAST_WIDTH
 
 Products = Literal["own", "fp32", "bf16"]
 """What the layers multiply with: the model's own weights and adapters, or copies of this type."""
 Product = Callable[[Tensor], Tensor]
 
-BF16_LEAST_WIDTH = 256
-"""Narrower models stay in fp32, as in `brimful predict`: their products are quick in any type."""
 MEMORY_SHARE = 0.2
 """Copies are made where they take at most this share of the machine's memory. Of the whole memory,
 not of the free one, so that an interrupted drawing of samples goes on with the same products.

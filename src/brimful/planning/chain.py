@@ -8,7 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from brimful.planning.base_scoring import TASK_EXAMPLES, token_seconds
-from brimful.planning.kv_cache import CPU_ROWS, GPU_ROWS, LOGITS_BYTES, kv_shape
+from brimful.planning.kv_cache import (
+    BF16_LEAST_WIDTH,
+    CPU_ROWS,
+    GPU_ROWS,
+    LOGITS_BYTES,
+    kv_shape,
+)
 from brimful.planning.plan import Plan, Prediction
 from brimful.recipe import Recipe, RftRecipe
 
@@ -138,7 +144,8 @@ def _writing(
     most_rows = CPU_ROWS if kind == "cpu" else GPU_ROWS
     shape = kv_shape(SimpleNamespace(**config))
     element_bytes = 4 if kind == "cpu" else 2
-    weights_bytes = plan.parameters * element_bytes
+    copied_bytes = _copied_bytes(recipe, plan, config) if kind == "cpu" else 0
+    weights_bytes = plan.parameters * (element_bytes + copied_bytes)
 
     def predict(times: int, answers: Sequence[AskedTexts]) -> tuple[Prediction | None, int]:
         most = max(each.max_new_tokens for each in answers)
@@ -164,6 +171,15 @@ def _writing(
         return Prediction(seconds[1], low, high, basis), peak_bytes
 
     return predict
+
+
+def _copied_bytes(recipe: Recipe, plan: Plan, config: Mapping[str, Any]) -> int:
+    """Bytes a weight of the copies that a CPU writes texts with: in bf16, or in fp32 where adapters
+    are merged into them.
+    """
+    if plan.precision == "bf16" and config.get("hidden_size", 0) >= BF16_LEAST_WIDTH:
+        return 2
+    return 0 if recipe.adapter is None else 4
 
 
 def _written(

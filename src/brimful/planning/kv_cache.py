@@ -17,6 +17,10 @@ CPU_ROWS, GPU_ROWS = 64, 512
 wrote 660, 830 and 750 tokens per second of CPU time (2026-11-21): more rows share the weights, and
 read more keys of the longest of them. The GPU's number is an assumption.
 """
+BF16_LEAST_WIDTH = 256
+"""Narrower models write in fp32 on a CPU, as they do in `brimful predict`: their products are quick
+in any type.
+"""
 STATE_ELEMENT_BYTES = 4
 LOGITS_BYTES = 4 + 4 + 4 + 1
 """Per row and token of the vocabulary in a step: logits in fp32, what is left of them after penalty
