@@ -643,6 +643,60 @@ def _sampling() -> list[tuple[str, str, str]]:
     ]
 
 
+def _sampling_published() -> list[tuple[str, str, str]]:
+    record, source = _record("sampling_published")
+    results, work = record["results"], record["workload"]
+    rows = []
+    for name, result in results.items():
+        if name != "brimful":
+            over = result["brimful_over_it"]
+            setting = f" ({result['setting']})" if result["setting"] else ""
+            rows.append(
+                f"{over['median']:.2f}x {name}{setting} [{over['low']:.2f}, {over['high']:.2f}]"
+            )
+    return [
+        (
+            (
+                f"Sampling of {record['model']} on one core, bf16,"
+                f" {work['prompts_a_round']} prompts a round x {work['samples_per_prompt']} samples"
+                f" of {work['tokens_of_every_text']} tokens"
+            ),
+            (
+                f"{results['brimful']['tokens_per_cpu_s']['median']:,.0f} tokens/s of CPU time;"
+                f" {', '.join(rows)}; n = {record['rounds']} rounds; log-probabilities"
+                f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
+            ),
+            source,
+        )
+    ]
+
+
+def _evaluation() -> list[tuple[str, str, str]]:
+    record, source = _record("evaluation_cpu")
+    results, rows = record["results"], []
+    for name, result in results.items():
+        if name != "brimful":
+            over, beside = result["brimful_over_it"], result["beside_brimful_fp32"]
+            rows.append(
+                f"{over['median']:.2f}x {name} [{over['low']:.2f}, {over['high']:.2f}], whose"
+                f" answers are those of brimful in fp32 in"
+                f" {record['questions'] - beside['different']} of {record['questions']}"
+            )
+    return [
+        (
+            (
+                f"HumanEval of {record['model']} on one core, end to end,"
+                f" {record['questions']} questions, at most {record['most_tokens']} tokens"
+            ),
+            (
+                f"{results['brimful']['tokens_per_cpu_s']['median']:,.0f} tokens judged a CPU"
+                f" second; {'; '.join(rows)}; n = {record['rounds']} rounds"
+            ),
+            source,
+        )
+    ]
+
+
 def _corrupted() -> list[tuple[str, str, str]]:
     record, source = _record("corruption")
     outcomes = Counter(record["outcomes"])

@@ -14,8 +14,8 @@ Choice = Literal["auto", "brimful", "transformers", "vllm"]
 
 REASONS = {
     "auto": (
-        "brimful's engine writes: on any device, with any model; on a CPU and in fp32 a seed gives"
-        " the same text however many are written at once"
+        "brimful's engine writes: on any device, with any model; on a CPU, and elsewhere in fp32, a"
+        " seed gives the same text however many are written at once"
     ),
     "brimful": "brimful's engine writes, as asked",
     "transformers": (
