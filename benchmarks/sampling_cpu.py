@@ -335,7 +335,8 @@ def _mean_logprob(model: Any, prompt: list[int], answer: list[int]) -> float:
 
 
 def ours(model: Any, prompts: list[list[int]], seed: int) -> list[tuple[list[int], list[int]]]:
-    """brimful's engine."""
+    """brimful's engine, with the products that rounds of sampling use."""
+    from brimful.generation.copied_weights import products_for
     from brimful.generation.engine import Engine
     from brimful.generation.requests import Request, StopRules
     from brimful.generation.sampler import SamplingSettings, sample_seeds
@@ -346,7 +347,8 @@ def ours(model: Any, prompts: list[list[int]], seed: int) -> list[tuple[list[int
         for row in range(len(seeds))
     ]
     settings = SamplingSettings(temperature=TEMPERATURE, top_k=None, top_p=1.0)
-    written = dict(Engine(model).stream(requests, settings, StopRules(frozenset({END_ID}))))
+    engine = Engine(model, products=products_for(model))
+    written = dict(engine.stream(requests, settings, StopRules(frozenset({END_ID}))))
     return [
         (list(request.prompt_ids), generation.token_ids) for request, generation in written.items()
     ]
