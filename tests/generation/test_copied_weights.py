@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from brimful.generation import copied_weights as copies
 from brimful.generation.copied_weights import copied_weights, has_quick_bf16, products_for
@@ -17,8 +17,6 @@ from brimful.hardware import host
 from brimful.model.published import attach_adapters, without_adapters
 from brimful.recipe import AdapterRecipe
 
-from .conftest import make_model
-
 NEVER = StopRules(frozenset())
 CONTEXT = 100  # no multiple of the positions that attention looks at
 PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8]])
@@ -27,8 +25,27 @@ needs_bf16 = pytest.mark.skipif(
 )
 
 
+def make_model(width: int) -> PreTrainedModel:
+    """Random weights large enough that the likeliest token wins clearly."""
+    config = LlamaConfig(
+        vocab_size=300,
+        max_position_embeddings=CONTEXT,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=2 * width,
+        initializer_range=0.3,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return LlamaForCausalLM(config).eval()
+
+
 def wide(*, adapted: bool = False) -> PreTrainedModel:
-    model = make_model("llama", CONTEXT, width=256)
+    model = make_model(256)
     if adapted:
         attach_adapters(model, AdapterRecipe(rank=4), seed=0)
         generator = torch.Generator().manual_seed(1)
@@ -151,7 +168,7 @@ def test_a_text_in_bf16_is_the_same_alone_and_among_others(rows: int) -> None:
 def test_copies_are_chosen_by_processor_width_memory_and_recipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, adapted, narrow = wide(), wide(adapted=True), make_model("llama")
+    model, adapted, narrow = wide(), wide(adapted=True), make_model(32)
 
     assert products_for(model) == "bf16"
     assert products_for(model, "fp32") == "own"
