@@ -6,7 +6,7 @@ python benchmarks/tables.py
 import json
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ def table() -> str:
     """Markdown rows; every figure comes from a record."""
     rows = [
         *_speed(),
+        *_speed_since(),
+        *_nanogpt(),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_learned("okadfa-small"),
@@ -142,6 +144,56 @@ def _speed() -> list[tuple[str, str, str]]:
             source,
         )
     ]
+
+
+def _speed_since() -> list[tuple[str, str, str]]:
+    if not _is_made("pretrain_commits"):
+        return []
+    record, source = _record("pretrain_commits")
+    told = "; ".join(
+        f"{name} {ratio['median']:.2f}x [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        for name, result in record["results"].items()
+        for ratio in [result["speed_over_before"]]
+    )
+    return [
+        (
+            f"The same step beside that of commit {record['before']}, the first with a benchmark",
+            f"{told}; n = {record['rounds']} rounds; loss {_equal(record['results'].values())}",
+            source,
+        )
+    ]
+
+
+def _nanogpt() -> list[tuple[str, str, str]]:
+    if not _is_made("nanogpt_cpu"):
+        return []
+    record, source = _record("nanogpt_cpu")
+    timed, whole, best = record["timed"], record["whole"], record["over_the_best_of_nanogpt"]
+    ratio, ms = timed["brimful"]["speed_over_nanogpt"], {}
+    for name, result in timed.items():
+        ms[name] = 1000 * result["step_s"]["median"]
+    losses = ", ".join(f"{name} {result['loss']:.3f}" for name, result in whole.items())
+    return [
+        (
+            "nanoGPT's `shakespeare_char` as its README has it for a CPU: its own script beside the"
+            f" recipe `shakespeare-char`, {record['contestant_threads']} threads, wall time",
+            f"updates a second {ratio['median']:.2f}x nanoGPT's [{ratio['low']:.2f},"
+            f" {ratio['high']:.2f}] ({ms['brimful']:.0f} and {ms['nanoGPT']:.0f} ms),"
+            f" {best['median']:.2f}x its best ({best['best']}) [{best['low']:.2f},"
+            f" {best['high']:.2f}], n = {record['pairs']} rounds; loss on the whole validation"
+            f" split after {record['whole_updates']:,} updates: {losses}",
+            source,
+        )
+    ]
+
+
+def _is_made(name: str) -> bool:
+    """Whether there is a record: some wait for an idle machine."""
+    return (RECORDS / f"{name}.json").exists()
+
+
+def _equal(results: Iterable[Mapping[str, Any]]) -> str:
+    return "equal" if all(result["valid"] for result in results) else "NOT equal"
 
 
 def _learned(name: str) -> list[tuple[str, str, str]]:
@@ -985,6 +1037,13 @@ def _code(name: str, what: str, metrics: tuple[str, ...]) -> list[tuple[str, str
     return [(what, measured, source)]
 
 
+PUBLISHED_TUNING = {
+    "finetune_cpu_published_qlora": "QLoRA 16, NF4,",
+    "finetune_cpu_published": "every weight",
+}
+"""Records of `finetune_cpu.py`."""
+
+
 def _tuning_speed() -> list[tuple[str, str, str]]:
     what = (
         "Tuning on instructions on a CPU ({}), useful tokens a second of CPU time, one thread,"
@@ -995,6 +1054,14 @@ def _tuning_speed() -> list[tuple[str, str, str]]:
         (
             what.format("LoRA 16 of SmolLM2-135M on a Xeon with AMX, both without compiling"),
             *_tuned_speed("finetune_cpu_published_lora", "brimful, not compiled"),
+        ),
+        *(
+            (
+                what.format(f"{words} of SmolLM2-135M on a Xeon with AMX, both without compiling"),
+                *_tuned_speed(name, "brimful, not compiled"),
+            )
+            for name, words in PUBLISHED_TUNING.items()
+            if _is_made(name)
         ),
     ]
 
