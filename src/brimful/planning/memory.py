@@ -8,9 +8,10 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from brimful.planning.allocator import AllocatorSettings, Usage, replay
 from brimful.planning.earlier_runs import corrected
@@ -41,6 +42,7 @@ VARYING_SHARE = (0.92, 1.70)
 over 20 settings on an A100, all of one data set.
 """
 _OF_A_PASS = ("activations", "loss and logits", "temporaries")
+_Number = TypeVar("_Number", np.int32, np.int64)
 LARGEST_TENSORS = 10
 HEAP_AT_MOST = 3.0
 """Above so many times the tensors no interval ends: no simulated heap was seen above twice the
@@ -289,24 +291,29 @@ def with_workspaces(trace: Trace, workspace_bytes: int) -> Trace:
     if not workspace_bytes:
         return trace
     first = next((event for event in trace.marks.values() if event > 0), len(trace.events_E))
-    numbers = len(trace.sizes_S) + np.arange(WORKSPACES)
+    end = len(trace.sizes_S)
+    births = end + 1 + np.arange(WORKSPACES)
     place = len(trace.places)
     return dataclasses.replace(
         trace,
-        events_E=np.insert(trace.events_E, first, numbers + 1).astype(np.int32),
-        event_layers_E=np.insert(trace.event_layers_E, first, [GLOBAL] * WORKSPACES),
-        sizes_S=np.append(trace.sizes_S, [workspace_bytes] * WORKSPACES),
-        kinds_S=np.append(trace.kinds_S, [KINDS.index("library workspaces")] * WORKSPACES).astype(
-            np.int32
-        ),
-        places_S=np.append(trace.places_S, [place] * WORKSPACES).astype(np.int32),
-        layers_S=np.append(trace.layers_S, [GLOBAL] * WORKSPACES).astype(np.int32),
+        events_E=_with(trace.events_E, first, births),
+        event_layers_E=_with(trace.event_layers_E, first, [GLOBAL] * WORKSPACES),
+        sizes_S=_with(trace.sizes_S, end, [workspace_bytes] * WORKSPACES),
+        kinds_S=_with(trace.kinds_S, end, [KINDS.index("library workspaces")] * WORKSPACES),
+        places_S=_with(trace.places_S, end, [place] * WORKSPACES),
+        layers_S=_with(trace.layers_S, end, [GLOBAL] * WORKSPACES),
         places=Names(
             place + 1,
             lambda number: "cuBLAS workspace" if number == place else trace.places[number],
         ),
         marks={name: event + WORKSPACES * (event >= first) for name, event in trace.marks.items()},
     )
+
+
+def _with(values: NDArray[_Number], place: int, further: ArrayLike) -> NDArray[_Number]:
+    """Return an array with further values at a place, of the type that it has."""
+    added = np.asarray(further, values.dtype)
+    return np.concatenate([values[:place], added, values[place:]])
 
 
 @dataclass(frozen=True)
