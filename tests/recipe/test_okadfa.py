@@ -3,6 +3,7 @@ updates.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -24,54 +25,27 @@ def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unles
 
 
 @pytest.mark.parametrize(
-    ("overrides", "problem"),
+    "overrides",
     [
-        (("feedback.points=none",), "feedback belongs to method feedback, not to pretrain"),
-        (
-            ("method=feedback", "feedback.points=sublayer"),
-            (
-                "feedback.points=sublayer needs the parts of architecture okadfa; block works for"
-                " llama"
-            ),
-        ),
-        (
-            ("method=feedback", "model=gpt2", "tokenizer=null"),
-            "method feedback trains a fresh model: describe one in the section model",
-        ),
-        (
-            ("method=feedback", OKADFA, "feedback.points=none", "orthogonality={}"),
-            "feedback.points=none trains no query and key projections",
-        ),
-        (
-            ("method=feedback", "feedback.points=head"),
-            "feedback.points: must be 'block', 'sublayer' or 'none', got 'head'",
-        ),
-        (
-            ("method=feedback", "feedback.matrix=random"),
-            "feedback.matrix: must be 'uniform' or 'identity', got 'random'",
-        ),
-        (("orthogonality.weight=1e-4",), "orthogonality belongs to architecture okadfa"),
-        ((OKADFA, "orthogonality.weight=0"), "orthogonality.weight: must be greater than 0, got 0"),
-        (
-            (OKADFA, "orthogonality.weight=.inf"),
-            "orthogonality.weight: must be a finite number, got inf",
-        ),
-        (
-            (OKADFA, "orthogonality.warmup=-1"),
-            "orthogonality.warmup: must be greater than or equal to 0, got -1",
-        ),
-        (
-            (OKADFA, "orthogonality.warmup=2.5"),
-            "orthogonality: warmup 2.5 must be a share below 1 or a whole number of steps",
-        ),
+        ("feedback.points=none",),
+        ("method=feedback", "feedback.points=sublayer"),
+        ("method=feedback", "model=gpt2", "tokenizer=null"),
+        ("method=feedback", OKADFA, "feedback.points=none", "orthogonality={}"),
+        ("method=feedback", "feedback.points=head"),
+        ("method=feedback", "feedback.matrix=random"),
+        ("orthogonality.weight=1e-4",),
+        (OKADFA, "orthogonality.weight=0"),
+        (OKADFA, "orthogonality.weight=.inf"),
+        (OKADFA, "orthogonality.warmup=-1"),
+        (OKADFA, "orthogonality.warmup=2.5"),
     ],
+    ids=" ".join,
 )
 def test_a_section_where_it_does_not_belong_is_refused(
-    tiny: Tiny, overrides: tuple[str, ...], problem: str
+    tiny: Tiny, overrides: tuple[str, ...], refuses: Callable[..., Any]
 ) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with refuses(RecipeError):
         tiny(*overrides)
-    assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,9 @@ def _utf_16_by_nul(start: bytes) -> str | None:
 
 
 def _by_lines(path: Path, file: BinaryIO) -> Detected:
+    """Return UTF-8 if every line is UTF-8, else cp1252, with a note on the first line that is not
+    UTF-8.
+    """
     num_utf_8, num_other, first = 0, 0, ""
     for number, raw in enumerate(_whole_lines(file, str(path)), start=1):
         if raw.isascii():
@@ -121,13 +124,13 @@ def _by_lines(path: Path, file: BinaryIO) -> Detected:
     if not num_other:
         return Detected(UTF_8)
     mixed = (
-        f", but {num_utf_8} of its {num_utf_8 + num_other} lines beyond ASCII are UTF-8: the file"
-        " is mixed, and those lines come out garbled; convert the others"
+        f"; but it mixes encodings: {num_utf_8} of the {num_utf_8 + num_other} lines that are not"
+        " ASCII are UTF-8 and come out garbled. Convert the other lines to UTF-8"
     )
     return Detected(
         FALLBACK,
         f"{path} is read as {FALLBACK}, because it is not UTF-8 ({first})"
-        f"{clause(num_utf_8, mixed)}; data.encoding=NAME says otherwise",
+        f"{clause(num_utf_8, mixed)}. data.encoding=NAME sets another encoding",
     )
 
 

@@ -358,9 +358,9 @@ def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
         yield example
     if empty:
         raise DataError(
-            f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}: nothing"
-            " can be learned from them but to say nothing. Remove these rows, or name another"
-            " column as the answer with data.columns."
+            f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}. They"
+            " would teach the model to answer nothing. Remove these rows, or name another column as"
+            " the answer with data.columns."
         )
 
 

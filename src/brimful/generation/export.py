@@ -321,7 +321,7 @@ def refuse_unlike(check: MergeCheck, dtype: Dtype) -> None:
     """
     if not (check.unrounded <= check.summing and check.difference <= check.allowed):
         raise RunFolderError(
-            "the merged model is not the tuned one: its logits differ by up to"
+            "the merged model is not the tuned one: logits of the two differ by up to"
             f" {check.unrounded:.3g} in fp32, where {check.summing:.3g} is allowed, and by"
             f" {check.difference:.3g} in {dtype}, where {check.allowed:.3g} is. Nothing was"
             " written. Try another --dtype, or use the adapters with their base: leave out"

@@ -2,7 +2,6 @@
 torch.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,20 +144,26 @@ class Monitored:
                 if unknown) and its length in seconds. More sessions may have been monitored: those
                 that were killed before their first checkpoint are not in the journal.
         """
-        begun = [
-            session.samples[0].time - session.samples[0].covers_s if session.samples else math.inf
-            for session in self.sessions
-        ]
-        seconds = [session.covered_s for session in self.sessions]
-        journaled = [0.0] * len(seconds)
-        for from_end, (moment, took_s) in zip(range(len(sessions), 0, -1), sessions, strict=True):
-            place = len(begun) - from_end
+        length_s = [0.0] * len(self.sessions)
+        for number, (moment, took_s) in enumerate(sessions):
+            # Without a moment, the last of the journal is the last that was monitored, and so on.
+            monitored = len(self.sessions) - len(sessions) + number
             if moment is not None:
-                place = max((each for each, time in enumerate(begun) if time <= moment), default=-1)
-            if place < 0:
+                monitored = self._session_at(moment)
+            if monitored < 0:
                 return None
-            journaled[place] += took_s
-        return self._energy_wh([max(pair) for pair in zip(seconds, journaled, strict=True)])
+            length_s[monitored] += took_s
+        covered_s = [session.covered_s for session in self.sessions]
+        return self._energy_wh([max(pair) for pair in zip(length_s, covered_s, strict=True)])
+
+    def _session_at(self, moment: float) -> int:
+        """Return the number of the last monitored session that had begun by then, -1 before all."""
+        number = -1
+        for each, session in enumerate(self.sessions):
+            first = session.samples[0] if session.samples else None
+            if first is not None and first.time - first.covers_s <= moment:
+                number = each
+        return number
 
     def _energy_wh(self, seconds: Sequence[float]) -> float | None:
         spent = [

@@ -73,8 +73,8 @@ def open_mirror(
     if place.same_disk:
         say(
             as_note(
-                f"the mirror {place.root} is on the disk of the run itself: it helps when the run"
-                " folder is lost, not when the disk is",
+                f"the mirror {place.root} is on the same disk as the run: it helps if the run"
+                " folder is lost, not if the disk fails",
                 "B321",
             )
         )

@@ -186,6 +186,9 @@ class _TrainingView:
         self._is_stopping = False
 
     def show_to_the_end(self) -> Path:
+        """Show the run until its process ends and return its folder. The first interrupt asks it to
+        stop at its next step, the second one stops only the showing.
+        """
         while True:
             try:
                 self._until_it_ends()

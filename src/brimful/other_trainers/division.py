@@ -27,9 +27,12 @@ NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_s
 STAGES: Mapping[Any, Spread | None] = {0: "replicated", 1: None, 2: None, 3: "sharded"}
 """By DeepSpeed's stage."""
 
-_OFFLOADED = "moves weights or optimizer states to the host, which brimful neither traces nor does"
+_OFFLOADED = (
+    "moves weights or optimizer states to the host, which brimful can neither plan nor train"
+)
 _WHOLE_WEIGHTS = (
-    "keeps whole weights on each device and divides the rest, which brimful neither traces nor does"
+    "keeps whole weights on each device and divides the rest, which brimful can neither plan nor"
+    " train"
 )
 _AS_RECIPE = (
     "the tool's own step on several devices is not traced; --as-recipe writes a recipe with"
@@ -79,6 +82,9 @@ def _of_deepspeed(value: Any) -> Division:
 
 
 def _of_fsdp(value: Any, config: Any) -> Division:
+    """Return how a job divides its model by its keys `fsdp`, a text or list of words, and
+    `fsdp_config`, a mapping.
+    """
     options = config if isinstance(config, dict) else {}
     options = {str(key).removeprefix("fsdp_"): each for key, each in options.items()}
     words = value.replace(",", " ").split() if isinstance(value, str) else value

@@ -121,13 +121,13 @@ class ModelRecipe(Section):
             self.attention is not None or self.temperature != 1.0 or self.activation != "gelu"
         ):
             raise ValueError(
-                "attention, activation and temperature belong to architecture okadfa, not to"
-                f" {self.architecture}"
+                "attention, activation and temperature are for architecture okadfa, and this model"
+                f" has {self.architecture}; leave them out"
             )
         if not self.is_kernel and (self.features is not None or self.redraw is not None):
             raise ValueError(
-                "features and redraw belong to kernel attention (architecture=okadfa"
-                " attention=kernel); without them: features=null redraw=null"
+                "features and redraw are for kernel attention (architecture=okadfa"
+                " attention=kernel); remove them with features=null redraw=null"
             )
         return self
 
@@ -558,8 +558,8 @@ class Recipe(Section):
     def _feedback_belongs_to_its_method(self) -> Self:
         if self.feedback is not None and not self.feedback_points:
             raise ValueError(
-                f"feedback belongs to method feedback, not to {self.method}; without it:"
-                " feedback=null"
+                f"the section feedback is for method feedback, and this recipe has {self.method};"
+                " remove it with feedback=null"
             )
         is_okadfa = isinstance(self.model, ModelRecipe) and self.model.architecture == "okadfa"
         if self.feedback_rules.points == "sublayer" and not is_okadfa:
@@ -572,7 +572,10 @@ class Recipe(Section):
                 "method feedback trains a fresh model: describe one in the section model"
             )
         if self.orthogonality is not None and not is_okadfa:
-            raise ValueError("orthogonality belongs to architecture okadfa")
+            raise ValueError(
+                "the section orthogonality is for architecture okadfa; remove it with"
+                " orthogonality=null"
+            )
         if self.orthogonality is not None and self.feedback_points == "none":
             raise ValueError(
                 "feedback.points=none trains no query and key projections, orthogonality would;"

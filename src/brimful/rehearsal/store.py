@@ -161,8 +161,8 @@ class StoredTraces:
             return parametric.at(rows)
         if "blocks" in self._spec.compiled and isinstance(self._all(), Irregular):
             raise PlanError(
-                "the tensors of this compiled step do not follow from small traces, and whole ones"
-                " take minutes"
+                "the memory of this compiled step cannot be computed from traces of small ones,"
+                " and tracing it whole takes minutes; use plan.compile=false"
             )
         micro_batch = math.ceil(rows)
         if micro_batch not in self._direct:

@@ -2,12 +2,12 @@
 as a line of samples.jsonl.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from brimful.base.errors import RunFolderError
+from brimful.base.rundir import finite_record
 from brimful.data.formats import Prompt
 from brimful.generation.requests import Finish
 from brimful.verify.verifier import VerdictStatus
@@ -96,15 +96,7 @@ class JudgedSample:
         """Return a record. Values that JSON cannot hold are null and listed in `nonfinite`, as in
         a journal.
         """
-        record = dict(vars(self))
-        nonfinite = {
-            key: str(value)
-            for key, value in record.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        }
-        if not nonfinite:
-            return record
-        return {**record, **dict.fromkeys(nonfinite), "nonfinite": nonfinite}
+        return finite_record(dict(vars(self)))
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any], where: str) -> "JudgedSample":

@@ -31,13 +31,14 @@ class ClosedError(Exception):
 
 
 def encode(value: object) -> bytes:
-    """None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict, nested, as
-    bytes; also these types themselves.
+    """Return a value as bytes, from which `decode` makes it again in another process.
 
-    Subclasses travel as the type they extend, iterators as what is left in them.
+    It may be or hold None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and
+    dict, and these types themselves. A value of a subclass becomes one of the built-in type, an
+    iterator one over what it had left.
 
     Raises:
-        NotPlainError: Another type, a value that holds itself, or more than `MAX_FRAME_BYTES`.
+        NotPlainError: another type, a value that holds itself, or more than `MAX_FRAME_BYTES`.
     """
     try:
         data = json.dumps(_pack(value)).encode("ascii")

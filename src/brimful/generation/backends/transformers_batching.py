@@ -59,7 +59,7 @@ class TransformersBatching:
             type(layer) not in {DynamicLayer, DynamicSlidingWindowLayer} for layer in layers
         ):
             raise RequestError(
-                "transformers' continuous batching runs models of attention only, not"
+                "transformers' continuous batching runs only models whose layers all attend, not"
                 f" {type(model).__name__}. Use plan.sampling=brimful."
             )
         self._model, self._context = model, context_of(model)

@@ -332,21 +332,21 @@ class OkadfaModel(OkadfaPreTrainedModel):
         given_positions = position_ids
         if position_ids is None:
             position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
-        how: dict[str, Any] = {"past_key_values": past_key_values}
+        for_blocks: dict[str, Any] = {"past_key_values": past_key_values}
         if is_kernel:
-            how |= {
+            for_blocks |= {
                 "segments_BT": number_segments(inputs_embeds, packed_lengths),
                 "is_text_BT": find_text(inputs_embeds, attention_mask),
             }
         else:
             if packed_lengths is not None:
-                how["packed_lengths"] = packed_lengths
+                for_blocks["packed_lengths"] = packed_lengths
             masked = {
                 "attention_mask": attention_mask,
                 "past_key_values": past_key_values,
                 "position_ids": given_positions,
             }
-            how["mask"] = create_causal_mask(
+            for_blocks["mask"] = create_causal_mask(
                 config=self.config, inputs_embeds=inputs_embeds, **masked
             )
         positions = sinusoids(position_ids, self.config.hidden_size) * (
@@ -354,7 +354,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
         )
         hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
         for block in self.layers:
-            hidden_BTD = block(hidden_BTD, **how)
+            hidden_BTD = block(hidden_BTD, **for_blocks)
         if isinstance(past_key_values, RecurrentCache):
             past_key_values.positions += inputs_embeds.shape[1]
         return BaseModelOutputWithPast(
