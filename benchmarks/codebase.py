@@ -27,6 +27,10 @@ KIND_PREDICATES = frozenset({"is_encoder", "is_tuned", "kind_of"})
 READING_ROOMS = ("report", "studio", "notebook")
 """Packages that show a run folder and should not pick values out of dictionaries."""
 PICKERS = frozenset({"section", "number", "items", "pair", "series"})
+SEARCHES = frozenset(
+    {"startswith", "endswith", "index", "count", "search", "match", "any", "all", "sum", "sorted"}
+)
+"""Calls whose arguments say what is expected."""
 BRANCHES = (
     ast.If,
     ast.IfExp,
@@ -177,6 +181,34 @@ def prose_asserts(root: Path) -> int:
     return count
 
 
+def prose_inputs(root: Path) -> int:
+    """Of these asserts, those that hold the text only as an argument of a call or as a key."""
+    count = 0
+    for path in (root / "tests").rglob("*.py"):
+        asserts = (node for node in ast.walk(parse(path)) if isinstance(node, ast.Assert))
+        tests = [node.test for node in asserts if any(map(_is_prose, ast.walk(node.test)))]
+        count += sum(not any(map(_is_prose, _without_inputs(test))) for test in tests)
+    return count
+
+
+def _without_inputs(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and those in it, without arguments of calls and keys; what a text is searched for is
+    no input.
+    """
+    yield node
+    for name, value in ast.iter_fields(node):
+        is_input = isinstance(node, ast.Call) and name != "func" and not _searches(node)
+        if is_input or (isinstance(node, ast.Subscript) and name == "slice"):
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.AST):
+                yield from _without_inputs(part)
+
+
+def _searches(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name | ast.Attribute) and _last_name(node.func) in SEARCHES
+
+
 def _is_prose(node: ast.AST) -> bool:
     match node:
         case ast.Constant(value=str(text)):
@@ -230,6 +262,7 @@ def figures(root: Path) -> dict[str, str]:
         "dictionary picks in report, studio, notebook": str(dictionary_picks(root)),
         "lines of tests": f"{test_lines:,}",
         "asserts on prose": f"{prose_asserts(root):,}",
+        "of them only in inputs and keys": f"{prose_inputs(root):,}",
     }
 
 

@@ -477,31 +477,9 @@ def base_model(tmp_path: Path) -> Path:
     """A tiny published model in a folder: random weights and a byte-level tokenizer of 280
     entries.
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from small_models import write_base_model
 
-    from brimful.data.tokenizer import train_tokenizer
-
-    folder = tmp_path / "base"
-    tokenizer = train_tokenizer("bpe", 280, 2, ["say red twice green blue three times\n" * 20])
-    ids = {
-        "bos_token_id": tokenizer.eos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.eos_token_id,
-    }
-    shape = {
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        LlamaForCausalLM(
-            LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **shape, **ids)
-        ).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return write_base_model(tmp_path / "base")
 
 
 @pytest.fixture

@@ -19,15 +19,14 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from small_models import write_base_model
 from syrupy.assertion import SnapshotAssertion
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base import watchdog
 from brimful.base.errors import BrimfulError, DataError, Interrupted, RequestError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.chains import calls, rounds, sampling, sampling_session
 from brimful.chains.sampling_questions import gather_questions
-from brimful.data.tokenizer import train_tokenizer
 from brimful.generation.author import Author, tuned_author
 from brimful.generation.engine import Engine
 from brimful.recipe import Recipe, load
@@ -61,31 +60,6 @@ rft:
   rounds: 2
 """
 CPU = torch.device("cpu")
-
-
-def _base(folder: Path, vocabulary: int, context: int = 128) -> Path:
-    tokenizer = train_tokenizer(
-        "bpe", vocabulary, 2, ["say red twice green blue three times\n" * 20]
-    )
-    ids = {
-        "bos_token_id": tokenizer.eos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.eos_token_id,
-    }
-    shape = {
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-    }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        LlamaForCausalLM(
-            LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=context, **shape, **ids)
-        ).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def _write_rows(path: Path, rows: list[Any]) -> Path:
@@ -159,7 +133,10 @@ def chain(
     )
     file.write_text(
         RFT.format(
-            base=_base(root / "base", 280), examples=shown, runs=root / "runs", questions=asked
+            base=write_base_model(root / "base", 280),
+            examples=shown,
+            runs=root / "runs",
+            questions=asked,
         )
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -623,7 +600,7 @@ def test_a_teacher_with_another_tokenizer_writes_for_the_student(
         tmp_path / "questions.jsonl",
         [{"question": f"Say red {number} times.", "answer": "(?s).+"} for number in range(6)],
     )
-    other = _base(tmp_path / "other", 270, context=256)
+    other = write_base_model(tmp_path / "other", 270, context=256)
     recipe = chain.recipe(
         f"rft.teacher={other}",
         f"rft.questions.path={questions}",

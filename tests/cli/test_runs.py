@@ -6,18 +6,16 @@ import io
 import json
 import shlex
 import shutil
-import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Brimful
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from brimful import cli
 from brimful.chains import pipeline
 from brimful.chains.study import run_study
 from brimful.recipe import Recipe
@@ -27,33 +25,6 @@ from brimful.training.session import TrainingSession
 
 Tiny = Callable[..., Recipe]
 QUIET = Console(file=io.StringIO())
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command left: exit code, standard output, standard error."""
-
-    code: int
-    out: str
-    err: str
-
-
-Brimful = Callable[..., Said]
-
-
-@pytest.fixture
-def brimful(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Brimful:
-    """`brimful("runs")` is that command line."""
-
-    def call(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["brimful", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ending:
-            cli.main()
-        captured = capsys.readouterr()
-        return Said(int(ending.value.code or 0), captured.out, captured.err)
-
-    return call
 
 
 class _PowerCutError(BaseException):

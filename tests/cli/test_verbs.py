@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 import typer
+from command_line import Brimful, Said
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
@@ -90,36 +91,13 @@ def test_every_option_says_what_it_does() -> None:
 # --- calling it
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command left: exit code, standard output, standard error."""
-
-    code: int
-    out: str
-    err: str
-
-
-Brimful = Callable[..., Said]
-
-
 @pytest.fixture
-def brimful(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Brimful:
-    """`brimful("train", "x.yaml")` is that command line; only what is meant for the user leaves it
-    as an exit.
-    """
+def brimful(brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> Brimful:
+    """The command line on a machine that is not measured anew."""
     monkeypatch.setattr(
         "brimful.hardware.calibrate.measure_matrix_rates", lambda *_: {"fp32": 1e11, "bf16": 2e11}
     )
-
-    def call(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["brimful", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ending:
-            cli.main()
-        captured = capsys.readouterr()
-        return Said(int(ending.value.code or 0), captured.out, captured.err)
-
-    return call
+    return brimful
 
 
 def _refused(said: Said, *parts: str) -> str:

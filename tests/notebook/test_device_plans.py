@@ -1,13 +1,10 @@
 """Plans for several devices, from what `brimful plan --json` says, as tables and as a page."""
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.chains.plans import survey
 from brimful.notebook.device_plans import (
     DevicePlan,
     device_table,
@@ -15,24 +12,10 @@ from brimful.notebook.device_plans import (
     read_device_plan,
     recommendation,
 )
-from brimful.recipe import Recipe
 
 
 def plans(entries: Sequence[dict[str, Any]]) -> list[DevicePlan]:
     return [read_device_plan(entry) for entry in entries]
-
-
-@pytest.fixture
-def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
-    """What is planned for a T4, a device that is too small, and one that cannot be estimated."""
-    (fits,) = survey(tiny("plan={}"), "Tesla T4")
-    fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
-    small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
-    return [
-        fitting,
-        small,
-        {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"},
-    ]
 
 
 def test_devices_stand_in_a_table_with_this_one_first(

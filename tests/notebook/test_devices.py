@@ -3,7 +3,6 @@ says.
 """
 
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,22 +12,7 @@ import torch
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RecipeError
-from brimful.chains.plans import survey
 from brimful.notebook import devices
-from brimful.recipe import Recipe
-
-
-@pytest.fixture
-def entries(tiny: Callable[..., Recipe]) -> list[dict[str, Any]]:
-    """What is planned for a T4, a device that is too small, and one that cannot be estimated."""
-    (fits,) = survey(tiny("plan={}"), "Tesla T4")
-    fitting: dict[str, Any] = json.loads(json.dumps(fits.to_json()))
-    small = json.loads(json.dumps(fitting | {"device": "<b>Small</b>", "verdict": "does not fit"}))
-    return [
-        fitting,
-        small,
-        {"device": "Unknown", "verdict": "unknown", "reason": "no bandwidth is known"},
-    ]
 
 
 def test_gpu_and_plan_ask_once_for_the_same_recipe(

@@ -5,32 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.equivalence import statement
-from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
-
-PLAINEST = Plan(
-    recipe="tiny",
-    device={"name": "a CPU"},
-    choices=(),
-    micro_batches=(8,),
-    precision="fp32",
-    attention="eager",
-    recompute=False,
-    compile=False,
-    optimizer="fused",
-    loss_chunk=256,
-    loader_workers=1,
-    threads=1,
-    parameters=1000,
-    sequence_length=32,
-    total_steps=12,
-    predicted={},
-    memory_terms={},
-    time_terms={},
-)
 
 
 def test_the_plainest_plan_keeps_everything(

@@ -5,49 +5,25 @@ import json
 
 import numpy as np
 import pytest
+from small_trace import small_trace
 
 from brimful.planning.live_memory import MAX_POINTS, MemoryTimeline, groups_at
 from brimful.planning.trace import KINDS, Trace
-from brimful.planning.work import GLOBAL
 
-STORAGES = [
-    # kind, block, place, bytes
-    ("weights", GLOBAL, "model.embed_tokens.weight", 100),
-    ("weights", 0, "model.layers.0.mlp.weight", 50),
-    ("inputs", GLOBAL, "batch", 8),
-    ("activations", 0, "model.layers.0.mlp add", 70),
-    ("loss and logits", GLOBAL, "mm", 200),
-    ("gradients", 0, "model.layers.0.mlp.weight", 50),
-    ("gradients", GLOBAL, "model.embed_tokens.weight", 100),
-]
-EVENTS = [1, 2, 3, 4, 5, -5, 6, -4, 7, -3, -6, -7]
 PEAK = 4
-
-
-def made(events: list[int] = EVENTS) -> Trace:
-    kinds, layers, places, sizes = zip(*STORAGES, strict=True)
-    return Trace(
-        events_E=np.array(events, np.int32),
-        event_layers_E=np.full(len(events), GLOBAL, np.int32),
-        sizes_S=np.array(sizes, np.int64),
-        kinds_S=np.array([KINDS.index(kind) for kind in kinds], np.int32),
-        places_S=np.arange(len(STORAGES), dtype=np.int32),
-        layers_S=np.array(layers, np.int32),
-        places=places,
-        blocks="model.layers",
-        marks={"inputs": 2, "forward": 3, "backward": 5, "optimizer": 9, "between steps": 12},
-    )
 
 
 def long_trace(passes: int = 3000) -> Trace:
     """Three storages come and go many times; the middle pass alone has the largest one."""
     once = [4, -4, 6, -6]
     half = once * (passes // 2)
-    return dataclasses.replace(made(), events_E=np.array([1, 2, 3, *half, 5, -5, *half], np.int32))
+    return dataclasses.replace(
+        small_trace(), events_E=np.array([1, 2, 3, *half, 5, -5, *half], np.int32)
+    )
 
 
 def test_the_timeline_begins_with_the_first_batch_and_names_its_phases() -> None:
-    values = MemoryTimeline(made()).to_json()
+    values = MemoryTimeline(small_trace()).to_json()
 
     assert values["events"] == list(range(10))
     assert values["phases"][:2] == [
@@ -57,7 +33,7 @@ def test_the_timeline_begins_with_the_first_batch_and_names_its_phases() -> None
 
 
 def test_kinds_add_up_to_what_is_alive_after_every_event() -> None:
-    values = MemoryTimeline(made()).to_json()
+    values = MemoryTimeline(small_trace()).to_json()
 
     assert values["total_bytes"] == [158, 228, 428, 228, 278, 208, 308, 300, 250, 150]
     assert np.sum(list(values["live_bytes"].values()), axis=0).tolist() == values["total_bytes"]
@@ -65,7 +41,7 @@ def test_kinds_add_up_to_what_is_alive_after_every_event() -> None:
 
 
 def test_the_peak_says_who_is_alive_by_kind_and_by_module() -> None:
-    peak = MemoryTimeline(made()).to_json()["peak"]
+    peak = MemoryTimeline(small_trace()).to_json()["peak"]
 
     assert (peak["event"], peak["bytes"], peak["phase"]) == (PEAK - 2, 428, "forward")
     assert peak["kinds_bytes"] == {
@@ -88,7 +64,7 @@ def test_a_step_ends_with_its_optimizer_update_and_an_evaluation_belongs_to_none
         "between steps": 5,
         "evaluation": 6,
     }
-    phases = MemoryTimeline(dataclasses.replace(made(), marks=marks)).phases
+    phases = MemoryTimeline(dataclasses.replace(small_trace(), marks=marks)).phases
 
     assert [phase.step for phase in phases] == [1, 1, 1, 2, 2, None, None]
 
@@ -127,9 +103,9 @@ def test_what_lies_outside_the_blocks_has_a_group_of_its_own(
     place: str, kind: str, group: str
 ) -> None:
     trace = dataclasses.replace(
-        made(),
-        places=(place, *made().places[1:]),
-        kinds_S=np.array([KINDS.index(kind), *made().kinds_S[1:]], np.int32),
+        small_trace(),
+        places=(place, *small_trace().places[1:]),
+        kinds_S=np.array([KINDS.index(kind), *small_trace().kinds_S[1:]], np.int32),
     )
 
     assert groups_at(trace, 0) == {group: 100}

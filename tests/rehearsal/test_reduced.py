@@ -4,33 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RecipeError
-from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
 from brimful.rehearsal.reduced import LEAST, MOST_POSITIONS, reduced_step
 
-PLAN = Plan(
-    recipe="tiny",
-    device={"name": "a CPU"},
-    choices=(),
-    micro_batches=(3, 3, 2),
-    precision="bf16",
-    attention="sdpa",
-    recompute=False,
-    compile=False,
-    optimizer="fused",
-    loss_chunk=64,
-    loader_workers=1,
-    threads=1,
-    parameters=1000,
-    sequence_length=32,
-    total_steps=12,
-    predicted={},
-    memory_terms={},
-    time_terms={},
-)
+PLAN = replace(PLAINEST, micro_batches=(3, 3, 2), precision="bf16", attention="sdpa", loss_chunk=64)
 
 
 def test_a_step_that_is_small_enough_is_left_as_it_is(tiny: Callable[..., Recipe]) -> None:

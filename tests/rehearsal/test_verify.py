@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
 
 from brimful.base.errors import PlanError
 from brimful.hardware import catalog
 from brimful.hardware.probe import probe
-from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.rehearsal import one_step
 from brimful.rehearsal import verify as verify_module
@@ -23,26 +23,7 @@ from brimful.training.optim import guarded_update
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
-PLAN = Plan(
-    recipe="tiny",
-    device={"name": "a CPU"},
-    choices=(),
-    micro_batches=(3, 3, 2),
-    precision="fp32",
-    attention="sdpa",
-    recompute=True,
-    compile=False,
-    optimizer="fused",
-    loss_chunk=40,
-    loader_workers=1,
-    threads=1,
-    parameters=1000,
-    sequence_length=32,
-    total_steps=12,
-    predicted={},
-    memory_terms={},
-    time_terms={},
-)
+PLAN = replace(PLAINEST, micro_batches=(3, 3, 2), attention="sdpa", recompute=True, loss_chunk=40)
 ALL = {"loss", "gradient direction", "gradient length", "update direction", "update length"}
 
 

@@ -6,28 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_records import measured_step as step
+from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.predictions import Comparison, comparisons, memory_terms, time_terms
 from brimful.runs import RunFolder, read_run
 
 MakeRun = Callable[..., Path]
-
-
-def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "kind": "step",
-        "step": number,
-        "loss": 3.0,
-        "step_time_s": 0.5,
-        "memory_bytes": 1000,
-        "tokens_per_second": 10.0,
-        "time": time,
-    } | changes
-
-
-def start(at: int, total: int = 4) -> dict[str, Any]:
-    return {"kind": "start", "step": at, "total_steps": total}
 
 
 def by_key(run: RunFolder) -> dict[str, Comparison]:

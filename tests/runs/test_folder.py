@@ -5,9 +5,10 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from run_records import measured_step as step
+from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -18,22 +19,6 @@ from brimful.runs.measurements import measured
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeRun = Callable[..., Path]
-
-
-def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "kind": "step",
-        "step": number,
-        "loss": 3.0,
-        "step_time_s": 0.5,
-        "memory_bytes": 1000,
-        "tokens_per_second": 10.0,
-        "time": time,
-    } | changes
-
-
-def start(at: int, total: int = 4) -> dict[str, Any]:
-    return {"kind": "start", "step": at, "total_steps": total}
 
 
 def test_a_run_counts_as_finished_only_when_its_last_session_says_so(new_run: MakeRun) -> None:

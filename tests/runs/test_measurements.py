@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from run_records import measured_step as step
+from run_records import start
 
 from brimful.model.build import build, num_parameters
 from brimful.recipe import Recipe
@@ -23,18 +25,6 @@ from brimful.runs.measurements import (
 MakeRun = Callable[..., Path]
 
 
-def step(number: int, time: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "kind": "step",
-        "step": number,
-        "loss": 3.0,
-        "step_time_s": 0.5,
-        "memory_bytes": 1000,
-        "tokens_per_second": 10.0,
-        "time": time,
-    } | changes
-
-
 SLOW_START = [
     {
         "kind": "step",
@@ -45,10 +35,6 @@ SLOW_START = [
     }
     for number, time, memory in ((1, 9.0, 500), (2, 0.5, 2000), (3, 0.25, 1000), (4, 0.5, 1000))
 ]
-
-
-def start(at: int, total: int = 4) -> dict[str, Any]:
-    return {"kind": "start", "step": at, "total_steps": total}
 
 
 def test_measured_is_the_median_step_the_highest_memory_and_the_counted_parameters(

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from small_plans import SMALL_FILE
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -17,17 +18,6 @@ from brimful.studio.planners import Planners, Superseded
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
-SMALL = """
-name: small
-sequence_length: 16
-batch: {sequences: 2}
-training: {steps: 8}
-model: {architecture: llama, layers: 1, heads: 1, width: 16}
-tokenizer: {kind: bpe, vocabulary: 300}
-data: {path: "builtin:python-docs"}
-optimizer: {learning_rate: 1.0e-3}
-plan: {compile: false}
-"""
 QUICK = FitRequest("quikstart")
 """Refused at once."""
 LONG = FitRequest("meta-llama/Llama-3.1-70B", "full")
@@ -77,7 +67,7 @@ def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
 ) -> None:
     planners = make()
 
-    fit = planners.answer("a", FitRequest(SMALL, devices=("Tesla T4",)))
+    fit = planners.answer("a", FitRequest(SMALL_FILE, devices=("Tesla T4",)))
 
     assert isinstance(fit, Fit)
     assert [device.device for device in fit.devices] == ["Tesla T4"]

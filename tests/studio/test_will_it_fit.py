@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from small_plans import SMALL_FILE
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -25,18 +26,6 @@ from brimful.studio.will_it_fit import (
     question_line,
     request_of,
 )
-
-SMALL = """
-name: small
-sequence_length: 16
-batch: {sequences: 2}
-training: {steps: 8}
-model: {architecture: llama, layers: 1, heads: 1, width: 16}
-tokenizer: {kind: bpe, vocabulary: 300}
-data: {path: "builtin:python-docs"}
-optimizer: {learning_rate: 1.0e-3}
-plan: {compile: false}
-"""
 
 
 def request(session: str = "a") -> Any:
@@ -118,7 +107,7 @@ def test_the_old_answer_is_grey_and_named_while_the_question_is_worked_on(
     planners: Planners, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     tab = FitTab(planners, local_folders=False)
-    reading, working, answered = tab.answer(request(), FitTabState(), *controls("", SMALL))
+    reading, working, answered = tab.answer(request(), FitTabState(), *controls("", SMALL_FILE))
 
     assert (reading.shown, reading.recipe.strip()) == ("", "")
     assert working.status == snapshot
@@ -143,12 +132,12 @@ def test_the_old_answer_is_grey_and_named_while_the_question_is_worked_on(
 
 def test_controls_set_back_bring_their_answer_back_at_once(planners: Planners) -> None:
     tab = FitTab(planners, local_folders=False)
-    *_, answered = tab.answer(request(), FitTabState(), *controls("", SMALL))
+    *_, answered = tab.answer(request(), FitTabState(), *controls("", SMALL_FILE))
     *_, refused = tab.answer(request(), answered.state, *controls("quikstart"))
 
-    *_, again = tab.answer(request(), answered.state, *controls("", SMALL))
+    *_, again = tab.answer(request(), answered.state, *controls("", SMALL_FILE))
     assert again == answered
-    *_, again = tab.answer(request(), refused.state, *controls("", SMALL))
+    *_, again = tab.answer(request(), refused.state, *controls("", SMALL_FILE))
     assert again.shown == answered.shown
     assert again.problem == ""
 

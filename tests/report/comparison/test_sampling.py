@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 from rich.console import Console
+from run_records import FakeClock
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.comparison.sampling import (
@@ -20,14 +21,6 @@ from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import FATES as FATES_OF_SAMPLES
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import Statistics, statistics_of
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def after(

@@ -11,20 +11,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_records import NOW, START, watched_step
 
 from brimful.base.rundir import Journal, Lease
 from brimful.recipe import shipped_text
 from brimful.report.live.watch import watch
 
-NOW = 2_000_000_000.0
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
 Act = Callable[[], object]
 
 
@@ -40,17 +32,7 @@ class WatchedRun:
         self.acts: list[Act] = []
         self.lease: Lease | None = None
 
-    @staticmethod
-    def step(number: int) -> dict[str, Any]:
-        record = {
-            "kind": "step",
-            "step": number,
-            "loss": 4.0,
-            "learning_rate": 1e-3,
-            "tokens_per_second": 8192.0,
-            "step_time_s": 0.5,
-        }
-        return record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5}
+    step = staticmethod(watched_step)
 
     def clock(self) -> float:
         return self.now

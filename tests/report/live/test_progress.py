@@ -8,18 +8,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_records import START, FakeClock, step
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.live.progress import data_progress, progress_listener
 
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
 EVALUATION = {
     "kind": "evaluation",
     "step": 50,
@@ -39,26 +32,6 @@ END = {"kind": "end", "step": 100, "seconds": 62.0, "reason": "finished"}
 
 
 PLANNED = {"step_time_s": 1.15, "peak_memory_bytes": 512.0 * 1024**2, "tokens_per_s": 9.9}
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def step(number: int, **changes: Any) -> dict[str, Any]:
-    record = {
-        "kind": "step",
-        "step": number,
-        "loss": 4.0,
-        "learning_rate": 1e-3,
-        "tokens_per_second": 12345.0,
-        "step_time_s": 0.5,
-    }
-    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
 
 
 def piped(

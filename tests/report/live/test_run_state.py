@@ -2,42 +2,12 @@
 records.
 """
 
-from typing import Any
-
 import pytest
+from run_records import START, FakeClock, step
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.live.run_state import RunState, age, coarse_duration, describe, percent
 from brimful.runs.records import read_record
-
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def step(number: int, **changes: Any) -> dict[str, Any]:
-    record = {
-        "kind": "step",
-        "step": number,
-        "loss": 4.0,
-        "learning_rate": 1e-3,
-        "tokens_per_second": 12345.0,
-        "step_time_s": 0.5,
-    }
-    return record | {"memory_bytes": 2 * 1024**3, "skipped": 0} | changes
 
 
 @pytest.mark.parametrize("loss", [None, float("nan"), float("inf")])

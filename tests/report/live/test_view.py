@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from run_records import NOW, START, watched_step
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.rundir import Journal, Lease
@@ -20,15 +21,6 @@ from brimful.recipe import shipped_text
 from brimful.report.live.view import WatchView, state_line
 from brimful.report.live.watched import Watched
 
-NOW = 2_000_000_000.0
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
 GPU = {
     "kind": "sample",
     "time": NOW + 20,
@@ -72,19 +64,7 @@ def write(path: Path, *records: dict[str, Any]) -> None:
 def run(tmp_path: Path) -> Path:
     """A run in the midst of its work, on a GPU, with a mirror."""
     steps = [
-        {
-            "kind": "step",
-            "step": number,
-            "loss": 8.0 - number / 10,
-            "learning_rate": 1e-3,
-            "tokens_per_second": 8192.0,
-            "step_time_s": 0.5,
-            "loader_wait_s": 0.1,
-            "memory_bytes": 2 * 1024**3,
-            "skipped": 0,
-            "time": NOW + number * 0.5,
-        }
-        for number in range(1, 41)
+        watched_step(number, loss=8.0 - number / 10, loader_wait_s=0.1) for number in range(1, 41)
     ]
     (tmp_path / "recipe.yaml").write_text(shipped_text("quickstart"))
     (tmp_path / "plan.json").write_text(

@@ -14,21 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
+from run_records import NOW, START
+from run_records import watched_step as step
 
 from brimful.base.rundir import Journal, Lease
 from brimful.report.live.readings import SensorLimits
 from brimful.report.live.watched import Watched
 from brimful.runs.records import Record
 
-NOW = 2_000_000_000.0
-START = {
-    "kind": "start",
-    "step": 0,
-    "total_steps": 100,
-    "tokens_per_step": 4096,
-    "run": "quickstart",
-    "resumed": False,
-}
 HOLD = """
 import sys
 from pathlib import Path
@@ -37,20 +30,6 @@ lease = Lease.acquire(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()
 """
-
-
-def step(number: int, **changes: Any) -> dict[str, Any]:
-    record = {
-        "kind": "step",
-        "step": number,
-        "loss": 4.0,
-        "learning_rate": 1e-3,
-        "tokens_per_second": 8192.0,
-        "step_time_s": 0.5,
-    }
-    return (
-        record | {"memory_bytes": 2 * 1024**3, "skipped": 0, "time": NOW + number * 0.5} | changes
-    )
 
 
 def write(path: Path, *records: dict[str, Any], changed: float = NOW + 50) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.console import Console
+from small_plans import HUGE, SMALL
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains.plans import survey
@@ -14,22 +15,6 @@ from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.answer import answer_lines, headroom_of, memory_of
 from brimful.report.plan.plans import render
-
-RECIPE = {
-    "name": "small",
-    "sequence_length": 32,
-    "batch": {"sequences": 6},
-    "training": {"steps": 5},
-    "model": {"layers": 2, "heads": 2, "width": 32},
-    "tokenizer": {"vocabulary": 300},
-    "data": {"path": "x.txt"},
-    "optimizer": {"learning_rate": 1e-3},
-}
-HUGE = {
-    "name": "huge",
-    "sequence_length": 2048,
-    "model": {"layers": 1, "heads": 64, "width": 65536},
-}
 
 
 def _only(surveyed: list[Surveyed | Unplanned]) -> Surveyed:
@@ -43,7 +28,7 @@ def small(new_cache: Callable[[], str]) -> Surveyed:
     """A run of two hours that costs a dollar, in 8.39 of 14.6 GiB."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIMFUL_CACHE", new_cache())
-        entry = _only(survey(Recipe.model_validate(RECIPE), "Tesla T4"))
+        entry = _only(survey(Recipe.model_validate(SMALL), "Tesla T4"))
     predicted = {
         "total_time_s": Prediction(7200.0, 3600.0, 10800.0, "by hand"),
         "cost_usd": Prediction(1.0, 0.5, 1.5, "by hand"),
@@ -92,7 +77,7 @@ def test_what_leaves_no_memory_is_said_to_fit_tightly_and_never_with_0_b(
 
 
 def test_what_nothing_makes_fit_is_answered_so(snapshot: SnapshotAssertion) -> None:
-    entry = _only(survey(Recipe.model_validate(RECIPE | HUGE), "Tesla T4"))
+    entry = _only(survey(Recipe.model_validate(HUGE), "Tesla T4"))
 
     assert entry.verdict == "does not fit"
     assert answer_lines([entry], 100) == snapshot

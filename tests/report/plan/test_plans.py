@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from small_plans import HUGE, SMALL
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -22,22 +23,6 @@ from brimful.recipe import Recipe
 from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
 
 Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-
-SMALL = {
-    "name": "small",
-    "sequence_length": 32,
-    "batch": {"sequences": 6},
-    "training": {"steps": 5},
-    "model": {"layers": 2, "heads": 2, "width": 32},
-    "tokenizer": {"vocabulary": 300},
-    "data": {"path": "x.txt"},
-    "optimizer": {"learning_rate": 1e-3},
-}
-HUGE = SMALL | {
-    "name": "huge",
-    "sequence_length": 2048,
-    "model": {"layers": 1, "heads": 64, "width": 65536},
-}
 
 
 def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:
