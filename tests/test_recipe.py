@@ -6,13 +6,13 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
+from fixture_types import Refuses
 from jsonschema import Draft202012Validator, ValidationError
 from syrupy.assertion import SnapshotAssertion
 
@@ -31,8 +31,6 @@ from brimful.recipe import (
     shipped_text,
 )
 from brimful.recipe.loading import presets_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SHIPPED = [
     (name, choice)
@@ -584,7 +582,7 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         "tokenizer.vocabulary=1000000000",
     ],
 )
-def test_sizes_that_nothing_has_are_refused(change: str, refuses: Callable[..., Any]) -> None:
+def test_sizes_that_nothing_has_are_refused(change: str, refuses: Refuses) -> None:
     with refuses(RecipeError, names=[change.partition("=")[2].rstrip("0")]):
         load("quickstart", [change])
 
@@ -599,7 +597,7 @@ def test_sizes_that_nothing_has_are_refused(change: str, refuses: Callable[..., 
     ids=["adapters", "feedback", "fp16"],
 )
 def test_weights_of_bf16_are_refused_where_they_cannot_train(
-    recipe: str, changes: list[str], refuses: Callable[..., Any]
+    recipe: str, changes: list[str], refuses: Refuses
 ) -> None:
     with refuses(RecipeError, names=["optimizer.weights=bf16"]):
         load(recipe, [*changes, "optimizer.weights=bf16"])

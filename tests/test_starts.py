@@ -1,13 +1,13 @@
 """Runs that start from what other programs trained: PEFT's adapters, a Trainer's checkpoint."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from peft import LoraConfig, PeftModel, get_peft_model
 from rich.console import Console
 from torch import Tensor
@@ -19,8 +19,6 @@ from brimful.chains import pipeline
 from brimful.generation.load import load_run, load_untuned
 from brimful.model.published import attach_adapters
 from brimful.recipe import AdapterRecipe, Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tuning = Callable[..., Recipe]
 CPU = torch.device("cpu")

@@ -6,7 +6,6 @@ import re
 import signal
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
@@ -44,8 +44,6 @@ from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
 from brimful.training.checkpoint import CheckpointStore, differences, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 

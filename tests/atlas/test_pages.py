@@ -1,19 +1,15 @@
 """An atlas on disk."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.atlas.pages import INDEX, PAGE, write_atlas
 from brimful.atlas.scope import Scope
 from brimful.base.errors import RequestError
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SMALL = Scope(
     models=("HuggingFaceTB/SmolLM2-135M",),

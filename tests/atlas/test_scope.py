@@ -1,16 +1,12 @@
 """What an atlas answers, and what it refuses."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.atlas.scope import BATCHES, LENGTHS, METHODS, MODELS, TOKENS, scope_of
 from brimful.base.errors import DeviceError, RequestError
 from brimful.hardware import catalog
 from brimful.model import catalog as models
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA, ENCODER = "meta-llama/Llama-3.1-8B", "google-bert/bert-base-uncased"
 

@@ -1,15 +1,12 @@
 """YAML values and dotted keys."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base import yaml_values
 from brimful.base.dotted import flatten, format_yaml, override, parse_yaml
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RIVALS = {"batch": ("sequences", "tokens")}
 
@@ -50,7 +47,7 @@ def test_values_are_what_they_look_like(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "s:\n  b: 1\n  b: 1", "[{a: 1, a: 2}]"])
-def test_a_key_given_twice_is_refused_at_any_depth(text: str, refuses: Callable[..., Any]) -> None:
+def test_a_key_given_twice_is_refused_at_any_depth(text: str, refuses: Refuses) -> None:
     with refuses(ValueError):
         parse_yaml(text)
 
@@ -59,7 +56,7 @@ def test_a_key_given_twice_is_refused_at_any_depth(text: str, refuses: Callable[
     "text",
     ["{a: ", "a: b: c", "\t- x", "2024-13-45", "!!python/object/apply:os.getcwd []", "a: \x00"],
 )
-def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Callable[..., Any]) -> None:
+def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Refuses) -> None:
     with refuses(ValueError):
         parse_yaml(text)
 
@@ -79,9 +76,7 @@ def test_what_is_no_plain_yaml_is_a_value_error(text: str, refuses: Callable[...
     ],
     ids=["deep", "cyclic", "exploding", "long", "no time", "no bool", "no int"],
 )
-def test_what_would_take_minutes_or_crash_is_a_value_error(
-    text: str, refuses: Callable[..., Any]
-) -> None:
+def test_what_would_take_minutes_or_crash_is_a_value_error(text: str, refuses: Refuses) -> None:
     with refuses(ValueError):
         parse_yaml(text)
 

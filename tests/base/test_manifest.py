@@ -2,20 +2,16 @@
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base import manifest
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import MANIFEST, note_hashes, require_sound, sha256_of
 from brimful.base.rundir import read_json, write_json_atomically
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LONG_AGO_NS = 10**18
 
@@ -68,7 +64,7 @@ def test_a_folder_as_it_was_written_passes_and_so_does_one_without_a_manifest(
     ],
 )
 def test_what_is_lost_changed_or_added_is_refused(
-    folder: Path, refuses: Callable[..., Any], name: str, content: bytes | None
+    folder: Path, refuses: Refuses, name: str, content: bytes | None
 ) -> None:
     require_sound(folder)
     path = folder / name
@@ -78,7 +74,7 @@ def test_what_is_lost_changed_or_added_is_refused(
 
 
 def test_one_wrong_digit_of_a_hash_is_damage_of_the_manifest(
-    folder: Path, refuses: Callable[..., Any]
+    folder: Path, refuses: Refuses
 ) -> None:
     path = folder / MANIFEST
     digits = sha256_of(folder / "config.json")

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from fixture_types import Refuses
 
 from brimful.base import rundir
 from brimful.base.errors import RunFolderError
@@ -78,7 +79,7 @@ def test_a_written_text_reads_back_with_its_line_ends(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
@@ -111,7 +112,7 @@ def test_the_new_file_is_durable_before_it_gets_the_name(
     assert calls == ["fsync", "rename", "fsync"]
 
 
-def test_json_reads_back_and_holds_no_nan(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_json_reads_back_and_holds_no_nan(tmp_path: Path, refuses: Refuses) -> None:
     path = tmp_path / "a.json"
     write_json_atomically(path, {"a": [1, None]})
 
@@ -123,7 +124,7 @@ def test_json_reads_back_and_holds_no_nan(tmp_path: Path, refuses: Callable[...,
 
 @pytest.mark.parametrize("content", [None, b"", b'{"a": ', b"\xff\xfe"])
 def test_json_that_cannot_be_read_is_told_with_its_path(
-    tmp_path: Path, content: bytes | None, refuses: Callable[..., Any]
+    tmp_path: Path, content: bytes | None, refuses: Refuses
 ) -> None:
     path = tmp_path / "plan.json"
     if content is not None:
@@ -177,9 +178,7 @@ def test_leaving_frees_the_folder(tmp_path: Path) -> None:
     Lease.acquire(tmp_path).release()
 
 
-def test_the_same_process_does_not_get_a_second_lease(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_the_same_process_does_not_get_a_second_lease(tmp_path: Path, refuses: Refuses) -> None:
     with Lease.acquire(tmp_path), refuses(RunFolderError):
         Lease.acquire(tmp_path)
 
@@ -203,7 +202,7 @@ def test_a_holder_of_this_machine_that_is_provably_gone_is_replaced(
 
 
 def test_a_holder_on_another_machine_is_respected_while_its_heart_beats(
-    tmp_path: Path, refuses: Callable[..., Any]
+    tmp_path: Path, refuses: Refuses
 ) -> None:
     _forge(tmp_path, host="elsewhere", age_s=rundir.LEASE_STALE_AFTER_S - 60)
 
@@ -243,7 +242,7 @@ def test_a_lease_whose_writer_was_killed_before_it_wrote_is_waited_for(
 
 
 def test_a_lease_that_is_being_written_all_the_time_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     path, clock = tmp_path / Lease.FILE_NAME, [0.0]
     path.write_text("")
@@ -279,9 +278,7 @@ def test_a_folder_that_nobody_holds_or_that_is_none_has_no_writer(tmp_path: Path
     assert writer_of(tmp_path) is None
 
 
-def test_who_lost_the_folder_neither_writes_nor_frees_it(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_who_lost_the_folder_neither_writes_nor_frees_it(tmp_path: Path, refuses: Refuses) -> None:
     lease = Lease.acquire(tmp_path)
     (tmp_path / Lease.FILE_NAME).unlink()
     with Lease.acquire(tmp_path) as other:
@@ -293,7 +290,7 @@ def test_who_lost_the_folder_neither_writes_nor_frees_it(
         other.check()
 
 
-def test_a_lost_lock_file_counts_as_lost(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_lost_lock_file_counts_as_lost(tmp_path: Path, refuses: Refuses) -> None:
     lease = Lease.acquire(tmp_path)
     (tmp_path / Lease.FILE_NAME).unlink()
 
@@ -448,7 +445,7 @@ def test_the_lease_names_a_process_that_lives(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_journal_on_a_full_disk_says_so(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_journal_on_a_full_disk_says_so(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     journal = Journal.__new__(Journal)
     journal.path, journal._num_records = tmp_path / "metrics.jsonl", 0
@@ -480,7 +477,7 @@ def test_a_number_of_a_file_is_what_a_float_holds(value: object, number: float |
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_work_is_wasted(
-    tmp_path: Path, permissions_hold: None, refuses: Callable[..., Any]
+    tmp_path: Path, permissions_hold: None, refuses: Refuses
 ) -> None:
     require_writable(tmp_path)
     tmp_path.chmod(0o500)

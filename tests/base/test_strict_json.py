@@ -1,9 +1,7 @@
 """JSON without surprises."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.strict_json import DEEPEST, load_json
 
@@ -28,9 +26,7 @@ def test_values_are_those_of_the_standard_library() -> None:
     ],
     ids=["twice", "twice inside", "far too deep", "too deep", "long number", "torn"],
 )
-def test_what_would_be_passed_over_or_crash_is_a_value_error(
-    text: str, refuses: Callable[..., Any]
-) -> None:
+def test_what_would_be_passed_over_or_crash_is_a_value_error(text: str, refuses: Refuses) -> None:
     with refuses(ValueError):
         load_json(text)
 

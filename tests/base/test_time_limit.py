@@ -2,14 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
-import pytest
+from fixture_types import Refuses
 
 from brimful.base.time_limit import processor_time_limit
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _loop_for_ever() -> None:

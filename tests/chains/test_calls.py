@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 import brimful
 from brimful.base.env import runs_folder
@@ -46,9 +47,7 @@ def test_a_run_needs_a_recipe_alone(
     assert brimful.plan(recipe_file).sequence_length == 32
 
 
-def test_a_study_is_run_whole_and_not_by_train(
-    recipe_file: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_study_is_run_whole_and_not_by_train(recipe_file: Path, refuses: Refuses) -> None:
     study = recipe_file.with_name("study.yaml")
     study.write_text(
         recipe_file.read_text()
@@ -64,7 +63,7 @@ def test_a_study_is_run_whole_and_not_by_train(
 
 
 def test_names_that_are_none_are_refused_as_on_the_command_line(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(RecipeError):
         brimful.train("quickstrt")

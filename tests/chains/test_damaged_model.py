@@ -3,10 +3,10 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import RunFolderError
@@ -60,7 +60,7 @@ def _become_another_model(model: Path) -> None:
 def test_a_damaged_model_is_refused_until_the_same_command_wrote_it_again(
     tiny: Callable[..., Recipe],
     tmp_path: Path,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
     damage: Callable[[Path], None],
 ) -> None:
     recipe, printed = tiny(), Console(record=True, width=400)

@@ -6,19 +6,17 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import huggingface_hub
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.chains.hub_push import export_and_push, require_name
 from brimful.generation.export import Exported, export
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
 
@@ -146,7 +144,10 @@ def test_no_network_is_told_and_the_export_is_kept(
 
 
 def test_without_a_token_or_offline_nothing_is_written(
-    exported: Callable[[], Exported], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: Any
+    exported: Callable[[], Exported],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
@@ -15,7 +15,6 @@ from brimful.chains.job_plans import plan_file
 from brimful.other_trainers.planned import PlannedJob, UnplannedJob
 from brimful.report.plan.jobs import exit_code, job_lines
 
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 JOB = """\
 base_model: ./tiny
 adapter: lora

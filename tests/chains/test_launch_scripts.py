@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import read_journal, read_json
@@ -56,7 +57,7 @@ def test_skypilot_gets_the_numbers_of_machines_and_devices(tiny: Tiny) -> None:
 
 
 def test_more_ranks_than_sequences_are_refused_before_a_cluster_is_asked(
-    tiny: Tiny, refuses: Callable[..., Any]
+    tiny: Tiny, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         script(tiny(), "slurm", COMMAND, machines=3, devices=3)

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import DeviceError, RequestError
@@ -33,7 +33,7 @@ from brimful.recipe import Recipe
 )
 def test_a_number_of_devices_that_cannot_be_is_refused(
     tiny: Callable[..., Recipe],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
     devices: str,
     options: tuple[str, ...],
     error: type[Exception],
@@ -43,7 +43,7 @@ def test_a_number_of_devices_that_cannot_be_is_refused(
 
 
 def test_more_ranks_than_cuda_devices_are_refused(
-    tiny: Callable[..., Recipe], refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    tiny: Callable[..., Recipe], refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

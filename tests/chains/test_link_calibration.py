@@ -1,16 +1,11 @@
 """Links are measured by processes that add up tensors, here two that share the processor."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
-import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError
 from brimful.chains.link_calibration import measure_links
 from brimful.hardware import links
 from brimful.hardware.probe import probe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_two_processes_measure_what_they_exchange() -> None:

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -25,8 +25,6 @@ from brimful.cli import app
 from brimful.recipe import Recipe
 from brimful.runs.files import STATUS_FILE
 from brimful.training.checkpoint import CheckpointStore, differences, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

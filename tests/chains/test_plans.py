@@ -8,10 +8,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError, RequestError
 from brimful.chains import devices, plans
@@ -24,8 +24,6 @@ from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HERE = Device(
     name="a CPU",

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import StringIO
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from small_models import write_base_model
 from syrupy.assertion import SnapshotAssertion
@@ -32,8 +32,6 @@ from brimful.generation.engine import Engine
 from brimful.recipe import Recipe, load
 from brimful.selection.journal import is_sample
 from brimful.training.world import ALONE, World
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
 

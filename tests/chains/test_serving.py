@@ -6,17 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.chains import serving
 from brimful.chains.serving import Endpoint, choose_server, model_to_serve, vllm_command
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
 needs_server = pytest.mark.skipif(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError, PlanError, RecipeError, RunFolderError
@@ -211,23 +212,19 @@ def test_a_variant_without_kernels_here_is_left_out(
 
 
 def test_a_variant_that_is_no_recipe_is_told_before_anything_is_trained(
-    tuning: Tuning, refuses: Callable[..., Any]
+    tuning: Tuning, refuses: Refuses
 ) -> None:
     with refuses(RecipeError):
         study.members(tuning("study.variants={good: [], bad: [adapter.rnk=2]}"))
 
 
 @pytest.mark.parametrize("name", ["base", "a b", "../x"])
-def test_a_variants_name_is_a_folder_name(
-    tuning: Tuning, name: str, refuses: Callable[..., Any]
-) -> None:
+def test_a_variants_name_is_a_folder_name(tuning: Tuning, name: str, refuses: Refuses) -> None:
     with refuses(RecipeError):
         tuning(f"study.variants={{'{name}': []}}")
 
 
-def test_a_folder_that_holds_something_else_is_refused(
-    small: Tuning, refuses: Callable[..., Any]
-) -> None:
+def test_a_folder_that_holds_something_else_is_refused(small: Tuning, refuses: Refuses) -> None:
     folder = pipeline.folder_of(small())
     folder.mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
@@ -256,7 +253,7 @@ def test_the_variants_of_shipped_studies_are_recipes(name: str) -> None:
 
 
 def test_task_data_that_cannot_be_read_are_told_before_a_variant_is_trained(
-    small: Tuning, refuses: Callable[..., Any]
+    small: Tuning, refuses: Refuses
 ) -> None:
     recipe = small("evaluation.tasks=[humaneval]", "evaluation.data={humaneval: nowhere.jsonl}")
     with refuses(DataError):

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import DataError
@@ -15,8 +15,6 @@ from brimful.chains import pipeline
 from brimful.chains.text_score import score_text
 from brimful.generation.load import load_run
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEXT = "A word, and a word.\n"
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_types import MakeRun
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
@@ -60,8 +61,6 @@ training: {steps: 1}
 data: {path: texts.csv}
 optimizer: {learning_rate: 1e-4}
 """
-
-MakeRun = Callable[..., Path]
 
 
 def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:

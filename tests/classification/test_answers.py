@@ -5,11 +5,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
@@ -129,7 +129,7 @@ def test_a_column_of_the_same_name_is_kept_and_the_predictions_is_named_otherwis
 
 
 def test_a_field_of_the_predictions_name_in_a_later_row_is_an_error_not_overwritten(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     form = JsonLines(AnswerColumns.beside(["text"], TWO))
 
@@ -138,7 +138,7 @@ def test_a_field_of_the_predictions_name_in_a_later_row_is_an_error_not_overwrit
 
 
 def test_a_table_has_no_place_for_a_field_that_comes_late_and_leaves_a_missing_one_empty(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     form = _table(["text", "id"])
 
@@ -157,7 +157,7 @@ def test_a_table_without_a_header_stays_without() -> None:
     assert _table(["0", "1"], has_header=False).head() == ""
 
 
-def test_a_tsv_refuses_what_it_cannot_hold(refuses: Callable[..., Any]) -> None:
+def test_a_tsv_refuses_what_it_cannot_hold(refuses: Refuses) -> None:
     with refuses(DataError, names=["--as csv"]):
         _table(["text"], "\t").line({"text": "a\tb"}, SPAM, "here")
 
@@ -192,7 +192,7 @@ def test_the_kind_is_what_is_asked_for_then_the_outputs_then_the_inputs(
     assert output_format(asked, None if output is None else Path(output), source) == kind
 
 
-def test_another_kind_is_refused(refuses: Callable[..., Any]) -> None:
+def test_another_kind_is_refused(refuses: Refuses) -> None:
     with refuses(RequestError):
         output_format("xml", None, ".csv")
 
@@ -232,9 +232,7 @@ def test_a_name_that_ends_in_gz_is_zipped(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / "out.csv.gz").read_bytes()) == b"a\n"
 
 
-def test_a_place_that_cannot_be_written_is_told(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, refuses: Refuses) -> None:
     with (
         refuses(RunFolderError, names=["--output"]),
         writing(tmp_path / "nowhere" / "out.csv"),

@@ -3,13 +3,12 @@ it.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from transformers import (
     AutoModelForSequenceClassification,
@@ -148,7 +147,7 @@ def test_other_versions_of_a_steps_library_are_told(make_run, snapshot: Snapshot
     assert note == snapshot
 
 
-def test_a_run_of_another_method_gives_no_labels(make_run, refuses: Callable[..., Any]) -> None:
+def test_a_run_of_another_method_gives_no_labels(make_run, refuses: Refuses) -> None:
     pretrain = (
         "method: pretrain\nmodel: {architecture: llama, layers: 1, heads: 1, width: 8}\ntokenizer:"
         " {vocabulary: 300}"
@@ -169,12 +168,12 @@ optimizer: {learning_rate: 1e-4}
 """
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError, names=["recipe.yaml"]):
         load_classifier(tmp_path, CPU)
 
 
-def test_training_that_is_not_finished_is_told(make_run, refuses: Callable[..., Any]) -> None:
+def test_training_that_is_not_finished_is_told(make_run, refuses: Refuses) -> None:
     run = make_run()
     (run / "model").rename(run / "checkpoint")
 
@@ -182,9 +181,7 @@ def test_training_that_is_not_finished_is_told(make_run, refuses: Callable[..., 
         load_classifier(run, CPU)
 
 
-def test_weights_of_another_number_of_labels_are_refused(
-    make_run, refuses: Callable[..., Any]
-) -> None:
+def test_weights_of_another_number_of_labels_are_refused(make_run, refuses: Refuses) -> None:
     run = make_run(names=("a", "b", "c"))
     other = make_run(names=("ham", "spam"))
     for name in ("classifier.json", "classifier.safetensors"):
@@ -204,7 +201,7 @@ def test_damaged_weights_are_named_with_what_to_do(damage: str, make_run) -> Non
         load_classifier(run, CPU)
 
 
-def test_a_model_without_its_trained_head_is_refused(make_run, refuses: Callable[..., Any]) -> None:
+def test_a_model_without_its_trained_head_is_refused(make_run, refuses: Refuses) -> None:
     from transformers import BertConfig, BertModel
 
     run = make_run()

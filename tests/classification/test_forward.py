@@ -3,12 +3,12 @@ that runs out makes passes smaller.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from numpy.typing import NDArray
 from transformers import (
     BertConfig,
@@ -19,8 +19,6 @@ from transformers import (
 from brimful.base.errors import RequestError
 from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.data.labelled_batches import Passes
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, Interrupted, RequestError
@@ -197,7 +198,7 @@ def test_a_threshold_of_the_command_is_chosen_on_validation_and_told(
 
 
 def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(
-    make_run, tmp_path: Path, refuses: Callable[..., Any]
+    make_run, tmp_path: Path, refuses: Refuses
 ) -> None:
     (tmp_path / "in.jsonl").write_text(
         '{"text": "a"}\n{"text": "b"}\n{"text": "c"\n{"text": "d"}\n'
@@ -213,7 +214,7 @@ def test_a_broken_row_ends_it_with_its_line_after_all_before_it_is_written(
 
 
 def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(
-    make_run, tmp_path: Path, refuses: Callable[..., Any]
+    make_run, tmp_path: Path, refuses: Refuses
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "b\\tb"}\n')
 
@@ -224,7 +225,7 @@ def test_a_row_that_cannot_be_written_ends_it_after_all_before_it_is_written(
 
 
 def test_nothing_stays_of_a_file_that_breaks_at_once(
-    make_run, tmp_path: Path, refuses: Callable[..., Any]
+    make_run, tmp_path: Path, refuses: Refuses
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": 5}\n')
 
@@ -234,9 +235,7 @@ def test_nothing_stays_of_a_file_that_breaks_at_once(
     assert not list(tmp_path.glob("out*"))
 
 
-def test_ctrl_c_tells_what_is_written(
-    make_run, tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_ctrl_c_tells_what_is_written(make_run, tmp_path: Path, refuses: Refuses) -> None:
     def interrupt(what: str, done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
@@ -253,9 +252,7 @@ def test_ctrl_c_tells_what_is_written(
     assert raised.value.exit_code == 130
 
 
-def test_the_input_is_not_overwritten(
-    make_run, tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_the_input_is_not_overwritten(make_run, tmp_path: Path, refuses: Refuses) -> None:
     path = tmp_path / "in.csv"
     path.write_text("text\nhello\n")
 

@@ -4,13 +4,11 @@ it.
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.rundir import write_json_atomically
@@ -23,8 +21,6 @@ from brimful.classification.record import (
     save_classifier,
 )
 from brimful.data.labels import Labels
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _record(
@@ -114,25 +110,23 @@ def test_several_labels_get_a_threshold_each() -> None:
     )
 
 
-def test_the_likeliest_of_three_labels_takes_no_threshold(refuses: Callable[..., Any]) -> None:
+def test_the_likeliest_of_three_labels_takes_no_threshold(refuses: Refuses) -> None:
     with refuses(RequestError, names=["3 labels"]):
         _record(names=("a", "b", "c")).with_threshold("0.7")
 
 
-def test_an_unknown_policy_is_told_with_those_there_are(refuses: Callable[..., Any]) -> None:
+def test_an_unknown_policy_is_told_with_those_there_are(refuses: Refuses) -> None:
     with refuses(RequestError):
         _record().with_threshold("best")
 
 
-def test_a_run_without_a_record_says_what_to_do(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_run_without_a_record_says_what_to_do(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError, names=["classifier.json"]):
         load_record(tmp_path)
 
 
 def test_two_files_that_do_not_belong_together_are_refused(
-    tmp_path: Path, refuses: Callable[..., Any]
+    tmp_path: Path, refuses: Refuses
 ) -> None:
     save_classifier(tmp_path, _record())
     (tmp_path / "other").mkdir()

@@ -4,19 +4,16 @@ import gzip
 import io
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RecipeError, RequestError
 from brimful.classification.texts import Source, TextRow, source_of, windows
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -63,7 +60,7 @@ def test_a_row_keeps_its_columns_and_its_place(recipe, write) -> None:
 
 
 def test_null_is_an_empty_text_and_another_kind_of_value_an_error(
-    recipe, write, refuses: Callable[..., Any]
+    recipe, write, refuses: Refuses
 ) -> None:
     assert _texts(source_of(write("t.jsonl", '{"text": null}\n'), recipe())) == [""]
     with refuses(DataError, names=["t.jsonl:1", "'text'"]):
@@ -81,9 +78,7 @@ def test_the_column_is_the_recipes_unless_it_is_changed(recipe, write) -> None:
     ]
 
 
-def test_a_missing_column_is_told_with_those_there_are(
-    recipe, write, refuses: Callable[..., Any]
-) -> None:
+def test_a_missing_column_is_told_with_those_there_are(recipe, write, refuses: Refuses) -> None:
     with refuses(DataError, names=["'text'", "remark, other", "--text-column"]):
         source_of(write("t.csv", "id,remark,other\n1,a,b\n"), recipe())
 
@@ -155,7 +150,7 @@ def test_a_header_of_unusual_names_is_asked_about_and_rows_are_no_header(
 
 
 def test_of_standard_input_a_first_row_of_usual_names_is_asked_about(
-    recipe, refuses: Callable[..., Any]
+    recipe, refuses: Refuses
 ) -> None:
     """It can be read only once."""
     by_number = recipe("data.text_column=1", "data.label_column=0")
@@ -183,22 +178,18 @@ def test_the_end_of_a_name_says_more_than_the_recipes_format_and_a_change_more_t
 
 
 def test_a_file_that_does_not_say_what_it_holds_is_an_error(
-    recipe, write, refuses: Callable[..., Any]
+    recipe, write, refuses: Refuses
 ) -> None:
     with refuses(RequestError, names=["data.file_type=txt"]):
         source_of(write("texts", "a\n"), recipe())
 
 
-def test_no_such_file_is_an_error_before_anything_is_read(
-    recipe, refuses: Callable[..., Any]
-) -> None:
+def test_no_such_file_is_an_error_before_anything_is_read(recipe, refuses: Refuses) -> None:
     with refuses(DataError):
         source_of("nowhere.csv", recipe())
 
 
-def test_only_how_the_file_is_read_can_be_changed(
-    recipe, write, refuses: Callable[..., Any]
-) -> None:
+def test_only_how_the_file_is_read_can_be_changed(recipe, write, refuses: Refuses) -> None:
     name = write("t.txt", "a\n")
 
     with refuses(RequestError, names=["labels.threshold"]):
@@ -243,7 +234,7 @@ def test_rows_are_read_only_as_far_as_a_window_goes() -> None:
 
 
 def test_what_stands_before_a_broken_row_comes_before_its_error(
-    recipe, write, refuses: Callable[..., Any]
+    recipe, write, refuses: Refuses
 ) -> None:
     found = windows(
         source_of(write("t.jsonl", '{"text": "a"}\n{"text": "b"}\n{"te'), recipe()).rows()

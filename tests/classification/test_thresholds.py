@@ -2,11 +2,9 @@
 it.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score, precision_score, recall_score
 from syrupy.assertion import SnapshotAssertion
@@ -84,7 +82,7 @@ def test_policies_are_read_and_written_in_one_spelling(text: str, policy: Policy
     ],
 )
 def test_an_unknown_policy_is_an_error_that_says_what_is_accepted(
-    text: str, refuses: Callable[..., Any]
+    text: str, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         parse_policy(text)
@@ -246,7 +244,7 @@ def test_of_more_labels_the_likeliest_and_of_several_each_by_its_own_threshold()
     [([], 1, False), ([0.5], None, False), ([0.5], None, True)],
 )
 def test_a_wrong_number_of_thresholds_is_an_error(
-    thresholds: list[float], positive: int | None, multiple: bool, refuses: Callable[..., Any]
+    thresholds: list[float], positive: int | None, multiple: bool, refuses: Refuses
 ) -> None:
     with refuses(ValueError):
         decide([[0.5, 0.5]], thresholds, positive=positive, multiple=multiple)

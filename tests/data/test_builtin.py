@@ -6,17 +6,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import builtin
 from brimful.data.sources import open_rows
 from brimful.recipe import DataRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture(scope="module")

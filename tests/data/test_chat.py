@@ -1,20 +1,17 @@
 """What is learned of an example, how it becomes ids, and where generation starts and stops."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import Example, Message, Prompt
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Fast = PreTrainedTokenizerFast
 USER, SYSTEM = Message("user", "the cat"), Message("system", "sat on the mat")
@@ -221,7 +218,7 @@ def test_a_template_that_ends_no_turn_gets_end_of_text_behind_the_last_answer(
 
 
 def test_a_template_that_rewrites_earlier_messages_is_refused(
-    tokenizer: Fast, refuses: Callable[..., Any]
+    tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Answers are found by what is rendered before them, so that must not change."""
     tokenizer.chat_template = FORGETFUL
@@ -235,7 +232,7 @@ def test_a_template_that_rewrites_earlier_messages_is_refused(
 
 
 def test_messages_that_a_chat_template_refuses_are_named(
-    chat_tokenizer: Fast, refuses: Callable[..., Any]
+    chat_tokenizer: Fast, refuses: Refuses
 ) -> None:
     """With its own words."""
     chat_tokenizer.chat_template = GEMMA
@@ -245,7 +242,7 @@ def test_messages_that_a_chat_template_refuses_are_named(
         Template.of(chat_tokenizer).encode([example((), "one")])
 
 
-def test_the_recipe_chooses_the_template(chat_tokenizer: Fast, refuses: Callable[..., Any]) -> None:
+def test_the_recipe_chooses_the_template(chat_tokenizer: Fast, refuses: Refuses) -> None:
     """auto: chat where there is one; plain also then."""
     assert [Template.of(chat_tokenizer, choice).style for choice in ("auto", "chat", "plain")] == [
         "chat",
@@ -260,7 +257,7 @@ def test_the_recipe_chooses_the_template(chat_tokenizer: Fast, refuses: Callable
 
 def test_further_stop_tokens_come_from_the_recipe_and_the_generation_config(
     chat_tokenizer: Fast,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """A stop token may be special or any single token, such as a line break."""
     line_break = chat_tokenizer.encode("\n")
@@ -270,9 +267,7 @@ def test_further_stop_tokens_come_from_the_recipe_and_the_generation_config(
         Template.of(chat_tokenizer, stop=["<|imend|>"])
 
 
-def test_a_tokenizer_without_end_of_text_is_refused(
-    tokenizer: Fast, refuses: Callable[..., Any]
-) -> None:
+def test_a_tokenizer_without_end_of_text_is_refused(tokenizer: Fast, refuses: Refuses) -> None:
     """With the place to set it."""
     tokenizer.eos_token = None
     with refuses(DataError, names=["tokenizer_config.json"]):
@@ -321,7 +316,7 @@ def test_a_call_of_a_tool_may_be_the_answer(chat_tokenizer: Fast) -> None:
 
 @pytest.mark.parametrize("style", ["chat", "plain"])
 def test_tools_that_would_be_lost_are_refused(
-    chat_tokenizer: Fast, style: str, refuses: Callable[..., Any]
+    chat_tokenizer: Fast, style: str, refuses: Refuses
 ) -> None:
     """ChatML writes any role, but no calls; plain headings have no place for them."""
     template = Template.of(chat_tokenizer, "chat" if style == "chat" else "plain")
@@ -372,7 +367,7 @@ def test_a_developer_is_the_system_where_the_template_does_not_know_one(
     ids=lambda template: None if "range(99999)" not in template else "loops within loops",
 )
 def test_a_template_that_fails_is_refused(
-    chat_tokenizer: Fast, template: str, refuses: Callable[..., Any]
+    chat_tokenizer: Fast, template: str, refuses: Refuses
 ) -> None:
     chat_tokenizer.chat_template = template
     with refuses(DataError, names=["chat template", "data.template=plain"]):

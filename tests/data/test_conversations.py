@@ -1,16 +1,13 @@
 """Messages as the rows of several conventions hold them."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.conversations import Message, conversation, with_tools
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 KEYS = ("role", "content")
 ANSWER = {"role": "assistant", "content": "x"}

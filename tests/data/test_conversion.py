@@ -4,20 +4,18 @@ reads.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import conversion
 from brimful.data.conversion import KINDS, conversion_documents, conversion_rows, questions
 from brimful.data.conversion_pairs import pairs, value_split
 from brimful.data.units import Unit, convert, units_spelled
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)")
 STATED = re.compile(r"(?:^|\. )([\d.]+) ([a-z ]+) = ([\d.]+) ([a-z ]+)", re.MULTILINE)

@@ -1,19 +1,15 @@
 """Short worked conversions."""
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from itertools import islice
 
-import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.conversion import conversion_rows, short_conversion_rows, small_conversion_rows
 from brimful.data.conversion_short import short_paths
 from brimful.data.units import UNITS, significant_digits
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)\. ")
 

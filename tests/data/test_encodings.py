@@ -4,19 +4,15 @@ named by its place.
 
 import gzip
 import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data import encodings
 from brimful.data.encodings import check_encoding, decoded_lines, detect, lines_of_bytes
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEXT = "größer\r\nnaïve – “quoted”\nlast"
 LINES = ["größer\n", "naïve – “quoted”\n", "last"]
@@ -82,7 +78,7 @@ def test_mixed_encodings_are_one_decision_for_the_whole_file_and_that_is_said(
 
 
 def test_mixed_encodings_in_a_file_of_a_named_encoding_are_an_error(
-    tmp_path: Path, refuses: Callable[..., Any]
+    tmp_path: Path, refuses: Refuses
 ) -> None:
     """With file, line, byte, and both ways out."""
     path = written(tmp_path / "a.csv", "grün\n".encode() + "rosé\n".encode("latin-1"))
@@ -92,23 +88,19 @@ def test_mixed_encodings_in_a_file_of_a_named_encoding_are_an_error(
         list(decoded_lines(path))
 
 
-def test_a_byte_that_even_cp1252_lacks_is_an_error(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_byte_that_even_cp1252_lacks_is_an_error(tmp_path: Path, refuses: Refuses) -> None:
     """It has five holes."""
     with refuses(DataError, names=["byte 2", "0x81"]):
         list(decoded_lines(written(tmp_path / "a", b"x\x81"), "auto"))
 
 
-def test_utf_16_read_as_utf_8_says_what_it_looks_like(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_utf_16_read_as_utf_8_says_what_it_looks_like(tmp_path: Path, refuses: Refuses) -> None:
     """By its mark."""
     with refuses(DataError, names=["byte 1", "data.encoding=utf-16"]):
         list(decoded_lines(written(tmp_path / "a", TEXT.encode("utf-16"))))
 
 
-def test_a_torn_utf_16_file_names_the_line(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_torn_utf_16_file_names_the_line(tmp_path: Path, refuses: Refuses) -> None:
     """Half a character at its end."""
     with refuses(DataError):
         list(decoded_lines(written(tmp_path / "a", "one\ntwo".encode("utf-16")[:-1]), "utf-16"))
@@ -128,7 +120,7 @@ def test_an_encoding_that_python_does_not_have_is_refused(name: str, refuses: Re
         check_encoding(name)
 
 
-def test_what_is_read_once_needs_a_named_encoding(refuses: Callable[..., Any]) -> None:
+def test_what_is_read_once_needs_a_named_encoding(refuses: Refuses) -> None:
     """Standard input cannot be looked at twice."""
     assert (
         list(lines_of_bytes(io.BytesIO(TEXT.encode("cp1252")), "cp1252", "standard input")) == LINES
@@ -138,7 +130,7 @@ def test_what_is_read_once_needs_a_named_encoding(refuses: Callable[..., Any]) -
 
 
 def test_a_file_that_unpacks_to_far_more_than_text_does_is_refused(
-    tmp_path: Path, refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And unpacked, as the message says, it is read."""
     monkeypatch.setattr(encodings, "_MOST_UNZIPPED_BYTES", 1 << 20)
@@ -151,7 +143,7 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_refused(
 
 
 def test_a_line_longer_than_memory_should_hold_is_named(
-    tmp_path: Path, refuses: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encodings, "MOST_LINE_BYTES", 1000)
     path = written(tmp_path / "a.txt", b"x" * 999 + b"\n" + b"y" * 1001)

@@ -1,12 +1,12 @@
 """Packed or padded, in many pieces or few: a batch holds the same inputs and targets, each once."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +14,6 @@ from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, evaluation_batches
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Split = Callable[..., ExampleSplit]
 SIZES = [(3, 4), (1, 1), (2, 14), (5, 1), (1, 7), (6, 6), (1, 2), (9, 3), (4, 4), (2, 2), (8, 1)]

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from transformers import PreTrainedTokenizerFast
 
@@ -17,8 +17,6 @@ from brimful.data.examples import PreparedExamples, prepare_examples
 from brimful.data.formats import Message
 from brimful.data.splits import split_of
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Fast = PreTrainedTokenizerFast
 Make = Callable[..., Recipe]
@@ -143,7 +141,7 @@ def uneven(tmp_path: Path) -> Path:
 
 
 def test_an_example_that_is_too_long_is_an_error_unless_the_recipe_says_what_to_do(
-    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Callable[..., Any]
+    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """sequence_length positions predict as many targets, so one token more than that fits: 10 + 20
     + end-of-text.
@@ -189,7 +187,7 @@ def test_long_examples_are_dropped_and_that_is_said(
 
 
 def test_examples_with_nothing_left_to_learn_are_an_error(
-    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Callable[..., Any]
+    uneven: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """With their number and the way out."""
     with refuses(DataError, names=["1 of 3", "train.jsonl:2", "data.long_documents=drop"]):
@@ -197,7 +195,7 @@ def test_examples_with_nothing_left_to_learn_are_an_error(
 
 
 def test_a_split_of_which_everything_is_dropped_is_an_error(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Callable[..., Any]
+    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Nothing trains on nothing."""
     rows(tmp_path / "train.jsonl", {"prompt": "123", "completion": "456"})
@@ -207,7 +205,7 @@ def test_a_split_of_which_everything_is_dropped_is_an_error(
 
 
 def test_an_empty_split_says_why(
-    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Callable[..., Any]
+    tmp_path: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Too few examples, or all of them duplicates."""
     with refuses(DataError, names=["1 examples", "0.2"]):
@@ -254,7 +252,7 @@ def test_options_that_cut_text_are_refused(
 
 
 def test_ids_the_model_does_not_know_are_an_error(
-    pairs: Path, tuning: Make, tokenizer: Fast, refuses: Callable[..., Any]
+    pairs: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
 ) -> None:
     """Before training, in words, instead of an index out of range on a device."""
     largest = int(

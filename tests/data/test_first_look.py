@@ -4,19 +4,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import first_look as module
 from brimful.data import hub
 from brimful.data.first_look import first_look
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Make = Callable[..., Recipe]
 

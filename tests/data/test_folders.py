@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -88,7 +89,7 @@ def test_a_table_beside_text_is_read_where_it_has_the_text_column(tmp_path: Path
 
 
 def test_rows_are_read_from_tables_and_text_beside_them_is_left_out(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any], snapshot: SnapshotAssertion
+    tmp_path: Path, data_recipe: Make, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
     """Without any table that is an error."""
     write(tmp_path, a__jsonl='{"q": 1}\n', notes__md="x", b__txt="x")
@@ -122,7 +123,7 @@ def test_with_a_file_type_every_file_that_is_not_hidden_is_read(tmp_path: Path) 
 
 
 def test_a_single_file_of_text_is_read_whatever_its_name(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """With a note where the name says nothing; what is no text is refused by name."""
     write(tmp_path, a__md="x", b__xyz="y", NOTES="z", c__pdf=b"%PDF", d__md=b"\x00\x00\x00")

@@ -1,10 +1,10 @@
 """Rows of every format become examples, and what cannot is named."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
@@ -12,8 +12,6 @@ from brimful.data.readers import Row
 from brimful.data.sources import open_rows
 from brimful.evaluation.task import load_task, render
 from brimful.recipe import DataRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Make = Callable[..., DataRecipe]
 ASKED = (Message("user", "Add 1 and 2."),)
@@ -277,7 +275,7 @@ def test_what_makes_no_example_is_named(
     assert [part for part in said if part not in str(caught.value)] == []
 
 
-def test_empty_answers_are_counted(data_recipe: Make, refuses: Callable[..., Any]) -> None:
+def test_empty_answers_are_counted(data_recipe: Make, refuses: Refuses) -> None:
     """White space is nothing, too; an empty answer that is only context does no harm."""
     rows = [{"prompt": "a", "completion": text} for text in ("b", "", " \n", "c")]
     with refuses(DataError, names=["2 of 4", "row 2"]):
@@ -290,7 +288,7 @@ def test_empty_answers_are_counted(data_recipe: Make, refuses: Callable[..., Any
     )
 
 
-def test_rows_of_two_formats_are_refused(data_recipe: Make, refuses: Callable[..., Any]) -> None:
+def test_rows_of_two_formats_are_refused(data_recipe: Make, refuses: Refuses) -> None:
     """brimful does not guess which of them is meant."""
     with refuses(DataError, names=["row 2"]):
         read(data_recipe("x"), {"prompt": "a", "completion": "b"}, {"text": "c"})

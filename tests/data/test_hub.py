@@ -8,6 +8,7 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
+from fixture_types import Refuses
 from huggingface_hub import constants, errors
 from syrupy.assertion import SnapshotAssertion
 
@@ -76,7 +77,7 @@ def test_rows_are_read_with_all_their_columns(serve: Serve, data_recipe: Make) -
 
 
 def test_the_only_split_trains_and_several_without_train_are_refused(
-    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+    serve: Serve, data_recipe: Make, refuses: Refuses
 ) -> None:
     """brimful does not guess which of several it is."""
     serve({"all": {"text": ["a"]}})
@@ -87,7 +88,7 @@ def test_the_only_split_trains_and_several_without_train_are_refused(
 
 
 def test_a_missing_column_and_an_empty_cell_are_named(
-    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+    serve: Serve, data_recipe: Make, refuses: Refuses
 ) -> None:
     """Columns at once, cells when they are read."""
     serve({"train": {"body": ["a"]}})
@@ -99,7 +100,7 @@ def test_a_missing_column_and_an_empty_cell_are_named(
 
 
 def test_a_failure_to_load_says_that_a_local_path_works(
-    monkeypatch: pytest.MonkeyPatch, serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+    monkeypatch: pytest.MonkeyPatch, serve: Serve, data_recipe: Make, refuses: Refuses
 ) -> None:
     """Whatever the library raises, in one sentence."""
     serve({})
@@ -138,7 +139,7 @@ def hub_raises(
 
 
 def test_a_hub_out_of_reach_is_asked_once_and_said(
-    hub_raises: Callable[[Exception], list[float]], refuses: Callable[..., Any]
+    hub_raises: Callable[[Exception], list[float]], refuses: Refuses
 ) -> None:
     """With the reason's first line."""
     timeouts = hub_raises(ConnectionError("Name or service not known\nlong trace"))
@@ -159,7 +160,7 @@ def test_a_data_set_that_was_downloaded_is_used_without_the_hub(
 
 
 def test_what_the_hub_does_not_have_or_does_not_give_is_named(
-    hub_raises: Callable[[Exception], list[float]], refuses: Callable[..., Any]
+    hub_raises: Callable[[Exception], list[float]], refuses: Refuses
 ) -> None:
     """A data set, a revision, access."""
     for kind in (
@@ -175,7 +176,7 @@ def test_what_the_hub_does_not_have_or_does_not_give_is_named(
 def test_without_the_network_by_choice_the_hub_is_not_asked(
     hub_raises: Callable[[Exception], list[float]],
     monkeypatch: pytest.MonkeyPatch,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """HF_HUB_OFFLINE."""
     timeouts = hub_raises(ConnectionError("no network"))
@@ -197,7 +198,7 @@ def test_of_many_tries_one_line_is_printed(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_what_cannot_be_a_hub_id_is_not_asked_for(
-    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+    serve: Serve, data_recipe: Make, refuses: Refuses
 ) -> None:
     """Such as a path three folders deep."""
     calls = serve({"train": {"text": ["a"]}})
@@ -216,7 +217,7 @@ def test_the_fingerprint_follows_the_rows(serve: Serve, data_recipe: Make) -> No
 
 
 def test_a_column_by_number_is_the_data_sets(
-    serve: Serve, data_recipe: Make, refuses: Callable[..., Any]
+    serve: Serve, data_recipe: Make, refuses: Refuses
 ) -> None:
     """In the order of its columns."""
     serve({"train": {"id": [1, 2], "body": ["a", "b"]}})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
@@ -170,7 +171,7 @@ def test_the_divisor_is_the_sum_of_the_steps_weights_whatever_the_passes() -> No
     assert batch.num_target_tokens == 58
 
 
-def test_balanced_weights_follow_scikit_learns_convention(refuses: Callable[..., Any]) -> None:
+def test_balanced_weights_follow_scikit_learns_convention(refuses: Refuses) -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
     targets = np.array([0] * 30 + [1] * 10)
@@ -252,7 +253,7 @@ def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
 
 
 def test_a_long_text_is_told_with_its_place(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], refuses: Callable[..., Any]
+    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], refuses: Refuses
 ) -> None:
     split = LabelledSplit(
         ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)

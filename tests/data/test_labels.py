@@ -2,12 +2,11 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -24,8 +23,6 @@ from brimful.data.labels import (
     targets_of,
 )
 from brimful.recipe import LabelsRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 COLUMNS = ("text", "label")
 
@@ -56,9 +53,7 @@ def test_whole_numbers_truth_values_and_trimmed_texts_are_labels(value: Any, nam
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", float("nan")])
-def test_a_missing_label_is_an_error_with_its_place(
-    value: Any, refuses: Callable[..., Any]
-) -> None:
+def test_a_missing_label_is_an_error_with_its_place(value: Any, refuses: Refuses) -> None:
     """Empty, null or not a number."""
     with refuses(DataError, names=["a.csv:7"]):
         names(value)
@@ -93,7 +88,7 @@ def test_a_cell_of_several_labels_is_a_list_or_a_text_cut_at_the_separator(
 
 
 def test_another_separator_and_a_missing_cell_of_several_labels(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """Null is not an empty list."""
     assert names("a,b|c", multiple=True, separator="|") == ("a,b", "c")
@@ -134,7 +129,7 @@ def test_labels_are_those_of_training_in_order() -> None:
     ) == ("b", "a", "c")
 
 
-def test_one_class_only_is_an_error(refuses: Callable[..., Any]) -> None:
+def test_one_class_only_is_an_error(refuses: Refuses) -> None:
     """With its name and number of texts; one label that some texts have is two classes."""
     with refuses(DataError, names=["5 training", "'ham'"]):
         choose_names([("ham",)] * 5, rules(), COLUMNS, multiple=False)
@@ -144,7 +139,7 @@ def test_one_class_only_is_an_error(refuses: Callable[..., Any]) -> None:
 
 
 def test_a_label_column_that_holds_texts_is_an_error_that_suggests_the_other_way_round(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """Many labels are fine where they come back."""
     texts = [(f"some text {number}",) for number in range(150)]
@@ -178,7 +173,7 @@ def test_an_unknown_label_of_ten_megabytes_gives_a_short_error_at_once() -> None
 
 
 def test_a_label_that_the_recipe_does_not_list_is_unknown_in_training_too(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """The list is the recipe's."""
     with refuses(DataError, names=["labels.names"]):
@@ -195,7 +190,7 @@ def test_the_positive_label_is_the_recipes_else_the_rarer() -> None:
     assert positive_of(("a", "b"), counts, rules(), multiple=True) is None
 
 
-def test_a_positive_label_that_makes_no_sense_is_an_error(refuses: Callable[..., Any]) -> None:
+def test_a_positive_label_that_makes_no_sense_is_an_error(refuses: Refuses) -> None:
     """Not there, or one of three."""
     with refuses(DataError, names=["'spma'", "'spam'"]):
         positive_of(("ham", "spam"), {}, rules(positive="spma"), multiple=False)

@@ -3,11 +3,11 @@ has.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, MicroBatch
@@ -217,7 +217,7 @@ def test_windows_spread_over_the_split_are_scored_where_not_all_are(
 
 
 def test_sequences_of_empty_documents_alone_are_told(
-    split: Callable[..., TokenSplit], refuses: Callable[..., Any]
+    split: Callable[..., TokenSplit], refuses: Refuses
 ) -> None:
     sequences = MaskedSequences(split(0, 0), LENGTH, "document", "error", RULES)
 
@@ -227,7 +227,7 @@ def test_sequences_of_empty_documents_alone_are_told(
 
 def test_a_document_without_room_for_cls_and_sep_is_too_long(
     split: Callable[..., TokenSplit],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     assert len(MaskedSequences(split(LENGTH - 2), LENGTH, "document", "error", RULES)) == 1
     with refuses(DataError, names=["15"]):

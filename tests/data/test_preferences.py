@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.formats import examples_of
@@ -27,7 +28,7 @@ USER, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content"
     ],
 )
 def test_preferences_are_refused_with_the_method_and_a_way_that_works(
-    data_recipe: Make, row: dict[str, Any], refuses: Callable[..., Any]
+    data_recipe: Make, row: dict[str, Any], refuses: Refuses
 ) -> None:
     """The settings that the error names read the row."""
     with refuses(DataError, names=["row 1", "DPO"]) as caught:
@@ -39,7 +40,7 @@ def test_preferences_are_refused_with_the_method_and_a_way_that_works(
     assert example.completion.endswith("a")
 
 
-def test_judged_completions_are_refused(data_recipe: Make, refuses: Callable[..., Any]) -> None:
+def test_judged_completions_are_refused(data_recipe: Make, refuses: Refuses) -> None:
     """Unless the recipe says that they are pairs; other labels do not matter."""
     row = {"prompt": "q", "completion": "a", "label": False}
     with refuses(DataError, names=["row 1", "KTO", "data.format=prompt"]):

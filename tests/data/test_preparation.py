@@ -4,19 +4,16 @@ stand on.
 
 import importlib.metadata
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.discover import module_in, names_in
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.data import preparation as module
 from brimful.data.preparation import preparation, preparation_identity, preparation_notes
 from brimful.recipe.labels import PREPROCESS_PACKAGE
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 STEPS = names_in(PREPROCESS_PACKAGE, ".py")
 
@@ -93,7 +90,7 @@ def test_equal_versions_are_no_news_and_others_are_told_with_the_remedy(
 
 def test_a_missing_library_is_told_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(
         module,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -192,7 +193,7 @@ def test_the_report_counts_what_the_tokens_hold(corpus: Path, tmp_path: Path, re
 
 
 def test_leaked_documents_are_reported_and_dropped_on_request(
-    tmp_path: Path, recipe: Make, refuses: Callable[..., Any], snapshot: SnapshotAssertion
+    tmp_path: Path, recipe: Make, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
     """And where nothing would be left, that is the error."""
     rows = [
@@ -218,7 +219,7 @@ def test_leaked_documents_are_reported_and_dropped_on_request(
 
 
 def test_a_validation_split_that_would_be_empty_is_an_error_before_any_training(
-    tmp_path: Path, recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, recipe: Make, refuses: Refuses
 ) -> None:
     """One line whose held-out end is white space."""
     (tmp_path / "a.txt").write_text(f"the cat sat on the mat{' ' * 20}")
@@ -240,7 +241,7 @@ def test_one_document_is_split_by_position_with_a_note(
 
 
 def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
-    tmp_path: Path, recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, recipe: Make, refuses: Refuses
 ) -> None:
     """Also when it comes from the cache."""
     draw = np.random.default_rng(1)

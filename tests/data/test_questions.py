@@ -1,10 +1,10 @@
 """Questions with answers to verify."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -47,9 +47,7 @@ def test_a_question_that_stands_there_twice_is_asked_once(
     assert questions.notes == snapshot
 
 
-def test_one_question_with_two_answers_is_refused(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_one_question_with_two_answers_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     """One of them is wrong, and what it accepts would be trained on."""
     with refuses(DataError, names=["row 2", "row 1"]):
         read(tmp_path, [["a?", 1], ["a?", 2]])
@@ -69,13 +67,13 @@ def test_a_corrected_answer_makes_another_question(tmp_path: Path) -> None:
     assert before.id != after.id
 
 
-def test_a_split_that_is_not_there_is_named(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_split_that_is_not_there_is_named(tmp_path: Path, refuses: Refuses) -> None:
     """And those that are."""
     with refuses(DataError, names=["'test'"]):
         read(tmp_path, [["a?", 1]], split="test")
 
 
-def test_texts_without_questions_are_refused(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_texts_without_questions_are_refused(tmp_path: Path, refuses: Refuses) -> None:
     """Nothing could be asked."""
     with refuses(DataError):
         read(tmp_path, [{"text": "a"}])

@@ -2,13 +2,12 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.readers import (
@@ -179,16 +178,14 @@ def test_faults_name_file_place_and_field(
 
 
 def test_a_bad_byte_behind_a_byte_order_mark_is_counted_in_the_file(
-    tmp_path: Path, refuses: Callable[..., Any]
+    tmp_path: Path, refuses: Refuses
 ) -> None:
     """Positions are those an editor or xxd shows."""
     with refuses(DataError, names=["a.txt:1", "byte 5"]):
         list(read_file(written(tmp_path / "a.txt", b"\xef\xbb\xbfx\xff"), Reading()))
 
 
-def test_a_parquet_value_that_is_not_text_is_named_by_row(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_parquet_value_that_is_not_text_is_named_by_row(tmp_path: Path, refuses: Refuses) -> None:
     """Nulls are found where they stand."""
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a", None]}), path)
@@ -196,7 +193,7 @@ def test_a_parquet_value_that_is_not_text_is_named_by_row(
         list(read_file(path, Reading()))
 
 
-def test_a_truncated_gzip_is_an_error(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_truncated_gzip_is_an_error(tmp_path: Path, refuses: Refuses) -> None:
     """Half a download is not silently half a data set."""
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(bytes(range(32, 127)) * 100)[:60])
@@ -246,7 +243,7 @@ def test_rows_have_all_their_columns_and_say_where_they_stand(tmp_path: Path) ->
     ]
 
 
-def test_plain_text_has_no_rows(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_plain_text_has_no_rows(tmp_path: Path, refuses: Refuses) -> None:
     """With a line that would work."""
     with refuses(DataError, names=["a.txt"]):
         read_rows(written(tmp_path / "a.txt", "text"))
@@ -259,9 +256,7 @@ def test_of_columns_that_share_a_name_the_first_is_read(tmp_path: Path) -> None:
     assert [row.columns for row in read_rows(path)] == [{"text": "first", "1": "second"}]
 
 
-def test_a_column_by_number_is_read_from_every_format(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_column_by_number_is_read_from_every_format(tmp_path: Path, refuses: Refuses) -> None:
     """Of tables without a header, of rows that are lists, of parquet."""
     pyarrow.parquet.write_table(
         pyarrow.table({"id": [1, 2], "body": ["a", "b"]}), tmp_path / "a.parquet"

@@ -4,18 +4,15 @@ and the probabilities lose what that did to them.
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from tests.data.test_labelled import read
 
 from brimful.base.errors import DataError
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def rows(*, sure: bool = True) -> list[dict[str, Any]]:

@@ -1,15 +1,12 @@
 """Columns by name and by number, and errors that stay short."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.rows import cell_of, column_name, missing_column, short, text_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROW = {"id": 7, "text": "a\r\nb"}
 

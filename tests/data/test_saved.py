@@ -7,6 +7,7 @@ from typing import Any
 
 import datasets
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -69,7 +70,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path, data_recipe: Make) 
 
 
 def test_what_is_wrong_with_it_is_named(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """A column, a file, no training split, an old layout."""
     folder = save(tmp_path / "saved", only=[{"body": "x"}])

@@ -1,11 +1,11 @@
 """Batches are pure functions of seed and number; nothing is lost, doubled or mixed."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +86,7 @@ def test_the_seed_decides_the_order() -> None:
     )
 
 
-def test_one_window_is_enough_and_less_is_an_error(refuses: Callable[..., Any]) -> None:
+def test_one_window_is_enough_and_less_is_an_error(refuses: Refuses) -> None:
     """9 tokens make one sequence of 8."""
     assert rows(TokenSequences(counting(9), 8), 0, 2) == [(list(range(8)), list(range(1, 9)))] * 2
     with refuses(DataError, names=["8 tokens"]):
@@ -111,9 +111,7 @@ def test_documents_are_padded_to_a_multiple_of_eight_and_at_most_the_sequence_le
     assert TokenSequences(token_split(2, 6), 12, "document").batch(0, 2).inputs_BT.shape == (2, 8)
 
 
-def test_long_documents_are_an_error_unless_declared(
-    token_split: Split, refuses: Callable[..., Any]
-) -> None:
+def test_long_documents_are_an_error_unless_declared(token_split: Split, refuses: Refuses) -> None:
     """The error has the numbers; a document whose tokens and end-of-text just fit is not long."""
     assert len(TokenSequences(token_split(3, 2), 4, "document")) == 2
     with refuses(DataError, names=["1 of 2", "5 tokens"]):
@@ -199,7 +197,7 @@ def test_a_limit_spreads_the_windows_evenly() -> None:
     )
 
 
-def test_wrong_windows_are_refused_at_once(refuses: Callable[..., Any]) -> None:
+def test_wrong_windows_are_refused_at_once(refuses: Refuses) -> None:
     """Not at the first batch."""
     with refuses(ValueError):
         evaluation_batches(counting(100), 8, 9, 1)

@@ -1,17 +1,14 @@
 """Samples from shards: a pure function of seed and number, every window once an epoch."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
 from brimful.data.shard_sequences import ShardSequences
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LENGTH = 8
 

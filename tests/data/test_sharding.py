@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from pydantic import ValidationError
 
 from brimful.base.errors import DataError
 from brimful.data.prepare import PreparedData, prepare
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Make = Callable[..., Recipe]
 LITTLE = {"cache_gib": 20_000 / 2**30, "shuffled_files": 2, "validation": 0.2}
@@ -125,7 +123,7 @@ def test_a_data_set_of_the_hub_is_streamed_file_by_file(
 
 
 def test_without_the_hub_nothing_can_be_streamed(
-    tmp_path: Path, recipe: Make, on_hub: dict[str, Any], refuses: Callable[..., Any]
+    tmp_path: Path, recipe: Make, on_hub: dict[str, Any], refuses: Refuses
 ) -> None:
     on_hub["commit"] = None
     with refuses(DataError, names=["owner/name", "the network is unreachable"]):

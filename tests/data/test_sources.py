@@ -3,18 +3,15 @@
 import json
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
 from brimful.data.sources import Source, open_rows, open_source
 from brimful.recipe import DataRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Make = Callable[..., DataRecipe]
 
@@ -120,7 +117,7 @@ def test_max_documents_stops_before_later_faults(tmp_path: Path, data_recipe: Ma
     ],
 )
 def test_sources_without_text_are_an_error(
-    tmp_path: Path, data_recipe: Make, name: str, content: str, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, name: str, content: str, refuses: Refuses
 ) -> None:
     """Empty files, empty tables and white space alike."""
     (tmp_path / name).write_text(content)
@@ -150,7 +147,7 @@ def test_the_fingerprint_follows_content_and_options(tmp_path: Path, data_recipe
 
 
 def test_a_missing_file_names_the_nearest(
-    tmp_path: Path, data_recipe: Make, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     """And what else is in the folder."""
     (tmp_path / "corpus.txt").write_text("x")
@@ -161,9 +158,7 @@ def test_a_missing_file_names_the_nearest(
         open_source(data_recipe("./nowhere/at-all/file"))
 
 
-def test_a_pipe_is_called_a_pipe(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
-) -> None:
+def test_a_pipe_is_called_a_pipe(tmp_path: Path, data_recipe: Make, refuses: Refuses) -> None:
     """And not a missing file with the nearest name, which is its own."""
     os.mkfifo(tmp_path / "corpus.txt")
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
@@ -173,7 +168,7 @@ def test_a_pipe_is_called_a_pipe(
 
 
 def test_a_relative_name_with_a_known_suffix_is_never_sought_on_the_hub(
-    data_recipe: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: Callable[..., Any]
+    data_recipe: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: Refuses
 ) -> None:
     """`data/train.csv` looks like owner/name, but it is a file that is not there."""
     monkeypatch.chdir(tmp_path)
@@ -182,7 +177,7 @@ def test_a_relative_name_with_a_known_suffix_is_never_sought_on_the_hub(
 
 
 def test_unreadable_kinds_are_refused_with_the_list(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """A single file and a folder without any readable file."""
     (tmp_path / "a.docx").write_text("x")
@@ -234,7 +229,7 @@ def test_rows_and_texts_of_one_file_have_fingerprints_of_their_own(
 
 
 def test_a_source_without_rows_is_an_error(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """When it is read."""
     (tmp_path / "a.csv").write_text("prompt,completion\n")
@@ -243,7 +238,7 @@ def test_a_source_without_rows_is_an_error(
 
 
 def test_with_a_file_type_every_file_of_a_folder_is_read(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """Those without a known suffix, too; hidden ones are left alone."""
     for name in ("train.data", "dev.data", ".hidden"):
@@ -270,7 +265,7 @@ def test_encodings_are_found_file_by_file_and_said(
 
 
 def test_an_unknown_encoding_is_refused_before_anything_is_read(
-    tmp_path: Path, data_recipe: Make, refuses: Callable[..., Any]
+    tmp_path: Path, data_recipe: Make, refuses: Refuses
 ) -> None:
     """With the nearest."""
     (tmp_path / "a.txt").write_text("x")

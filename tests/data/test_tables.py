@@ -2,17 +2,13 @@
 
 import io
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data.rows import Row
 from brimful.data.tables import csv_rows, tsv_rows
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def lines(text: str) -> io.StringIO:
@@ -82,7 +78,7 @@ def test_a_broken_row_is_named_by_its_line(text: str, said: str) -> None:
 
 
 def test_without_a_header_the_first_row_says_how_many_fields_there_are(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """A tab in a text, for example, makes one more."""
     with refuses(DataError, names=["a.tsv:2", "3 fields"]):
@@ -110,7 +106,7 @@ def test_a_quotation_mark_that_is_not_closed_is_named_by_the_line_that_opens_it(
 
 
 def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over_lines(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """Its fields do not add up."""
     with refuses(DataError, names=["a.csv:2", "1 fields", "4 lines"]):
@@ -132,7 +128,7 @@ def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, refuse
 
 
 @pytest.mark.parametrize("read", [csv_rows, tsv_rows])
-def test_one_line_of_ten_megabytes_is_read_quickly(read, refuses: Callable[..., Any]) -> None:  # type: ignore[no-untyped-def]  # one of two functions
+def test_one_line_of_ten_megabytes_is_read_quickly(read, refuses: Refuses) -> None:  # type: ignore[no-untyped-def]  # one of two functions
     """As a field, and as an endless row of fields."""
     separator = "," if read is csv_rows else "\t"
     started = time.process_time()

@@ -1,11 +1,11 @@
 """Tokenizers are trained here, lose nothing, and load as transformers' own."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
+from fixture_types import Refuses
 from transformers import AutoTokenizer, LlamaConfig
 
 from brimful.base.errors import DataError
@@ -99,7 +99,7 @@ def test_text_that_spells_end_of_text_is_text(kind: str) -> None:
 
 
 def test_a_vocabulary_the_text_does_not_support_says_which_it_does(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """With that number it works."""
     with refuses(DataError, names=["tokenizer.vocabulary=5000"]) as caught:
@@ -139,7 +139,7 @@ def report(kind: str, characters: float, num_bytes: float) -> TokenizerReport:
     )
 
 
-def test_a_tokenizer_that_hardly_compresses_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_tokenizer_that_hardly_compresses_is_refused(refuses: Refuses) -> None:
     """Not so characters, nor scripts of several bytes a character."""
     with refuses(DataError, names=["1.20 characters", "1.5", "tokenizer.vocabulary", "300"]):
         check_compression(report("bpe", 1.2, 1.3))

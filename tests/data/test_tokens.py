@@ -4,13 +4,12 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import tokens
@@ -24,8 +23,6 @@ from brimful.data.tokens import (
     write_tokens,
 )
 from brimful.model.published import load_tokenizer
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
 
@@ -152,7 +149,7 @@ def test_leftovers_of_killed_writers_are_removed_when_old(tmp_path: Path) -> Non
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_no_documents_and_no_room_are_errors(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_no_documents_and_no_room_are_errors(tmp_path: Path, refuses: Refuses) -> None:
     """The second says which variable moves the cache."""
     with refuses(DataError):
         write(tmp_path / "key", [])

@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from fractions import Fraction
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.env import shared_data_folder
 from brimful.base.errors import DataError
@@ -19,8 +18,6 @@ from brimful.data.units import (
     units_of,
     units_spelled,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SPELLED = "|".join(
     sorted(

@@ -1,16 +1,13 @@
 """Whether a model is asked through its chat template or with text to continue."""
 
 import copy
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
+from fixture_types import Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.asking import ways_to_ask
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 

@@ -3,13 +3,13 @@ repeats training texts.
 """
 
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -18,8 +18,6 @@ from brimful.data.labels import Labels
 from brimful.evaluation import bag_of_words as module
 from brimful.evaluation.bag_of_words import ABSENT, INVERSE_PENALTIES, bag_of_words
 from brimful.evaluation.label_scores import score_labels
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 BINARY = Labels(("ham", "spam"), False, 1)
 THREE = Labels(("ham", "spam", "news"), False, None)

@@ -2,18 +2,15 @@
 
 import gzip
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.env import shared_data_folder
 from brimful.base.errors import RequestError
 from brimful.evaluation import baselines
 from brimful.evaluation.baselines import ngram_baselines
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def markov(count: int, states: int, seed: int) -> tuple[np.ndarray, float]:

@@ -1,11 +1,9 @@
 """Held-out answers: every example's own loss, whatever goes through the model together."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError
@@ -13,8 +11,6 @@ from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LENGTHS, PROMPT = (9, 4, 12, 6, 6), 2
 

@@ -3,12 +3,11 @@ floor and without repeated texts.
 """
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.metrics import (
@@ -35,8 +34,6 @@ from brimful.evaluation.label_scores import (
     quick_metrics,
     score_labels,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 BINARY = Labels(("ham", "spam"), False, 1)
 FOUR = Labels(("a", "b", "c", "d"), False, None)

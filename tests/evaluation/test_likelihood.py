@@ -3,12 +3,11 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -19,8 +18,6 @@ from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 

@@ -3,18 +3,15 @@
 import importlib
 import importlib.util
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 is_installed = importlib.util.find_spec("lm_eval") is not None
 

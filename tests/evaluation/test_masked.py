@@ -3,11 +3,11 @@ record calls it a perplexity.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from torch.nn import functional as F  # noqa: N812
 from transformers import PreTrainedModel
 
@@ -19,8 +19,6 @@ from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU, CONTEXT, VOCABULARY = torch.device("cpu"), 16, 60
 RULES = MaskingRules(0.2, VOCABULARY, seed=3)

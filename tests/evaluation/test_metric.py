@@ -1,15 +1,12 @@
 """What every metric promises."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.metric import TaskAnswer, load_metric, mean_of_examples, metric_names
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 REFERENCE = "def f(x):\n    return x + 1\n"
 

@@ -1,10 +1,8 @@
 """Intervals hold what they promise."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.intervals import wilson_interval
 from brimful.evaluation.stats import (
@@ -15,8 +13,6 @@ from brimful.evaluation.stats import (
     perplexity_of,
     sign_flip_p_value,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_the_interval_holds_the_true_ratio_about_95_times_in_100() -> None:

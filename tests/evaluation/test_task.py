@@ -1,14 +1,10 @@
 """The shipped tasks, and what a task file may hold."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError, RequestError
 from brimful.evaluation.task import Task, holds, load_task, render, task_names
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROW = {
     "task_id": 20,

@@ -3,21 +3,18 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError, RequestError
 from brimful.data.formats import Example, Message
 from brimful.evaluation.task import load_task
 from brimful.evaluation.task_data import load_examples
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MBPP = [
     {

@@ -3,11 +3,11 @@
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, DataError, RequestError
@@ -19,8 +19,6 @@ from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_prompts import Subject, questions_for
 from brimful.evaluation.task_run import TaskResult, evaluate_tasks
 from brimful.verify.sandbox import ProgramResult, Sandbox
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PROBLEMS = [
     {

@@ -3,11 +3,10 @@
 import io
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRun, Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -29,7 +28,6 @@ from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.samples import TextSample, draw_samples
 from brimful.recipe import AdapterRecipe
 
-MakeRun = Callable[..., Path]
 SAMPLE = TextSample(
     "a task",
     "x = 1\n",
@@ -191,9 +189,7 @@ def test_the_model_from_before_is_asked_with_the_same_tokens(
     assert out.count(f"--- given the prompt under headings of plain text, {number} tokens") == 2
 
 
-def test_a_run_that_tuned_nothing_has_no_before(
-    make_run: MakeRun, refuses: Callable[..., Any]
-) -> None:
+def test_a_run_that_tuned_nothing_has_no_before(make_run: MakeRun, refuses: Refuses) -> None:
     run = make_run()
     (run / "data.json").write_text("{}")
     with refuses(RunFolderError):
@@ -299,8 +295,6 @@ def test_a_question_that_does_not_fit_is_told_and_ends_nothing(
     assert said.out.count("without its end") == 1
 
 
-def test_a_conversation_has_one_answer_at_a_time(
-    loaded: LoadedRun, refuses: Callable[..., Any]
-) -> None:
+def test_a_conversation_has_one_answer_at_a_time(loaded: LoadedRun, refuses: Refuses) -> None:
     with refuses(RequestError, names=["--samples", "--prompt"]):
         converse(loaded, replace(GREEDILY, count=2), asking())

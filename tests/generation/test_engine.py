@@ -1,12 +1,11 @@
 """Generation with the cache, in batches, gives what one prompt at a time without a cache gives."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 from transformers import (
     LlamaConfig,
@@ -23,8 +22,6 @@ from brimful.generation.sampler import GREEDY, SamplingSettings, sample_seeds
 from brimful.generation.slots import Slots
 from brimful.generation.text import first_stop, text_behind
 from brimful.training.method import blocks_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SAMPLED = SamplingSettings(1.0, 40, 0.95)
 NOTHING = frozenset[int]()
@@ -166,7 +163,7 @@ def test_tokens_are_told_as_they_are_drawn_without_the_stop_token(model: PreTrai
 
 def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(
     model: PreTrainedModel,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     model.train()
     generate(model, [[1]], GREEDY, max_new_tokens=1, stop_ids=NOTHING, seeds=[0])
@@ -244,7 +241,7 @@ def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(
 
 
 def test_when_not_even_one_row_fits_the_error_says_so(
-    model: PreTrainedModel, refuses: Callable[..., Any]
+    model: PreTrainedModel, refuses: Refuses
 ) -> None:
     small_device(model, lambda number, rows: number > 3)
     with refuses(RequestError, names=["20.00", "6 tokens"]):
@@ -432,7 +429,7 @@ def test_a_greedy_text_in_a_loop_ends_early_where_that_is_wanted() -> None:
 
 
 def test_empty_stop_texts_and_stop_texts_without_a_tokenizer_are_refused(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, refuses: Callable[..., Any]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, refuses: Refuses
 ) -> None:
     for engine, texts in ((Engine(model), ("a",)), (Engine(model, tokenizer), ("a", ""))):
         with refuses(RequestError):

@@ -5,13 +5,12 @@ rounding.
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from peft import PeftModel
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
@@ -24,8 +23,6 @@ from brimful.generation import export
 from brimful.generation.export import Exported, MergeCheck, export_merged, export_run, refuse_unlike
 from brimful.generation.load import load_run
 from brimful.recipe import AdapterRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MakeTuned = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -208,7 +205,7 @@ def test_adapters_of_a_4_bit_base_are_merged_into_the_unquantised_one_and_the_di
 
 
 def test_a_difference_that_rounding_does_not_explain_is_refused(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     check = MergeCheck(
         tokens=48, unrounded=1e-5, summing=1e-4, difference=0.1, allowed=0.2, tuning=4.0
@@ -242,7 +239,7 @@ def test_a_wrong_merge_is_noticed_and_leaves_nothing(
 
 
 def test_an_existing_folder_is_never_touched(
-    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Refuses
 ) -> None:
     run = make_tuned()
     (tmp_path / "out").mkdir()
@@ -259,7 +256,7 @@ def _written(path: Path) -> tuple[int, int, int]:
 
 
 def test_the_same_export_again_finds_it_there_and_leaves_it(
-    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Refuses
 ) -> None:
     run, out = make_tuned(), tmp_path / "out"
     note_hashes(run / "model")
@@ -280,7 +277,7 @@ def test_the_same_export_again_finds_it_there_and_leaves_it(
 
 
 def test_an_export_of_another_run_or_of_one_that_was_trained_anew_is_refused(
-    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Refuses
 ) -> None:
     run, out = make_tuned(), tmp_path / "out"
     note_hashes(run / "model")
@@ -308,7 +305,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next_one(
 
 
 def test_an_unfinished_run_is_refused(
-    make_tuned: MakeTuned, tmp_path: Path, refuses: Callable[..., Any]
+    make_tuned: MakeTuned, tmp_path: Path, refuses: Refuses
 ) -> None:
     run = make_tuned()
     shutil.rmtree(run / "model")
@@ -321,7 +318,7 @@ def test_merging_needs_adapters(
     make_tuned: MakeTuned,
     make_run: Callable[..., Path],
     tmp_path: Path,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     for run in (make_tuned(None), make_run()):
         with refuses(RequestError):
@@ -371,8 +368,6 @@ def test_the_line_on_a_4_bit_model_says_what_the_merged_one_rests_on(
     assert line == snapshot
 
 
-def test_a_type_without_a_merge_is_refused(
-    make_tuned: MakeTuned, refuses: Callable[..., Any]
-) -> None:
+def test_a_type_without_a_merge_is_refused(make_tuned: MakeTuned, refuses: Refuses) -> None:
     with refuses(RequestError, names=["--dtype", "--merge"]):
         export.export(make_tuned(), dtype="fp16")

@@ -2,12 +2,12 @@
 
 import importlib.util
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
 from brimful.base.errors import RequestError
@@ -15,8 +15,6 @@ from brimful.base.manifest import note_hashes
 from brimful.generation.export_gguf import export_gguf
 from brimful.generation.load import load_run
 from brimful.model.gguf_file import read_gguf
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gguf") is None, reason="needs the extra gguf"
@@ -94,7 +92,7 @@ def test_a_file_that_holds_this_run_already_is_left_as_it_is(
 
 
 def test_a_file_that_exists_and_a_name_that_says_something_else_are_refused(
-    make_run: Callable[..., Path], tmp_path: Path, refuses: Any
+    make_run: Callable[..., Path], tmp_path: Path, refuses: Refuses
 ) -> None:
     run = make_run()
     export_gguf(run, "bf16")

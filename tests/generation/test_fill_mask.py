@@ -3,12 +3,12 @@ are.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
@@ -18,8 +18,6 @@ from brimful.generation.load import LoadedRun
 from brimful.model.build import build
 from brimful.model.description import SEP_ID
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEXT = "the quick brown fox likes the other lazy dogs under that green tree, "
 

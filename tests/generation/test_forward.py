@@ -2,11 +2,9 @@
 positions only.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 from transformers import (
     BloomConfig,
@@ -19,8 +17,6 @@ from transformers import (
 
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 IDS = torch.tensor([[5, 9, 20, 3]])
 POSITIONS = torch.arange(4)[None]

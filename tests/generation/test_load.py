@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRun, Refuses
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -26,9 +25,6 @@ from brimful.generation.sampler import GREEDY
 from brimful.model.published import without_adapters
 from brimful.recipe import AdapterRecipe
 
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-
-MakeRun = Callable[..., Path]
 CPU = torch.device("cpu")
 
 
@@ -95,7 +91,7 @@ def test_prompts_start_with_end_of_text_where_training_sequences_did(make_run: M
 
 
 def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(
-    make_run: MakeRun, refuses: Callable[..., Any]
+    make_run: MakeRun, refuses: Refuses
 ) -> None:
     folder = make_run()
     (folder / "model").rename(folder / "elsewhere")
@@ -108,13 +104,13 @@ def test_an_unfinished_run_says_how_far_it_is_and_how_to_go_on(
         load_run(folder, CPU, torch.float32)
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError, names=["recipe.yaml"]):
         load_run(tmp_path, CPU, torch.float32)
 
 
 def test_missing_weights_are_never_replaced_by_random_ones(
-    make_run: MakeRun, refuses: Callable[..., Any]
+    make_run: MakeRun, refuses: Refuses
 ) -> None:
     folder = make_run()
     edit_weights(folder, lambda tensors: tensors.pop("model.norm.weight"))
@@ -159,7 +155,7 @@ def test_code_in_the_model_folder_is_never_run(make_run: MakeRun, tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["make_run", "make_tuned"])
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
-    request: pytest.FixtureRequest, kind: str, refuses: Callable[..., Any]
+    request: pytest.FixtureRequest, kind: str, refuses: Refuses
 ) -> None:
     folder = request.getfixturevalue(kind)()
     more = AutoTokenizer.from_pretrained(folder / "model")
@@ -276,15 +272,13 @@ def test_a_chat_template_makes_the_prompt_and_its_end_of_turn_ends_the_answer(
     assert loaded.stop_ids == {loaded.end_of_text_id, end}
 
 
-def test_a_stop_token_that_is_none_is_told(
-    make_tuned: MakeRun, refuses: Callable[..., Any]
-) -> None:
+def test_a_stop_token_that_is_none_is_told(make_tuned: MakeRun, refuses: Refuses) -> None:
     with refuses(DataError, names=["sample.stop", "'<|end|>'"]):
         tuned(make_tuned, more='sample: {stop: ["<|end|>"]}\n')
 
 
 def test_messages_for_a_run_that_continues_text_are_refused(
-    make_run: MakeRun, refuses: Callable[..., Any]
+    make_run: MakeRun, refuses: Refuses
 ) -> None:
     loaded = load_run(make_run(), CPU, torch.float32)
     with refuses(RequestError):
@@ -292,7 +286,7 @@ def test_messages_for_a_run_that_continues_text_are_refused(
 
 
 def test_a_base_that_is_gone_is_told(
-    make_tuned: MakeRun, base_folder: Path, refuses: Callable[..., Any]
+    make_tuned: MakeRun, base_folder: Path, refuses: Refuses
 ) -> None:
     folder = make_tuned()
     base_folder.rename(base_folder.with_name("moved"))
@@ -340,7 +334,7 @@ def test_a_damaged_adapter_file_is_told(make_tuned: MakeRun) -> None:
 
 
 def test_a_run_that_tuned_nothing_has_no_model_from_before(
-    make_run: MakeRun, refuses: Callable[..., Any]
+    make_run: MakeRun, refuses: Refuses
 ) -> None:
     folder = make_run()
     (folder / "data.json").write_text("{}")

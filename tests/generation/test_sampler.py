@@ -1,13 +1,12 @@
 """Tokens are drawn from the distribution that was asked for."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.generation.sampler import (
@@ -20,8 +19,6 @@ from brimful.generation.sampler import (
     uniform_numbers,
 )
 from brimful.recipe import SampleRecipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 NUM_DRAWS = 20_000
 LOGITS_V = torch.tensor([2.0, -1.0, 0.5, 1.5, 0.0, -3.0, 1.0, -0.5, 0.25, -2.0])

@@ -4,10 +4,10 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError, RunFolderError
 from brimful.hardware import catalog
@@ -158,9 +158,7 @@ def test_a_device_of_the_catalog_cannot_be_calibrated(tmp_path: Path) -> None:
         calibrate(catalog.get("Tesla T4"), tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "file").write_text("")
     with refuses(RunFolderError):
         disk_bytes_per_s(tmp_path / "file" / "runs")

@@ -5,10 +5,10 @@ from them.
 import dataclasses
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -296,7 +296,7 @@ def test_the_file_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_folder_that_cannot_be_made_is_told(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "file"))

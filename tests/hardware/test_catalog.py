@@ -3,11 +3,11 @@
 import math
 import re
 import tomllib
-from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
@@ -173,7 +173,7 @@ def test_an_apple_chip_comes_with_several_sizes_of_memory(text: str, name: str, 
 
 
 def test_a_size_that_a_chip_does_not_come_with_is_refused_with_those_that_it_does(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(DeviceError, names=["36, 48, 64, 96, 128", "m3-max-36gb"]):
         catalog.get("M3 Max 40GB")
@@ -190,7 +190,7 @@ def test_apple_memory_is_the_part_that_metal_recommends(snapshot: SnapshotAssert
     assert device.uncertain == snapshot
 
 
-def test_a_t4_has_no_bf16_and_a_v100_no_tf32(refuses: Callable[..., Any]) -> None:
+def test_a_t4_has_no_bf16_and_a_v100_no_tf32(refuses: Refuses) -> None:
     t4, v100 = catalog.get("Tesla T4"), catalog.get("Tesla V100-SXM2-16GB")
     assert (t4.abilities.bf16, t4.abilities.fp16, t4.compute_capability) == (False, True, (7, 5))
     assert (v100.abilities.tf32, v100.abilities.flash_attention) == (False, False)
@@ -212,7 +212,7 @@ def test_case_and_listed_other_names_are_understood() -> None:
 
 
 @pytest.mark.parametrize("name", ["A100", "a100-80", "h100", "RTX 6000", "v100 32"])
-def test_an_ambiguous_name_lists_all_it_could_be(name: str, refuses: Callable[..., Any]) -> None:
+def test_an_ambiguous_name_lists_all_it_could_be(name: str, refuses: Refuses) -> None:
     with refuses(DeviceError) as caught:
         catalog.get(name)
     listed = [line.split() for line in str(caught.value).splitlines()[1:]]
@@ -220,7 +220,7 @@ def test_an_ambiguous_name_lists_all_it_could_be(name: str, refuses: Callable[..
         assert catalog.get(short).name == catalog.get(" ".join(exact)).name == " ".join(exact)
 
 
-def test_a_list_of_candidates_is_not_endless(refuses: Callable[..., Any]) -> None:
+def test_a_list_of_candidates_is_not_endless(refuses: Refuses) -> None:
     everything = [{**row, "name": f"NVIDIA X1 {number}00"} for number, row in enumerate(ROWS)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog, "_rows", lambda: tuple(everything))
@@ -243,9 +243,7 @@ def test_words_select_rows_by_what_they_can_mean_or_by_parts_of_names() -> None:
     "name",
     ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA H300", ""],
 )
-def test_an_unknown_name_is_an_error_never_a_neighbour(
-    name: str, refuses: Callable[..., Any]
-) -> None:
+def test_an_unknown_name_is_an_error_never_a_neighbour(name: str, refuses: Refuses) -> None:
     assert catalog.find(name) is None
     with refuses(DeviceError):
         catalog.get(name)

@@ -3,17 +3,13 @@
 import dataclasses
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
 from brimful.hardware.device import Abilities, Device, abilities_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def make_device(**changes: object) -> Device:
@@ -70,7 +66,7 @@ def test_mps_has_no_tf32_and_no_flash_attention() -> None:
     assert (abilities.bf16, abilities.tf32, abilities.flash_attention) == (True, False, False)
 
 
-def test_a_rate_is_given_for_its_own_dtype_only(refuses: Callable[..., Any]) -> None:
+def test_a_rate_is_given_for_its_own_dtype_only(refuses: Refuses) -> None:
     device = make_device()
     assert device.flop_per_s("bf16") == 1e14
     with refuses(DeviceError):

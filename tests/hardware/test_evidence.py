@@ -1,18 +1,15 @@
 """Files of evidence: what is in them, what never is, and what is refused."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.hardware.calibration import Described, note_run
 from brimful.hardware.evidence import export, read
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _note(device: str = "A device", **changes: Any) -> None:

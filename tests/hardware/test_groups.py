@@ -1,16 +1,13 @@
 """Several devices of one kind, as a person writes them."""
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError
 from brimful.hardware import catalog
 from brimful.hardware.groups import alone_though_asked, growing, parse
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(

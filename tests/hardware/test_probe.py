@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import psutil
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
@@ -48,13 +48,13 @@ def test_auto_is_the_cpu_where_there_is_nothing_else() -> None:
 
 
 @without_cuda
-def test_an_absent_device_is_refused_with_what_there_is(refuses: Callable[..., Any]) -> None:
+def test_an_absent_device_is_refused_with_what_there_is(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.probe("cuda:1")
 
 
 @without_mps
-def test_mps_is_refused_where_there_is_none(refuses: Callable[..., Any]) -> None:
+def test_mps_is_refused_where_there_is_none(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.probe("mps")
 
@@ -109,7 +109,7 @@ def test_auto_takes_the_largest_gpu_and_cuda_the_current_one(fake_cuda: FakeCuda
 
 
 def test_auto_passes_over_a_gpu_that_torch_has_no_code_for(
-    fake_cuda: FakeCuda, refuses: Callable[..., Any]
+    fake_cuda: FakeCuda, refuses: Refuses
 ) -> None:
     fake_cuda(V100, T4)
     assert probe.probe("auto").name == "Tesla T4"
@@ -117,16 +117,14 @@ def test_auto_passes_over_a_gpu_that_torch_has_no_code_for(
         probe.probe("cuda:0")
 
 
-def test_a_number_beyond_the_last_gpu_is_refused(
-    fake_cuda: FakeCuda, refuses: Callable[..., Any]
-) -> None:
+def test_a_number_beyond_the_last_gpu_is_refused(fake_cuda: FakeCuda, refuses: Refuses) -> None:
     fake_cuda(T4, A100)
     with refuses(DeviceError):
         probe.probe("cuda:2")
 
 
 def test_a_gpu_that_refuses_is_an_error_to_use_but_not_to_list(
-    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     def refuse(index: int) -> tuple[int, int]:
         raise RuntimeError(
@@ -140,7 +138,7 @@ def test_a_gpu_that_refuses_is_an_error_to_use_but_not_to_list(
     assert probe.devices_here()[0].free_memory_bytes is None
 
 
-def test_nothing_runs_on_a_row_of_the_catalog(refuses: Callable[..., Any]) -> None:
+def test_nothing_runs_on_a_row_of_the_catalog(refuses: Refuses) -> None:
     with refuses(DeviceError):
         probe.torch_device(catalog.get("NVIDIA H200"))
 

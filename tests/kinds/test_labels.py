@@ -5,7 +5,6 @@ killed and continued, predicted with.
 import json
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
@@ -28,8 +28,6 @@ from brimful.recipe import Recipe, load
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore
 from brimful.training.checkpoint import load as load_checkpoint
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Texts = Callable[..., list[tuple[str, str]]]
 """`texts(count, seed=0)`: pairs of a text and its label."""

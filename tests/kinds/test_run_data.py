@@ -5,18 +5,16 @@ brimful wrote it into checkpoints and plans.
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import BrimfulError
 from brimful.data.example_batches import ExampleSequences
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
 from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Recipes = dict[str, tuple[Recipe, str]]
 

@@ -3,13 +3,12 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.mirror.copier import Copier, Patience, TakenOverError
 from brimful.mirror.files import Files, IntegrityError
@@ -17,8 +16,6 @@ from brimful.mirror.place import FINISHED
 from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import folder_of_step
 from brimful.mirror.status import STATUS, StatusBoard
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 

@@ -3,17 +3,14 @@
 import errno
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.base.units import MIB
 from brimful.mirror.files import CHUNK_BYTES, Entry, Files, IntegrityError, as_clause
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 class _Lossy(Files):

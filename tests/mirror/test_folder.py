@@ -4,20 +4,17 @@ are drawn, never a lie at the end.
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Journal
 from brimful.mirror.files import Files
 from brimful.mirror.folder import make_mirror, mirrored_folder
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 JOURNAL = "drawn.jsonl"
 

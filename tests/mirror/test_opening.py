@@ -5,12 +5,12 @@ where an undisturbed run does.
 import shutil
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.base.errors import Interrupted, RunFolderError
@@ -21,8 +21,6 @@ from brimful.training import loop
 from brimful.training.admission import run_id_of
 from faulty_drive import FAULTS, Drive
 from mirror_faults import Bench
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 FEW = {"write cut": 3, "rename dropped": 15, "folder removed": 20, "no space left": 13}

@@ -2,18 +2,15 @@
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.mirror import place as module
 from brimful.mirror.files import Files
 from brimful.mirror.place import Place, within_limit
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _run_folder(tmp_path: Path) -> Path:

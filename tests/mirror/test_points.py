@@ -2,19 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.mirror.files import Files, IntegrityError
 from brimful.mirror.place import FINISHED
 from brimful.mirror.points import POINT, MirroredRun, RecoveryPoint, _signed
 from brimful.mirror.sources import folder_of_step, pinned
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 

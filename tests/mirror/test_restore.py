@@ -1,12 +1,11 @@
 """What a new machine gets back from a mirror, and what is refused."""
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import Lease, read_json, write_json_atomically
@@ -17,8 +16,6 @@ from brimful.mirror.sources import folder_of_step, local_steps
 from brimful.mirror.status import STATUS
 from brimful.recipe import load
 from brimful.training.admission import admit, holds_no_work, status_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Run = Any
 

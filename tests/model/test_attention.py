@@ -3,10 +3,10 @@ length.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -14,8 +14,6 @@ from brimful.model import attention
 from brimful.model.attention import BLOCK_ROWS, block_causal_attention, register
 from brimful.model.build import build
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:

@@ -1,10 +1,9 @@
 """Blocks are found in encoders and causal models alike, and every parameter has its place."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from torch import nn
 from transformers import (
     BertConfig,
@@ -19,8 +18,6 @@ from transformers import (
 
 from brimful.base.errors import PlanError
 from brimful.model.blocks import depth_of_parameters, named_blocks_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 _BERT = {
     "hidden_size": 8,

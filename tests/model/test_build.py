@@ -3,12 +3,12 @@
 import math
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -27,8 +27,6 @@ from brimful.model.build import (
 )
 from brimful.model.description import CLS_ID, PAD_ID, SEP_ID, ParameterCount
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ARCHITECTURES = ["llama", "gpt2"]
 BOTH = pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from unittest.mock import Mock
 import huggingface_hub
 import pytest
 import torch
+from fixture_types import Refuses
 from huggingface_hub import errors
 from transformers import (
     AutoModel,
@@ -32,8 +32,6 @@ from transformers.utils import logging as transformers_logging
 
 from brimful.base.errors import PlanError
 from brimful.model import catalog
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROWS: list[dict[str, Any]] = tomllib.loads(
     resources.files("brimful.model").joinpath("catalog.toml").read_text(encoding="utf-8")

@@ -2,20 +2,17 @@
 
 import importlib.util
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from brimful.base.errors import PlanError
 from brimful.model import gguf_conversion
 from brimful.model.gguf_file import read_gguf
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Write = Callable[..., Path]
 needs_gguf = pytest.mark.skipif(
@@ -59,7 +56,7 @@ def test_the_folder_holds_the_weights_of_the_file_exactly(
 
 @needs_gguf
 def test_a_file_that_lacks_weights_is_refused(
-    write_gguf: Write, tmp_path: Path, refuses: Any
+    write_gguf: Write, tmp_path: Path, refuses: Refuses
 ) -> None:
     file = read_gguf(write_gguf(llama__block_count=3))
     with refuses(PlanError, names=["model.layers.2"]):

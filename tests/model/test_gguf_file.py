@@ -4,17 +4,15 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_file import TENSOR_TYPES, config_values, read_gguf
 from brimful.planning.specs import facts_of_values
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Write = Callable[..., Path]
 
@@ -52,28 +50,28 @@ def test_every_type_is_as_the_package_that_reads_it_has_it() -> None:
         assert constants.GGML_QUANT_SIZES[kind] == (block, num_bytes)
 
 
-def test_an_unknown_architecture_is_refused(write_gguf: Write, refuses: Write) -> None:
+def test_an_unknown_architecture_is_refused(write_gguf: Write, refuses: Refuses) -> None:
     with refuses(PlanError, names=["lama", "llama"]):
         read_gguf(write_gguf(general__architecture="lama"))
 
 
-def test_a_model_that_only_embeds_is_refused(write_gguf: Write, refuses: Write) -> None:
+def test_a_model_that_only_embeds_is_refused(write_gguf: Write, refuses: Refuses) -> None:
     with refuses(PlanError, names=["bert"]):
         read_gguf(write_gguf(general__architecture="bert"))
 
 
-def test_an_unknown_type_of_weights_is_refused(write_gguf: Write, refuses: Write) -> None:
+def test_an_unknown_type_of_weights_is_refused(write_gguf: Write, refuses: Refuses) -> None:
     with refuses(PlanError, names=["token_embd.weight", "99", "Q4_K"]):
         read_gguf(write_gguf(kind=99))
 
 
-def test_a_file_without_a_tokenizer_is_refused(write_gguf: Write, refuses: Write) -> None:
+def test_a_file_without_a_tokenizer_is_refused(write_gguf: Write, refuses: Refuses) -> None:
     with refuses(PlanError, names=["tokenizer.ggml.tokens"]):
         read_gguf(write_gguf(drop=("tokenizer.ggml.tokens",)))
 
 
 def test_a_file_without_a_size_that_every_model_has_is_refused(
-    write_gguf: Write, refuses: Write
+    write_gguf: Write, refuses: Refuses
 ) -> None:
     with refuses(PlanError, names=["hidden_size"]):
         config_values(read_gguf(write_gguf(drop=("llama.embedding_length",))))
@@ -99,7 +97,7 @@ def test_any_damaged_byte_of_the_header_is_an_error_or_another_value(write_gguf:
             config_values(read_gguf(path))
 
 
-def test_what_is_no_gguf_file_is_refused(tmp_path: Path, refuses: Write) -> None:
+def test_what_is_no_gguf_file_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     other = tmp_path / "other.gguf"
     other.write_bytes(b"PK" * 100)
 

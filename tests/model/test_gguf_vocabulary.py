@@ -1,17 +1,15 @@
 """A tokenizer in GGUF's words: how it splits text has a name, tokens have kinds."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
+from fixture_types import Refuses
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_vocabulary import CONTROL, NORMAL, SPLITTING, UNUSED, vocabulary_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def splitting_at(pattern: str, *, ignore_merges: bool = False) -> PreTrainedTokenizerFast:

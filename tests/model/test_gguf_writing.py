@@ -3,13 +3,12 @@ greedy text, and so does llama.cpp where its bindings are installed.
 """
 
 import importlib.util
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import (
@@ -33,8 +32,6 @@ from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_file import ARCHITECTURES, read_gguf
 from brimful.model.gguf_writing import LAYOUTS, GgufType, write_gguf
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 needs_gguf = pytest.mark.skipif(
     importlib.util.find_spec("gguf") is None, reason="needs the extra gguf"
@@ -183,7 +180,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
 @needs_gguf
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_the_architecture_does_not_stand_for_is_refused_by_name(
-    reason: str, tmp_path: Path, refuses: Any
+    reason: str, tmp_path: Path, refuses: Refuses
 ) -> None:
     kind, changes = REFUSED[reason]
     sizes = {key: value for key, value in MODELS[kind][2].items() if key not in changes}
@@ -195,7 +192,9 @@ def test_what_the_architecture_does_not_stand_for_is_refused_by_name(
 
 
 @needs_gguf
-def test_another_model_type_is_refused_with_the_known_ones(tmp_path: Path, refuses: Any) -> None:
+def test_another_model_type_is_refused_with_the_known_ones(
+    tmp_path: Path, refuses: Refuses
+) -> None:
     from transformers import GPTNeoXConfig
 
     GPTNeoXConfig().save_pretrained(tmp_path)
@@ -204,7 +203,9 @@ def test_another_model_type_is_refused_with_the_known_ones(tmp_path: Path, refus
 
 
 @needs_gguf
-def test_a_tokenizer_without_a_rule_in_llama_cpp_is_refused(tmp_path: Path, refuses: Any) -> None:
+def test_a_tokenizer_without_a_rule_in_llama_cpp_is_refused(
+    tmp_path: Path, refuses: Refuses
+) -> None:
     make(tmp_path / "model", "llama")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -149,13 +150,13 @@ def test_getting_a_model_says_where_it_is_from_and_where_it_lies(
     assert said[2] == str(folder)
 
 
-def test_getting_what_is_in_no_package_names_what_is(refuses: Any) -> None:
+def test_getting_what_is_in_no_package_names_what_is(refuses: Refuses) -> None:
     with refuses(PlanError, names=["minilm-l6", "smollm2-135m-instruct"]):
         get_model("minilm-l7", print)
 
 
 def test_a_zip_without_a_model_folder_is_refused_and_leaves_nothing(
-    tmp_path: Path, downloads: Callable[[str, bytes], None], refuses: Any
+    tmp_path: Path, downloads: Callable[[str, bytes], None], refuses: Refuses
 ) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
         archive.writestr("readme.txt", "nothing")

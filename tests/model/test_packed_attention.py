@@ -1,10 +1,10 @@
 """Examples end to end in one row learn exactly what they learn one at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -17,8 +17,6 @@ from brimful.model.packed_attention import NAME
 from brimful.model.registered import register
 from brimful.training.method import Network, compiled, hidden_states_of, next_token_loss_sum
 from brimful.training.session import recompute_activations
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LENGTHS = (3, BLOCK_ROWS + 16, 1, 2 * BLOCK_ROWS + 2, 17)
 VALUES = {

@@ -6,10 +6,10 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -124,7 +124,7 @@ def test_a_published_model_comes_with_its_weights_in_the_type_asked_for(folder: 
 
 
 def test_a_model_that_is_not_there_or_damaged_is_told(
-    folder: Path, tmp_path: Path, refuses: Callable[..., Any]
+    folder: Path, tmp_path: Path, refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         load_model(tmp_path / "gone", PLAIN)
@@ -136,7 +136,7 @@ def test_a_model_that_is_not_there_or_damaged_is_told(
 
 @pytest.mark.parametrize("named", ["weights.bin", "../model.safetensors", "/model.safetensors", 3])
 def test_a_list_of_weight_files_that_names_anything_but_safetensors_beside_it_is_refused(
-    folder: Path, refuses: Callable[..., Any], named: object
+    folder: Path, refuses: Refuses, named: object
 ) -> None:
     """Nothing of what it names is opened: none of these files exists."""
     shutil.move(folder / "model.safetensors", folder / "model-1.safetensors")
@@ -152,7 +152,7 @@ def test_a_list_of_weight_files_that_names_anything_but_safetensors_beside_it_is
 
 
 def test_weights_of_another_model_are_never_filled_up_with_random_ones(
-    folder: Path, refuses: Callable[..., Any]
+    folder: Path, refuses: Refuses
 ) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors.pop("model.norm.weight")
@@ -161,7 +161,7 @@ def test_weights_of_another_model_are_never_filled_up_with_random_ones(
         load_model(folder, PLAIN)
 
 
-def test_a_tokenizer_needs_an_end_of_text_token(folder: Path, refuses: Callable[..., Any]) -> None:
+def test_a_tokenizer_needs_an_end_of_text_token(folder: Path, refuses: Refuses) -> None:
     assert load_tokenizer(folder).eos_token == "<|endoftext|>"  # noqa: S105 - a token of text
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
@@ -222,7 +222,7 @@ def test_a_base_in_4_bits_trains_adapters_on_the_cpu_and_stays_as_it_is(folder: 
 
 
 def test_4_bits_without_bitsandbytes_say_how_to_install_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.setattr(published, "find_spec", lambda _name: None)
     with refuses(DeviceError):
@@ -328,7 +328,7 @@ def test_layers_of_gpt2_take_adapters_too_and_merge() -> None:
 
 @pytest.mark.parametrize("targets", [["q_proj", "query"], "query"])
 def test_targets_that_match_nothing_name_what_there_is(
-    targets: list[str] | str, refuses: Callable[..., Any]
+    targets: list[str] | str, refuses: Refuses
 ) -> None:
     with refuses(RecipeError):
         attach_adapters(llama(), AdapterRecipe(targets=targets), seed=0)

@@ -1,12 +1,12 @@
 """A published body gets a fresh head for labels; what does not belong together is told."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import load_file, save_file
 from transformers import (
     BertConfig,
@@ -129,7 +129,7 @@ def test_a_causal_body_gives_the_same_logits_by_brimfuls_own_kernels(
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_a_body_that_lacks_weights_is_told(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_body_that_lacks_weights_is_told(tmp_path: Path, refuses: Refuses) -> None:
     _models()["bert"].save_pretrained(tmp_path / "bert")
     weights = load_file(tmp_path / "bert" / "model.safetensors")
     del weights["bert.encoder.layer.1.output.dense.weight"]
@@ -139,7 +139,7 @@ def test_a_body_that_lacks_weights_is_told(tmp_path: Path, refuses: Callable[...
         _load(tmp_path / "bert")
 
 
-def test_a_folder_without_weights_is_told(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_a_folder_without_weights_is_told(tmp_path: Path, refuses: Refuses) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **_SMALL}))
 
     with refuses(PlanError):

@@ -1,12 +1,11 @@
 """Scores and examples of runs of every kind, from what their folders hold."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
@@ -15,8 +14,6 @@ from brimful.notebook.answers import scores_and_examples
 from brimful.notebook.example_groups import AnsweredPrompt, ScoresAndExamples
 from brimful.notebook.job import CommandFailed, run_command
 from brimful.recipe import Recipe, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -2,11 +2,11 @@
 tests/notebooks.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import runs_folder
@@ -114,7 +114,7 @@ def test_a_run_that_was_finished_before_is_shown_as_it_stands(
 
 
 def test_what_another_process_writes_is_not_started_a_second_time(
-    recipe_file: Path, shown: Any, refuses: Callable[..., Any]
+    recipe_file: Path, shown: Any, refuses: Refuses
 ) -> None:
     place = runs_folder() / "tiny"
     place.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_what_another_process_writes_is_not_started_a_second_time(
 
 
 def test_another_command_for_a_run_that_is_being_trained_is_refused(
-    recipe_file: Path, shown: Any, refuses: Callable[..., Any]
+    recipe_file: Path, shown: Any, refuses: Refuses
 ) -> None:
     job = Job(runs_folder() / ".notebook" / "tiny")
     job.start(["recipes"])
@@ -142,7 +142,7 @@ def test_another_command_for_a_run_that_is_being_trained_is_refused(
 
 
 def test_watching_shows_how_a_run_stands_and_returns_where_nobody_writes_it(
-    shown: Any, refuses: Callable[..., Any], snapshot: SnapshotAssertion
+    shown: Any, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
     place = runs_folder() / "study" / "lora"
     place.mkdir(parents=True)

@@ -2,19 +2,16 @@
 
 import signal
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.notebook.job import CommandFailed, Job, run_command
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PATIENCE_S = 120.0
 

@@ -3,11 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
@@ -97,7 +97,7 @@ def test_an_old_report_is_written_anew(
 
 
 def test_what_cannot_be_shown_is_told(
-    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with refuses(RequestError):

@@ -7,19 +7,17 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.notebook import takeaway
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -110,7 +108,7 @@ def test_a_zip_file_that_cannot_be_written_leaves_nothing(
 
 
 def test_drive_is_mounted_in_this_process_where_it_is_colab_and_nowhere_else(
-    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, shown: Any, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     assert takeaway.drive() is None
     mounted: list[str] = []

@@ -1,10 +1,9 @@
 """Recipes made from other tools' files: they load, and say what differs."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -12,8 +11,6 @@ from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.job import read_job
 from brimful.other_trainers.recognise import tool_named, tool_names
 from brimful.recipe import load_text
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MODEL = "meta-llama/Llama-3.2-1B"
 FILES = {

@@ -1,15 +1,13 @@
 """Files of other tools that can be read, and those that cannot."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RecipeError
 from brimful.other_trainers.file import read_file, read_values, tool_of
 
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 AXOLOTL = "base_model: meta-llama/Llama-3.2-1B\nsequence_len: 1024\nlearning_rate: 2e-4\n"
 ATTENTION = "attn_implementation: flash_attention_2\n"
 

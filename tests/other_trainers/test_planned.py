@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
 from brimful.chains.devices import rates_of
@@ -24,7 +24,6 @@ from brimful.other_trainers.planned import (
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 L4 = catalog.get("NVIDIA L4")
 
 

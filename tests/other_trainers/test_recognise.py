@@ -1,11 +1,10 @@
 """Whose file it is, by its keys."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import typer
+from fixture_types import Refuses
 
 from brimful import cli
 from brimful.base.dotted import parse_yaml
@@ -13,8 +12,6 @@ from brimful.base.errors import RecipeError
 from brimful.other_trainers.recognise import recognised, tool_named, tool_names
 from brimful.recipe import Recipe
 from brimful.recipe.loading import shipped_names, shipped_text
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 FILES: dict[str, dict[str, Any]] = {
     "axolotl": {"base_model": "gpt2", "micro_batch_size": 1},

@@ -1,11 +1,10 @@
 """Scripted allocations whose segments follow by hand from PyTorch's rules."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.units import GIB, MIB
 from brimful.planning.allocator import (
@@ -16,8 +15,6 @@ from brimful.planning.allocator import (
     replay,
     round_up,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 KIB = 1024
 
@@ -258,7 +255,7 @@ def test_emptying_the_cache_keeps_segments_in_part_use() -> None:
     assert blocks(allocator) == [[(4, "used"), (16, "free")]]
 
 
-def test_a_handle_is_freed_once(refuses: Callable[..., Any]) -> None:
+def test_a_handle_is_freed_once(refuses: Refuses) -> None:
     allocator = CachingAllocator()
     (handle,) = allocate(allocator, 3)
     allocator.free(handle)
@@ -283,7 +280,7 @@ def test_cached_segments_go_back_when_the_limit_is_reached() -> None:
     assert allocator.peak_reserved_bytes == 80 * MIB
 
 
-def test_a_segment_in_part_use_cannot_go_back(refuses: Callable[..., Any]) -> None:
+def test_a_segment_in_part_use_cannot_go_back(refuses: Refuses) -> None:
     """20 MiB hold 8 free, 4 used, 8 free; another 20 are used. 10 MiB fit in no hole and not within
     40 MiB; 8 MiB fit.
     """

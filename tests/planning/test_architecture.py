@@ -1,10 +1,9 @@
 """Networks of one structure are known as such from their configs, whatever their widths."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.model import catalog
 from brimful.planning.architecture import (
@@ -18,8 +17,6 @@ from brimful.planning.architecture import (
 )
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.step import StepSpec
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 DEFAULTS = {"attention_dropout": 0.0, "rms_norm_eps": 1e-6, "rope_parameters": None}
 

@@ -2,11 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import BrimfulError, DeviceError, RequestError
 from brimful.planning.budget import (
@@ -21,8 +19,6 @@ from brimful.planning.budget import (
     sessions,
 )
 from brimful.planning.plan import Prediction
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HOUR = 3600.0
 
@@ -56,14 +52,14 @@ def test_money_has_its_sign(text: str, usd: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "three hours", "3 weeks", "-3h", "0h", "h", "3h2"])
-def test_what_is_no_time_is_refused_with_examples(text: str, refuses: Callable[..., Any]) -> None:
+def test_what_is_no_time_is_refused_with_examples(text: str, refuses: Refuses) -> None:
     with refuses(RequestError):
         session_seconds(text)
 
 
 @pytest.mark.parametrize("text", ["€5", "5 dollars", "$", "$-5", "$0", "5x", "3h for $5"])
 def test_what_is_neither_time_nor_money_is_refused_with_examples(
-    text: str, refuses: Callable[..., Any]
+    text: str, refuses: Refuses
 ) -> None:
     with refuses(RequestError):
         parse_budget(text)
@@ -73,9 +69,7 @@ def test_what_is_neither_time_nor_money_is_refused_with_examples(
     ("text", "said"),
     [("", "--budget is empty"), ("0", "'0' has no unit"), (".50", "'.50' has no unit")],
 )
-def test_money_that_the_shell_swallowed_is_told(
-    text: str, said: str, refuses: Callable[..., Any]
-) -> None:
+def test_money_that_the_shell_swallowed_is_told(text: str, said: str, refuses: Refuses) -> None:
     with refuses(RequestError) as error:
         parse_budget(text)
     assert said in str(error.value)
@@ -231,7 +225,7 @@ def test_where_the_best_interval_does_not_fit_a_session_it_is_the_longest_that_d
 @pytest.mark.parametrize("session_s", [10, 21, 23.9])
 def test_a_session_that_ends_before_its_first_step_is_saved_is_refused_with_the_numbers(
     session_s: float,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(RequestError):
         sessions(session_s, _predicted(1000), 2)

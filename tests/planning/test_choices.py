@@ -4,10 +4,10 @@ user's.
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
@@ -29,8 +29,6 @@ from brimful.planning.choices import (
     precision_choice,
 )
 from brimful.recipe import Recipe, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture
@@ -238,7 +236,7 @@ def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
     tiny: Callable[..., Recipe],
     devices: dict[str, Device],
     mps: Device,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
         optimizer_choice(tiny("optimizer.kind=paged_adamw_8bit"), devices["cpu"])
@@ -247,7 +245,7 @@ def test_a_device_without_kernels_for_8_bits_is_told_what_runs_instead(
 
 
 def test_a_variant_of_adamw_in_fp32_contradicts_a_kind_of_8_bits(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Callable[..., Any]
+    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         optimizer_choice(
@@ -285,7 +283,7 @@ def test_weights_of_bf16_need_a_device_that_computes_in_it(
     tiny: Callable[..., Recipe],
     devices: dict[str, Device],
     mps: Device,
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """The advice works: fp32 weights with an 8-bit optimizer can be planned for on a T4."""
     with refuses(PlanError, names=["Tesla T4", "optimizer.weights=fp32"]):
@@ -296,7 +294,7 @@ def test_weights_of_bf16_need_a_device_that_computes_in_it(
 
 
 def test_a_kernel_for_fp32_weights_contradicts_weights_of_bf16(
-    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Callable[..., Any]
+    tiny: Callable[..., Recipe], devices: dict[str, Device], refuses: Refuses
 ) -> None:
     with refuses(PlanError, names=["plan.optimizer=foreach", "optimizer.weights"]):
         optimizer_choice(
@@ -368,7 +366,7 @@ def test_examples_lie_end_to_end_where_the_model_keeps_them_apart(
     [("plan.attention=sdpa", "llama"), ("plan.attention=auto", "stablelm")],
 )
 def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(
-    tuning: Callable[..., Recipe], change: str, model_type: str, refuses: Callable[..., Any]
+    tuning: Callable[..., Recipe], change: str, model_type: str, refuses: Refuses
 ) -> None:
     assert packing_choice(tuning(change), model_type).value == "padded"
     with refuses(PlanError):
@@ -376,7 +374,7 @@ def test_packed_rows_that_would_not_stay_apart_are_refused_when_asked_for(
 
 
 def test_texts_lie_end_to_end_on_a_cpu_where_the_classifier_keeps_them_apart(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     """Others would not stay apart, so that is refused when asked for."""
     for model_type in PACKABLE_ENCODERS:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError
@@ -360,7 +361,7 @@ def test_what_cannot_fit_is_refused_with_both_numbers_and_a_remedy(
     tiny: Callable[..., Recipe],
     cpu: Callable[..., Device],
     planned: Callable[..., Plan],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
         planned(tiny(*LARGE), cpu(free_memory_bytes=GIB))
@@ -371,7 +372,7 @@ def test_a_fixed_micro_batch_that_cannot_fit_is_refused_with_its_number(
     cpu: Callable[..., Device],
     hand: Tracer,
     planned: Callable[..., Plan],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
         planned(tiny("plan={micro_batch: 8}"), cpu(free_memory_bytes=500 * MIB), hand)

@@ -1,10 +1,10 @@
 """Activation offloading in a plan: memory by trace, time by bytes, and what excludes it."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError, RecipeError
 from brimful.hardware import catalog
@@ -16,8 +16,6 @@ from brimful.planning.spread import refuse_unshardable
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer, prepare
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CARD = catalog.get("NVIDIA A100-SXM4-80GB")
 OFFLOAD = "plan.offload=activations"

@@ -1,10 +1,9 @@
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
 from brimful.planning.parametric import EXAMPLES, Irregular, ParametricTrace, affine, equal, stretch
@@ -13,8 +12,6 @@ from brimful.planning.trace import Trace
 from brimful.planning.work import GLOBAL
 from brimful.rehearsal.models import config_of, with_layers
 from brimful.rehearsal.training import record_training
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA = LlamaConfig(
     vocab_size=512,
@@ -76,7 +73,7 @@ def test_a_trace_by_hand_is_stretched_to_what_it_would_be(example: int) -> None:
     assert dict(stretched.marks) == {"forward": 0, "backward": 13}
 
 
-def test_blocks_that_differ_are_refused(refuses: Callable[..., Any]) -> None:
+def test_blocks_that_differ_are_refused(refuses: Refuses) -> None:
     with refuses(Irregular):
         stretch(_by_hand(4, odd=2), 12)
 
@@ -125,7 +122,7 @@ def test_sizes_lie_on_a_line_over_micro_batches() -> None:
 
 
 def test_sizes_that_do_not_grow_by_whole_bytes_and_other_events_are_refused(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     one = _by_hand(4)
 

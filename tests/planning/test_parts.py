@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.parts import through
@@ -40,7 +41,7 @@ def test_ranks_that_do_not_divide_the_rows_are_not_served(line: Line, ranks: int
 
 
 def test_what_grows_with_the_ranks_or_is_another_step_is_refused(
-    line: Line, refuses: Callable[..., Any]
+    line: Line, refuses: Refuses
 ) -> None:
     with refuses(Irregular):
         through(line(4), line(2), (2, 4), 16)

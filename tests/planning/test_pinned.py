@@ -2,19 +2,17 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import BrimfulError, PlanError, RunFolderError
 from brimful.hardware.device import Device
 from brimful.planning.pinned import load_plan, save_plan, with_choices_of
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Saved = tuple[Path, Plan, Recipe]
 

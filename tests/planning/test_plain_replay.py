@@ -4,18 +4,16 @@ without a limit.
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.units import MIB
 from brimful.planning import events as passes
 from brimful.planning import plain_replay
 from brimful.planning.allocator import AllocatorSettings, replay_blocks
 from brimful.planning.plain_replay import replay_plain, replay_quickly
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Replay = Callable[..., plain_replay.Fields]
 SIZES = (0, 1, 512, 513, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 21 * MIB)

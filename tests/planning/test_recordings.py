@@ -4,10 +4,10 @@ compared with direct traces in tests/rehearsal.
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fixture_types import Refuses
 
 from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
@@ -143,12 +143,12 @@ def _in_evaluation(trace: Trace) -> Trace:
     )
 
 
-def test_a_sum_is_no_product(refuses: Callable[..., Any]) -> None:
+def test_a_sum_is_no_product(refuses: Refuses) -> None:
     with refuses(Irregular):
         _recordings(_key(), lambda point: [point.micro_batch * point.sequence_length + 8]).family()
 
 
-def test_a_further_recording_that_differs_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_further_recording_that_differs_is_refused(refuses: Refuses) -> None:
     def sizes(point: StepSize) -> list[int]:
         return [8 * point.sequence_length + (point is POINTS[-1])]
 
@@ -157,7 +157,7 @@ def test_a_further_recording_that_differs_is_refused(refuses: Callable[..., Any]
 
 
 def test_recordings_that_cannot_tell_two_products_apart_are_refused(
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     alike = tuple(
         dataclasses.replace(
@@ -170,7 +170,7 @@ def test_recordings_that_cannot_tell_two_products_apart_are_refused(
         _recordings(_key(), lambda point: [point.micro_batch * 128], alike).family()
 
 
-def test_members_with_other_events_are_unlike(refuses: Callable[..., Any]) -> None:
+def test_members_with_other_events_are_unlike(refuses: Refuses) -> None:
     made = _recordings(_key(), lambda point: [8, 8])
     other = dataclasses.replace(made.traces[1], events_E=np.array([2, 1], np.int32))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from transformers import GPT2Config, LlamaConfig
 
 from brimful.base.errors import PlanError
@@ -239,7 +240,7 @@ def test_a_published_model_is_known_from_the_catalog(published: Callable[..., Re
 
 def test_a_sequence_longer_than_the_model_reads_is_refused_with_both_numbers(
     published: Callable[..., Recipe],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     with refuses(PlanError):
         model_facts(published("model=openai-community/gpt2", "sequence_length=1025"))
@@ -296,7 +297,7 @@ def test_a_local_config_is_enough(
 
 
 def test_positions_stand_under_gpt2s_own_name_too(
-    published: Callable[..., Recipe], tmp_path: Path, refuses: Callable[..., Any]
+    published: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
 ) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps(
@@ -332,7 +333,7 @@ def test_of_a_model_of_several_parts_the_one_that_reads_text_is_planned(
     assert (facts.config["model_type"], facts.config["hidden_size"]) == ("gemma3_text", 64)
 
 
-def test_a_config_without_a_vocabulary_is_told(refuses: Callable[..., Any]) -> None:
+def test_a_config_without_a_vocabulary_is_told(refuses: Refuses) -> None:
     with refuses(PlanError):
         facts_of_values({"model_type": "llama", "hidden_size": 64}, None)
     with refuses(PlanError):
@@ -346,7 +347,7 @@ def test_a_config_without_a_vocabulary_is_told(refuses: Callable[..., Any]) -> N
 
 
 def test_a_folder_without_a_config_is_refused(
-    published: Callable[..., Recipe], tmp_path: Path, refuses: Callable[..., Any]
+    published: Callable[..., Recipe], tmp_path: Path, refuses: Refuses
 ) -> None:
     with refuses(PlanError):
         model_facts(published(f"model={tmp_path}"))

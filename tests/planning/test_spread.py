@@ -1,11 +1,11 @@
 """A plan of several devices: one rank's share, and nothing that is not predicted."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError, RequestError
@@ -24,8 +24,6 @@ from brimful.planning.spread import (
 )
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PLAN = Plan(
     recipe="tiny",
@@ -59,7 +57,7 @@ def test_the_largest_share_is_planned_and_the_steps_stay(tiny: Callable[..., Rec
 
 
 def test_more_devices_than_sequences_are_refused(
-    tiny: Callable[..., Recipe], refuses: Callable[..., object]
+    tiny: Callable[..., Recipe], refuses: Refuses
 ) -> None:
     refuse_too_many(tiny("batch.sequences=3"), 3)
     with refuses(RequestError, names=["3 sequences", "4 devices"]):  # type: ignore[attr-defined]

@@ -1,10 +1,8 @@
 """Steps of different lengths one after another, from traces of two steps each."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
-import pytest
+from fixture_types import Refuses
 
 from brimful.model.description import config_values
 from brimful.other_trainers.stand_ins import ForeignStep, LossChain, TrainerQuirks
@@ -15,8 +13,6 @@ from brimful.planning.trace import Trace
 from brimful.recipe import ModelRecipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MODEL = config_values(ModelRecipe(layers=2, heads=2, width=32), vocabulary=128, context=64)
 SPEC = ForeignStep(

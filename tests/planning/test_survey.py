@@ -3,12 +3,12 @@
 import dataclasses
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError
 from brimful.base.units import GIB, MIB
@@ -26,8 +26,6 @@ from brimful.planning.survey import (
 )
 from brimful.planning.target import Target
 from brimful.recipe import Recipe, load
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 MARGINS: tuple[Margin, ...] = ("conservative", "balanced", "tight")
 

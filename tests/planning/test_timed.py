@@ -2,10 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.hardware.calibration import Correction
@@ -16,8 +16,6 @@ from brimful.planning.step import StepSpec
 from brimful.planning.timed import LEAST_SPREAD, MEASURE_S, TimedPasses, TimedStep
 from brimful.planning.timing import StepParts
 from brimful.recipe import Recipe
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 QUIET = TimedPasses(
     micro_batch=4,

@@ -4,16 +4,14 @@ operator issued costs the program 0.1 ms.
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, SIXTEEN_BIT, THIN, Rates
 from brimful.planning.timing import StepTime, UnknownRate, operator_seconds, share_of, step_time
 from brimful.planning.work import Work
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 WorkOf = Callable[..., Work]
 RatesOf = Callable[..., Rates]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import (
@@ -160,7 +161,7 @@ def test_without_a_chunked_loss_counts_follow_the_sequences(work_of: WorkOf) -> 
     ids=["operator", "class", "phase", "block", "type"],
 )
 def test_sizes_with_different_operators_are_no_line(
-    work_of: WorkOf, row: dict[str, Any], refuses: Callable[..., Any]
+    work_of: WorkOf, row: dict[str, Any], refuses: Refuses
 ) -> None:
     with refuses(IrregularWork):
         ParametricWork.through(
@@ -168,16 +169,12 @@ def test_sizes_with_different_operators_are_no_line(
         )
 
 
-def test_a_count_that_does_not_grow_evenly_is_no_line(
-    work_of: WorkOf, refuses: Callable[..., Any]
-) -> None:
+def test_a_count_that_does_not_grow_evenly_is_no_line(work_of: WorkOf, refuses: Refuses) -> None:
     with refuses(IrregularWork):
         ParametricWork.through(work_of({"flop": 4}), work_of({"flop": 5}), (4, 6), LENGTH, 24, None)
 
 
-def test_a_last_chunk_that_does_other_things_is_no_line(
-    work_of: WorkOf, refuses: Callable[..., Any]
-) -> None:
+def test_a_last_chunk_that_does_other_things_is_no_line(work_of: WorkOf, refuses: Refuses) -> None:
     low, high, other = (
         work_of({"name": "mm", "flop": chunk}, {"name": "bmm", "flop": size * LENGTH - chunk})
         for size, chunk in ((4, 24), (5, 24), (4, 16))
@@ -202,9 +199,7 @@ def test_only_blocks_in_the_middle_repeat(work_of: WorkOf) -> None:
     assert repeated(work, 4, 10).repeats_W.tolist() == [1, 1, 4, 4, 1]
 
 
-def test_blocks_that_are_not_alike_are_refused(
-    work_of: WorkOf, refuses: Callable[..., Any]
-) -> None:
+def test_blocks_that_are_not_alike_are_refused(work_of: WorkOf, refuses: Refuses) -> None:
     short = work_of(*({"layer": layer, "flop": 10, "bytes": 4} for layer in range(3)))
     longer = work_of(
         *({"layer": layer, "flop": 10 + 2 * (layer == 2), "bytes": 4} for layer in range(4))

@@ -2,12 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.hardware.monitored import Monitored, MonitoredSession, Sample
 from brimful.prove import device_trials
@@ -19,8 +19,6 @@ from brimful.prove.device_trials import (
 )
 from brimful.prove.record import HELD, SKIPPED
 from brimful.prove.workplace import TrialFailed, Workplace
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 GIB = 2**30
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import PlanError, RequestError
@@ -108,7 +108,7 @@ def test_an_earlier_try_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_file", [True, False])
 def test_a_folder_with_something_else_is_left_alone(
-    tmp_path: Path, is_file: bool, refuses: Callable[..., Any]
+    tmp_path: Path, is_file: bool, refuses: Refuses
 ) -> None:
     folder = tmp_path / "mine"
     if is_file:

@@ -1,10 +1,9 @@
 """Outcomes are kept as they end, and only of one machine with one set of versions."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.prove.record import FAILED, FILE_NAME, HELD, Measured, Outcome, ProofRecord
@@ -28,9 +27,7 @@ def test_outcomes_are_read_back_in_the_order_in_which_they_ended(tmp_path: Path)
     assert again["a"].measured[0].judgement.inside == "outside"
 
 
-def test_a_record_of_another_machine_is_not_added_to(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_record_of_another_machine_is_not_added_to(tmp_path: Path, refuses: Refuses) -> None:
     ProofRecord(tmp_path, MACHINE).add("a", Outcome())
 
     with refuses(RequestError, names=["2.13.0", "2.14.0", "another folder"]):

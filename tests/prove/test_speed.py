@@ -1,20 +1,18 @@
 """A run beside the same work in other programs."""
 
 import importlib.util
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.prove import speed
 from brimful.prove.bases import random_base
 from brimful.prove.record import HELD
 from brimful.prove.speed import samples_beside_others, trains_beside_others
 from brimful.prove.workplace import TrialFailed, Workplace
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SHORT = {"training": {"steps": 5}, "evaluation": {"every": 5}, "checkpoint": {"every": 5}}
 

@@ -1,17 +1,15 @@
 """A run that is killed with SIGKILL and continued by the same command ends with the same weights."""
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.prove.record import HELD
 from brimful.prove.survival import survives
 from brimful.prove.workplace import TrialFailed, Workplace
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -1,12 +1,12 @@
 """A training is judged by what it measured beside its plan."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 
 from brimful.chains import pipeline
@@ -16,8 +16,6 @@ from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import Recipe
 from brimful.runs import RunFolder, read_run
 from brimful.runs.records import OutOfMemoryRecord
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.usefixtures("warm_processes")

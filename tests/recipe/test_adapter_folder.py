@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import save_file
 
 from brimful.base.errors import RecipeError
@@ -83,7 +84,7 @@ def test_a_resolved_recipe_is_read_without_the_folder(tuning: Tuning, tmp_path: 
     "change", ["rank: 8", "alpha: 3", "targets: [q_proj]", "rslora: false", "dora: true"]
 )
 def test_a_recipe_that_disagrees_is_refused_with_the_key(
-    tuning: Tuning, tmp_path: Path, refuses: Any, change: str
+    tuning: Tuning, tmp_path: Path, refuses: Refuses, change: str
 ) -> None:
     folder = write(tmp_path / "adapters")
     with refuses(RecipeError, names=[f"adapter.{change.partition(':')[0]}", "leave the key out"]):
@@ -104,7 +105,7 @@ CANNOT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("reason", CANNOT)
 def test_what_cannot_be_gone_on_with_is_refused_by_name(
-    tuning: Tuning, tmp_path: Path, refuses: Any, reason: str
+    tuning: Tuning, tmp_path: Path, refuses: Refuses, reason: str
 ) -> None:
     folder = write(tmp_path / "adapters", **CANNOT[reason])
     with refuses(RecipeError, names=[reason]):
@@ -112,7 +113,7 @@ def test_what_cannot_be_gone_on_with_is_refused_by_name(
 
 
 def test_a_base_that_is_missing_or_not_named_is_refused_with_how_to_name_it(
-    tuning: Tuning, tmp_path: Path, refuses: Any
+    tuning: Tuning, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = write(tmp_path / "gone", base_model_name_or_path=str(tmp_path / "nowhere"))
     with refuses(RecipeError, names=["nowhere", f"adapter.start={folder}"]):
@@ -123,7 +124,7 @@ def test_a_base_that_is_missing_or_not_named_is_refused_with_how_to_name_it(
 
 
 def test_pickled_adapters_and_a_folder_without_any_are_refused(
-    tuning: Tuning, tmp_path: Path, refuses: Any
+    tuning: Tuning, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = write(tmp_path / "pickled")
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")

@@ -1,15 +1,11 @@
 """Which kind of run a method makes, and what the kinds say about themselves."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.discover import names_in
 from brimful.base.errors import BrimfulError
 from brimful.recipe.kinds import KINDS, kind_of_method, training_methods
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ updates.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RecipeError
 from brimful.recipe import FeedbackRecipe, OrthogonalityRecipe, Recipe
@@ -42,7 +42,7 @@ def test_the_error_is_fed_back_behind_every_block_through_a_uniform_matrix_unles
     ids=" ".join,
 )
 def test_a_section_where_it_does_not_belong_is_refused(
-    tiny: Tiny, overrides: tuple[str, ...], refuses: Callable[..., Any]
+    tiny: Tiny, overrides: tuple[str, ...], refuses: Refuses
 ) -> None:
     with refuses(RecipeError):
         tiny(*overrides)

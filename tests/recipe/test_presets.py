@@ -3,12 +3,11 @@ told by name where they are wrong.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful import cli
@@ -167,7 +166,7 @@ def test_a_change_of_a_loaded_recipe_applies_its_preset_no_second_time(file: Pat
 
 
 def test_a_variant_of_a_study_comes_after_the_preset_and_chooses_none(
-    file: Path, refuses: Callable[..., Any]
+    file: Path, refuses: Refuses
 ) -> None:
     fast = load(str(file), ["preset=fast"])
 
@@ -202,7 +201,7 @@ def test_an_unknown_preset_that_the_file_chooses_is_told(
     assert load(str(file), ["preset=fast"]).seed == 7
 
 
-def test_a_choice_where_there_are_no_presets_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_choice_where_there_are_no_presets_is_refused(refuses: Refuses) -> None:
     with refuses(RecipeError, names=["preset=fast"]):
         load("quickstart", ["preset=fast"])
 
@@ -275,7 +274,7 @@ def test_all_that_is_wrong_is_told_at_once(file: Path, snapshot: SnapshotAsserti
     assert _problems(file, "presets.fast.steps=3", "seed=x") == snapshot
 
 
-def test_presets_that_cannot_be_read_are_refused(file: Path, refuses: Callable[..., Any]) -> None:
+def test_presets_that_cannot_be_read_are_refused(file: Path, refuses: Refuses) -> None:
     file.write_text(WITH_PRESETS.replace("changes: []", "changes: none"))
 
     with refuses(RecipeError, names=["several.yaml", "presets.plain"]):

@@ -1,9 +1,7 @@
 """A model object of one's own is planned for without its weights being read, copied or changed."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from fixture_types import Refuses
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
@@ -135,7 +133,7 @@ def test_copies_of_several_modules_share_what_they_shared() -> None:
     assert copies["head"].weight.is_meta
 
 
-def test_what_cannot_be_planned_is_told(refuses: Callable[..., Any]) -> None:
+def test_what_cannot_be_planned_is_told(refuses: Refuses) -> None:
     with refuses(RequestError):
         plan_model(_llama(), _text(), "adam", device="Tesla T4")
     with refuses(RequestError):

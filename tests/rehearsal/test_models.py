@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from torch import nn
 from transformers import AutoConfig, Gemma2Config, LlamaConfig
 
@@ -140,7 +141,7 @@ def test_importing_bitsandbytes_says_nothing_about_its_kernels(
 
 
 def test_adapters_for_layers_that_are_not_there_are_refused(
-    step: Callable[..., StepSpec], refuses: Callable[..., Any]
+    step: Callable[..., StepSpec], refuses: Refuses
 ) -> None:
     spec = step(adapter=Lora(4, "c_attn"))
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
+from fixture_types import Refuses
 from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 
@@ -65,7 +65,7 @@ def test_sequences_too_long_for_stored_scores_are_shortened_whatever_the_device(
     assert reduced.recipe.sequence_length == MOST_POSITIONS
 
 
-def test_a_published_model_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_published_model_is_refused(refuses: Refuses) -> None:
     recipe = load("tiny-gpt", ["model=meta-llama/Llama-3.1-8B", "tokenizer=null", "adapter.rank=8"])
     with refuses(RecipeError):
         reduced_step(recipe, PLAN, 300, 1e12)

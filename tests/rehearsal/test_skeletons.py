@@ -3,12 +3,12 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.planning.architecture import KEYS, network_of, values_of, widths
@@ -34,8 +34,6 @@ from brimful.rehearsal.shipped_skeletons import (
 from brimful.rehearsal.skeletons import first_recordings, with_check
 from brimful.rehearsal.tracer import trace_family
 from ship_skeletons import content_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 NETWORK = widths(h=192, d=24, n=12, g=4, f=328, v=777, blocks=8)
 """Matrices of which most are no multiple of what shares a scale in 4 bits."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.version import version_of
 from brimful.planning.parametric import Irregular, ParametricTrace
@@ -196,7 +197,7 @@ def test_work_of_an_irregular_step_is_that_of_its_own_trace(
 
 
 def test_work_that_was_not_recorded_is_an_error(
-    step: Step, tmp_path: Path, made: _Made, refuses: Callable[..., Any]
+    step: Step, tmp_path: Path, made: _Made, refuses: Refuses
 ) -> None:
     made.works = False
 

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from small_plans import PLAINEST
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor
@@ -20,8 +20,6 @@ from brimful.rehearsal import one_step
 from brimful.rehearsal import verify as verify_module
 from brimful.rehearsal.verify import Verification, verify
 from brimful.training.optim import guarded_update
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PLAN = replace(PLAINEST, micro_batches=(3, 3, 2), attention="sdpa", recompute=True, loss_chunk=40)
 ALL = {"loss", "gradient direction", "gradient length", "update direction", "update length"}

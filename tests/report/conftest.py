@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import MakeRun
 from safetensors.numpy import save_file
 
 STEPS = 500
@@ -348,9 +349,6 @@ def run_records(last_step: int) -> list[dict[str, Any]]:
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:
     """One JSON object a line."""
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-
-
-MakeRun = Callable[..., Path]
 
 
 def make_run(folder: Path, last_step: int = STEPS, **files: Any) -> Path:

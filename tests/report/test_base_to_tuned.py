@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.base_to_tuned import MOST_LINES, WIDTH, base_lines, base_to_tuned
@@ -12,7 +13,6 @@ from brimful.report.page.html import write_report
 from brimful.runs import read_run
 from brimful.runs.files import JOURNAL_FILE, SIDE_BY_SIDE_FILE
 
-MakeRun = Callable[..., Path]
 BASE = {"kind": "base", "step": 0, "model": "base", "share": 1.0, "loss": 3.25, "seconds": 0.5}
 PAIR = {
     "prompt": "Write a function that adds two numbers, and say what it does in one line. " * 2,

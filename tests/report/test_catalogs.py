@@ -1,10 +1,9 @@
 """The catalogs as tables: complete, and no line is wider than the terminal."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -57,7 +56,7 @@ def test_what_is_on_this_disk_is_marked(
     assert model_lines(find_models("qwen3-0.6b"))[1].startswith("* Qwen/Qwen3-0.6B ")
 
 
-def test_a_word_that_nothing_has_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_word_that_nothing_has_is_refused(refuses: Refuses) -> None:
     with refuses(RequestError):
         find_devices("t44")
     with refuses(RequestError):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains.pipeline import folder_of
@@ -16,8 +17,6 @@ from brimful.report.kinds import use_command
 from brimful.report.page.headline import commands
 from brimful.report.page.reproduce import steps_to_reproduce
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def reaches(command: str | None) -> tuple[str, Path]:

@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from run_records import measured_step as step
 from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.predictions import Comparison, comparisons, memory_terms, time_terms
 from brimful.runs import RunFolder, read_run
-
-MakeRun = Callable[..., Path]
 
 
 def by_key(run: RunFolder) -> dict[str, Comparison]:

@@ -1,12 +1,9 @@
 """The score that counts, and its baselines."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fixture_types import MakeRun
 
 from brimful.report.scores import baselines, best_evaluation, main_score
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_baselines_at_the_top_of_scores_serve_a_split_that_has_none(new_run: MakeRun) -> None:

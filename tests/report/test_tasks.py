@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.headline import task_verdict
@@ -15,7 +16,6 @@ from brimful.report.page.html import write_report
 from brimful.report.tasks import MAX_LINES, TaskView, answer_sets, cut, task_views
 from brimful.runs.tasks import read_evaluations
 
-MakeRun = Callable[..., Path]
 Record = Callable[..., dict[str, Any]]
 Answered = Callable[..., None]
 

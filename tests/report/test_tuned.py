@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report import tuned
@@ -14,8 +15,6 @@ from brimful.report.page.plan_page import example_batch
 from brimful.report.page.score_tables import example_scores
 from brimful.report.predictions import comparisons
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def facts(run: Path) -> dict[str, str]:

@@ -1,11 +1,10 @@
 """The files that decide a run's answers say when they are damaged."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -19,8 +18,6 @@ from brimful.runs.deciding import (
     read_recipe_text,
     write_recipe,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TEXT = "name: tiny\nseed: 12\n"
 

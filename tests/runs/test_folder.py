@@ -2,11 +2,10 @@
 
 import copy
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import MakeRun, Refuses
 from run_records import measured_step as step
 from run_records import start
 from syrupy.assertion import SnapshotAssertion
@@ -15,10 +14,6 @@ from brimful.base.errors import RunFolderError
 from brimful.runs import read_run
 from brimful.runs.facts import ModelSection
 from brimful.runs.measurements import measured
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-
-MakeRun = Callable[..., Path]
 
 
 def test_a_run_counts_as_finished_only_when_its_last_session_says_so(new_run: MakeRun) -> None:

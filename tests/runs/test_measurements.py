@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import MakeRun
 from run_records import measured_step as step
 from run_records import start
 
@@ -21,9 +22,6 @@ from brimful.runs.measurements import (
     total_time_s,
     training_time_s,
 )
-
-MakeRun = Callable[..., Path]
-
 
 SLOW_START = [
     {

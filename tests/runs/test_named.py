@@ -1,10 +1,9 @@
 """A run is found by its name or its path."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.runs.files import RECIPE_FILE, STATUS_FILE
@@ -32,23 +31,17 @@ def test_a_run_whose_recipe_is_lost_is_a_run(runs: Path) -> None:
     assert not is_run(runs)
 
 
-def test_a_mistyped_name_is_answered_with_the_nearest_run(
-    runs: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_mistyped_name_is_answered_with_the_nearest_run(runs: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError, names=["'quickstart'"]):
         resolve_run("quikstart", runs)
 
 
-def test_a_missing_runs_folder_says_how_to_make_a_run(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_missing_runs_folder_says_how_to_make_a_run(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError):
         resolve_run("quickstart", tmp_path / "runs")
 
 
-def test_a_folder_without_a_recipe_is_not_taken_for_a_run(
-    runs: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_folder_without_a_recipe_is_not_taken_for_a_run(runs: Path, refuses: Refuses) -> None:
     (runs / "notes").mkdir()
     with refuses(RunFolderError):
         resolve_run("notes", runs)

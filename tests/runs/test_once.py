@@ -1,14 +1,11 @@
 """What takes all records of a run is worked out once for each time that the run is read."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fixture_types import MakeRun
 
 from brimful.report.time_spent import time_spent
 from brimful.runs import RunFolder, read_run
 from brimful.runs.measurements import measured
 from brimful.runs.once import once_per_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_an_answer_is_worked_out_once_and_with_its_own_run(new_run: MakeRun) -> None:

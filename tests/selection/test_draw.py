@@ -3,18 +3,16 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from itertools import groupby, islice
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.generation.requests import Request
 from brimful.selection.choose import SelectionRules, prefix
 from brimful.selection.draw import SampleDrawing, seed_of
 from brimful.selection.sample import JudgedSample, SampledPrompt
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Written = Callable[[SampledPrompt, int], JudgedSample]
 

@@ -5,13 +5,13 @@ files that others read.
 import json
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -31,8 +31,6 @@ from brimful.selection.journal import (
     write_samples,
 )
 from brimful.selection.sample import JudgedSample, SampledPrompt
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Written = Callable[[SampledPrompt, int], JudgedSample]
 

@@ -2,16 +2,13 @@
 
 import json
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.selection.sample import JudgedSample
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(

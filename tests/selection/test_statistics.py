@@ -1,11 +1,10 @@
 """What a report and a stop need to know of a drawing, counted by hand."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
@@ -21,8 +20,6 @@ from brimful.selection.statistics import (
     refuse_nothing_kept,
     statistics_of,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RULES = SelectionRules(samples_per_prompt=4, keep_per_prompt=2)
 QUESTIONS = [

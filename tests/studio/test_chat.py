@@ -3,13 +3,13 @@ page.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -18,8 +18,6 @@ from brimful.chains import pipeline
 from brimful.recipe import Recipe
 from brimful.studio.chat import ChatTab, StopSignals, generation_request
 from brimful.studio.library import Library
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def request(session: str = "a") -> Any:

@@ -3,11 +3,11 @@ alike.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DeviceError
@@ -17,8 +17,6 @@ from brimful.planning.surveyed import Surveyed
 from brimful.recipe import load, load_text
 from brimful.studio.fit import Fit, assess, remedy_line
 from brimful.studio.fit_request import FitRequest
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TINY = """
 name: tiny

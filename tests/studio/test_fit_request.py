@@ -3,19 +3,16 @@ in one message.
 """
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
 from brimful.recipe import OF_RECIPE, Recipe, load, load_text, shipped_names
 from brimful.studio.fit_request import FitRequest, known_models, recipe_for
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 TINY = {

@@ -1,17 +1,14 @@
 """A model that may be on the hub is known or refused soon, whatever the hub does."""
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import PlanError, RequestError
 from brimful.model import catalog
 from brimful.studio import hub
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_what_is_known_here_is_not_asked_for(

@@ -1,16 +1,13 @@
 """Only runs below the folder can be opened, whatever a request says."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.studio.library import Library
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def make_run(folder: Path, *, finished: bool = False) -> Path:

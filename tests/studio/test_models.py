@@ -3,12 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 from syrupy.assertion import SnapshotAssertion
@@ -32,8 +32,6 @@ from brimful.studio.models import (
     writes_text,
 )
 from brimful.training.admission import write_status
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HOW = GenerationRequest(GREEDY, tokens=6)
 

@@ -3,18 +3,15 @@
 import importlib.util
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import silence_gradio
 from brimful.base.errors import RequestError
 from brimful.studio import page
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_a_port_in_use_is_told_with_another_to_try() -> None:

@@ -3,11 +3,10 @@ machine busy.
 """
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
@@ -19,8 +18,6 @@ from brimful.studio.pasted import (
     published_name,
     refuse_long,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RECIPE = """
 name: x

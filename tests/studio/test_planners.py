@@ -4,10 +4,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from small_plans import SMALL_FILE
 from syrupy.assertion import SnapshotAssertion
 
@@ -15,8 +15,6 @@ from brimful.base.errors import RequestError
 from brimful.studio.fit import Fit
 from brimful.studio.fit_request import FitRequest
 from brimful.studio.planners import Planners, Superseded
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 QUICK = FitRequest("quikstart")
 """Refused at once."""

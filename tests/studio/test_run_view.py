@@ -1,19 +1,15 @@
 """A run, several, and all of them as pieces of the page, from whatever their folders hold."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.report.listing.listing import find_runs
 from brimful.studio.run_view import comparison_view, list_view, report_view, run_view
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 RECIPE = (
     "name: NAME\nseed: SEED\nsequence_length: 32\nmodel: {architecture: llama, layers: 2, heads: 2,"

@@ -6,6 +6,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from fixture_types import Refuses
 from torch.utils.data import IterableDataset
 
 from brimful.base.errors import PlanError
@@ -66,7 +67,7 @@ def test_of_a_stream_the_beginning_is_looked_at(
 
 
 def test_a_loader_that_gives_rows_and_an_empty_one_are_refused(
-    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+    make_trainer: Callable[..., Any], refuses: Refuses
 ) -> None:
     trainer = make_trainer()
     trainer.data_collator = list

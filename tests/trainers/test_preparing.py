@@ -4,19 +4,17 @@ import dataclasses
 import importlib.util
 import io
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 
 import brimful
 from brimful.base.errors import DeviceError, PlanError, RequestError
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 STEPS = 20
 
@@ -102,7 +100,7 @@ def test_the_effective_batch_is_divided_by_whole_numbers_only(
 def test_a_device_that_holds_not_one_row_is_told_with_what_would_take_less(
     make_trainer: Callable[..., Any],
     small_model: Callable[..., Any],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
     quiet: Console,
 ) -> None:
     trainer = make_trainer(small_model(vocab_size=60_000, hidden_size=64))
@@ -196,7 +194,7 @@ def test_without_accelerate_it_says_how_to_get_it(
 
 
 def test_what_cannot_be_prepared_is_refused(
-    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+    make_trainer: Callable[..., Any], refuses: Refuses
 ) -> None:
     with refuses(RequestError, names=["train_dataset"]):
         brimful.prepare(make_trainer(train_dataset=None))
@@ -211,7 +209,7 @@ def test_what_cannot_be_prepared_is_refused(
 
 
 def test_sharded_and_parallel_trainers_are_refused(
-    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+    make_trainer: Callable[..., Any], refuses: Refuses
 ) -> None:
     for name in ("is_deepspeed_enabled", "is_fsdp_enabled"):
         trainer = make_trainer()
@@ -221,7 +219,7 @@ def test_sharded_and_parallel_trainers_are_refused(
 
 
 def test_a_trainer_that_trained_is_refused(
-    make_trainer: Callable[..., Any], refuses: Callable[..., Any]
+    make_trainer: Callable[..., Any], refuses: Refuses
 ) -> None:
     trainer = make_trainer(max_steps=1)
     trainer.train()

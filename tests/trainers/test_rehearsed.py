@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate.state import AcceleratorState, GradientState
+from fixture_types import Refuses
 from peft import LoraConfig, get_peft_model
 from torch.profiler import ProfilerActivity, profile
 
@@ -127,7 +128,7 @@ def test_eight_bit_states_take_a_quarter(
 def test_a_step_that_reads_what_its_layers_computed_is_refused(
     make_trainer: Callable[..., Any],
     small_model: Callable[..., Any],
-    refuses: Callable[..., Any],
+    refuses: Refuses,
 ) -> None:
     model = small_model()
     model.register_forward_hook(lambda module, _, out: out.logits.max().item() and None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 
 import brimful
@@ -117,7 +118,7 @@ def test_a_loop_that_raises_leaves_no_page_and_no_hooks(tmp_path: Path) -> None:
     assert not optimizer._optimizer_step_post_hooks
 
 
-def test_a_model_without_parameters_is_refused(refuses: Callable[..., Any]) -> None:
+def test_a_model_without_parameters_is_refused(refuses: Refuses) -> None:
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters())
     with refuses(RequestError), brimful.watching(nn.ReLU(), optimizer):
         pass

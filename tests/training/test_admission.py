@@ -2,11 +2,10 @@
 
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.base.manifest import note_hashes
@@ -23,8 +22,6 @@ from brimful.training.admission import (
     status_of,
     write_status,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 
@@ -86,7 +83,7 @@ def test_unfinished_work_continues_and_finished_work_is_finished(
 
 @pytest.mark.parametrize("damage", ["gone", "a changed bit", "a file more"])
 def test_a_finished_run_whose_model_is_damaged_goes_on_from_its_checkpoint(
-    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any], damage: str
+    tiny: Tiny, tmp_path: Path, refuses: Refuses, damage: str
 ) -> None:
     folder = _run(tmp_path / "run", tiny(), "finished")
     if damage == "gone":
@@ -121,7 +118,7 @@ def test_changes_that_leave_the_trajectory_alone_are_shown_and_need_no_word(
 
 @pytest.mark.parametrize("word", ["optimizer.learning_rate", "optimizer"])
 def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
-    tiny: Tiny, tmp_path: Path, word: str, refuses: Callable[..., Any]
+    tiny: Tiny, tmp_path: Path, word: str, refuses: Refuses
 ) -> None:
     folder, changed = _run(tmp_path / "run", tiny()), tiny("optimizer.learning_rate=2e-2")
 
@@ -135,7 +132,7 @@ def test_a_changed_trajectory_is_refused_until_its_key_or_section_is_declared(
 
 
 def test_another_model_is_refused_whatever_is_declared(
-    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
+    tiny: Tiny, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
 
@@ -160,7 +157,7 @@ def test_fresh_moves_unfinished_work_aside_whole(tiny: Tiny, tmp_path: Path) -> 
 
 
 def test_fresh_moves_nothing_that_another_process_writes(
-    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
+    tiny: Tiny, tmp_path: Path, refuses: Refuses
 ) -> None:
     folder = _run(tmp_path / "run", tiny())
     admission = admit(tiny(), folder, fresh=True)
@@ -170,9 +167,7 @@ def test_fresh_moves_nothing_that_another_process_writes(
     assert (folder / "run.json").is_file()
 
 
-def test_a_run_of_a_newer_brimful_is_refused(
-    tiny: Tiny, tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_run_of_a_newer_brimful_is_refused(tiny: Tiny, tmp_path: Path, refuses: Refuses) -> None:
     folder = _run(tmp_path / "run", tiny())
     write_json_atomically(folder / "run.json", {"schema_version": 99, "status": "finished"})
 
@@ -223,7 +218,7 @@ def test_what_is_left_of_a_start_is_a_husk_and_anything_more_is_not(tmp_path: Pa
 
 
 def test_a_run_that_lies_elsewhere_is_compared_by_the_same_rules(
-    tiny: Tiny, refuses: Callable[..., Any]
+    tiny: Tiny, refuses: Refuses
 ) -> None:
     refuse_other_recipe("there", tiny(), tiny("evaluation.every=3"), (), otherwise="go away")
     with refuses(RunFolderError):

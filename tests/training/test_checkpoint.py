@@ -7,10 +7,10 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import load_file
 
 from brimful.base.errors import CheckpointError, RunFolderError
@@ -145,7 +145,7 @@ def test_any_damage_to_any_file_is_found_and_the_older_checkpoint_is_used(
     assert list(store.folder.glob("quarantine-step-00000002-*"))
 
 
-def test_files_of_two_steps_mixed_are_found(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_files_of_two_steps_mixed_are_found(tmp_path: Path, refuses: Refuses) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     store.save(_snapshot(2))
@@ -156,9 +156,7 @@ def test_files_of_two_steps_mixed_are_found(tmp_path: Path, refuses: Callable[..
         verify(store.path_of(2))
 
 
-def test_a_manifest_that_leaves_a_piece_out_is_refused(
-    tmp_path: Path, refuses: Callable[..., Any]
-) -> None:
+def test_a_manifest_that_leaves_a_piece_out_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
     path = store.path_of(1) / MANIFEST
@@ -175,7 +173,7 @@ def test_a_manifest_that_leaves_a_piece_out_is_refused(
     ids=["a fingerprint's key", "a key", "a digit"],
 )
 def test_one_wrong_letter_in_a_manifest_is_damage(
-    tmp_path: Path, refuses: Callable[..., Any], written: str, damaged: str
+    tmp_path: Path, refuses: Refuses, written: str, damaged: str
 ) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
@@ -188,7 +186,7 @@ def test_one_wrong_letter_in_a_manifest_is_damage(
 
 
 def test_when_nothing_can_be_trusted_the_error_says_what_is_wrong_with_each(
-    tmp_path: Path, refuses: Callable[..., Any]
+    tmp_path: Path, refuses: Refuses
 ) -> None:
     store = _store(tmp_path)
     for step in (1, 2):
@@ -242,7 +240,7 @@ def test_killed_at_any_call_of_a_save_a_whole_checkpoint_is_left(
 
 
 def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))
@@ -255,7 +253,7 @@ def test_a_full_disk_leaves_older_checkpoints_intact_and_says_so(
 
 
 def test_a_write_that_fails_half_way_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     store = _store(tmp_path)
     store.save(_snapshot(1))

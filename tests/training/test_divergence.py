@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
@@ -64,7 +65,7 @@ def test_the_error_says_what_is_kept_what_may_be_wrong_and_how_to_go_on(
 
 
 def test_weights_that_leave_fp16s_range_are_told_and_starting_over_as_advised_works(
-    tiny: Tiny, refuses: Callable[..., Any], tmp_path: Path
+    tiny: Tiny, refuses: Refuses, tmp_path: Path
 ) -> None:
     options = ("plan.precision=fp16",)
     with refuses(TrainingStopped, names=["optimizer.learning_rate=0.1 --fresh"]) as caught:
@@ -77,7 +78,7 @@ def test_weights_that_leave_fp16s_range_are_told_and_starting_over_as_advised_wo
 
 
 def test_a_run_that_diverges_after_a_checkpoint_goes_on_from_it_as_advised(
-    tiny: Tiny, refuses: Callable[..., Any], tmp_path: Path
+    tiny: Tiny, refuses: Refuses, tmp_path: Path
 ) -> None:
     """A rate without warm-up that decays the weights beyond every number."""
     sound = tiny("training.steps=6", "checkpoint.every=2", "optimizer.clip_norm=null")
@@ -99,7 +100,7 @@ def test_a_run_that_diverges_after_a_checkpoint_goes_on_from_it_as_advised(
 
 
 def test_a_published_model_with_weights_that_are_no_numbers_is_refused(
-    tuning: Callable[..., Recipe], base_model: Path, refuses: Callable[..., Any]
+    tuning: Callable[..., Recipe], base_model: Path, refuses: Refuses
 ) -> None:
     path = base_model / "model.safetensors"
     weights = load_file(path)

@@ -1,13 +1,12 @@
 """8-bit AdamW: near AdamW's own steps, whole after a restart, and clear where it cannot run."""
 
 import importlib.util
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 
 from brimful.base.errors import CheckpointError, DeviceError, RequestError, TrainingStopped
@@ -24,8 +23,6 @@ from brimful.training.optim import (
 from brimful.training.precision import Precision
 from brimful.training.recovery import all_or_nothing
 from brimful.training.tensorfile import load_tensors, save_tensors
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytest.importorskip("bitsandbytes")
 FP32, CPU = Precision("fp32"), torch.device("cpu")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -121,7 +122,7 @@ def test_every_file_is_durable_before_the_model_has_its_name(
 
 
 def test_a_model_that_reads_back_otherwise_than_its_checkpoint_is_no_export(
-    export: Export, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    export: Export, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     save = export.model.save_pretrained
 

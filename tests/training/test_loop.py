@@ -10,13 +10,13 @@ import random
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -35,8 +35,6 @@ from brimful.training.optim import build_optimizer, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.replay import ReplayCheck
 from brimful.training.state import Progress, restore, snapshot_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 FP32 = Precision("fp32")

@@ -4,10 +4,10 @@ checkpoints.
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
@@ -19,8 +19,6 @@ from brimful.recipe import Recipe
 from brimful.runs.deciding import DECIDING_FILES, problem_of, read_deciding, recipe_of_run
 from brimful.training.checkpoint import STATE_FILE
 from brimful.training.mending import mend
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 

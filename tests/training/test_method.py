@@ -1,10 +1,10 @@
 """A method is found by the name of its file and sees the model as body and head."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch._dynamo.backends.debugging import aot_eager
 from transformers import PreTrainedModel
@@ -17,8 +17,6 @@ from brimful.recipe import Recipe
 from brimful.recipe.kinds import training_methods
 from brimful.training.memory_errors import OutOfMemory, attempt
 from brimful.training.method import Method, Network, compiled, find_method, hidden_states_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """Schedule, decay groups and the guarded update."""
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 
 from brimful.base.errors import CheckpointError
@@ -20,8 +19,6 @@ from brimful.training.optim import (
     named_states,
 )
 from brimful.training.precision import FP16_INITIAL_SCALE, Precision
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 FP32 = Precision("fp32")
 CPU = torch.device("cpu")

@@ -4,13 +4,13 @@ done in part or twice.
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import nn
 
 from brimful.base.errors import RunFolderError, TrainingStopped
@@ -24,8 +24,6 @@ from brimful.training.recovery import (
     random_states,
     rewind,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 EVENT = {

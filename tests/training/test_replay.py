@@ -1,10 +1,8 @@
 """A step computed twice shows a machine that computes wrongly, and nothing where kernels differ."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from torch import Tensor, nn
 
@@ -52,9 +50,7 @@ def test_without_a_number_of_steps_nothing_is_computed_twice() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
-def test_one_computation_of_three_that_differs_is_a_fault(
-    wrong: int, refuses: Callable[..., Any]
-) -> None:
+def test_one_computation_of_three_that_differs_is_a_fault(wrong: int, refuses: Refuses) -> None:
     added = [0.0] * 5
     added[2 + wrong] = 1e-3
     work, check = Work(tuple(added)), ReplayCheck(2, CPU, pytest.fail)

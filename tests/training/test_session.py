@@ -8,7 +8,6 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -38,8 +38,6 @@ from brimful.recipe import Recipe
 from brimful.training import loop, session
 from brimful.training.checkpoint import CheckpointStore, differences, load
 from brimful.training.method import Network, blocks_of, hidden_states_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Tiny = Callable[..., Recipe]
 TIMING = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")

@@ -5,10 +5,10 @@ does.
 import json
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import PreTrainedModel
 
 from brimful.base.errors import CheckpointError
@@ -17,8 +17,6 @@ from brimful.recipe import OptimizerRecipe, Recipe
 from brimful.training.optim import build_optimizer
 from brimful.training.precision import Precision
 from brimful.training.state import Progress, restore, snapshot_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU = torch.device("cpu")
 

@@ -2,17 +2,15 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError, DeviceError, RanksParted, RequestError
 from brimful.training.world import ALONE, Agreement, World, join
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Ranks = Callable[..., list[Any]]
 

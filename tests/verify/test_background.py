@@ -1,18 +1,16 @@
 """Answers judged beside generation."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.verify import background
 from brimful.verify.background import JUDGED_TOGETHER, Judging
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict, load_verifier
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 PROBLEM = {
     "text": "Add two.",

@@ -1,17 +1,13 @@
 import gzip
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.verify.code import MBPP_TOGETHER, humaneval_program, mbpp_program
 from brimful.verify.sandbox import Sandbox
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -1,16 +1,12 @@
 """Many answers at once."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.verify.judge import judge
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import load_verifier
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ROW = {"code": "def f(x):\n    return x + 1", "test_list": ["assert f(1) == 2"]}
 

@@ -1,10 +1,9 @@
 """Numbers as models write them."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from decimal import Decimal
 
 import pytest
+from fixture_types import Refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from brimful.verify.numbers import (
     read_number,
     reference_number,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 TOLERANCE = Decimal("0.001")
 

@@ -3,20 +3,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.verify.isolation import ProgramLimits
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox, result_of
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 DOUBLE = Program("def double(x): return 2 * x", "assert double(2) == 4", ("double",))
 

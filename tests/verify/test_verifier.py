@@ -3,10 +3,10 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +14,6 @@ from brimful.base.errors import RequestError
 from brimful.verify.judge import judge
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict, Verifier, load_verifier, verifier_names
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 QUESTION = "Write <answer>7</answer>, #### 7 or \\boxed{7}. What is 2 + 3?"
 ODD = [

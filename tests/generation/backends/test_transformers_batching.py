@@ -1,10 +1,10 @@
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import torch
+from fixture_types import Refuses
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
@@ -18,8 +18,6 @@ from brimful.generation.backends.transformers_batching import TransformersBatchi
 from brimful.generation.engine import Engine
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CONTEXT, VOCABULARY = 64, 120
 SETTINGS = SamplingSettings(temperature=1.2, top_k=50, top_p=0.95, min_p=0.01)

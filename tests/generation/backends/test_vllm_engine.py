@@ -1,12 +1,11 @@
 import importlib.util
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.generation.backends.vllm_engine import (
@@ -19,8 +18,6 @@ from brimful.generation.backends.vllm_engine import (
 )
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 REQUEST = Request(4, (1, 2, 3), seed=9, max_new_tokens=20)

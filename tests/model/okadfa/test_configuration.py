@@ -1,16 +1,13 @@
 """The configuration derives what is not said, keeps what is, and refuses what cannot be."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from transformers import AutoConfig
 
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.registered import register
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_what_is_not_said_follows_from_the_sizes() -> None:

@@ -4,11 +4,11 @@ other model in a folder.
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import Refuses
 from safetensors.torch import load_file
 from syrupy.assertion import SnapshotAssertion
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
@@ -19,8 +19,6 @@ from brimful.chains.serving import model_to_serve
 from brimful.model.description import is_own_architecture
 from brimful.model.obtained import folder_of_model
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 Said = Callable[..., tuple[int, str, str]]
 

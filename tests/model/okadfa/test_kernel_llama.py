@@ -4,12 +4,11 @@ share the features of their keys.
 
 import copy
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -22,8 +21,6 @@ from brimful.model.okadfa.kernel_llama import (
 )
 from brimful.model.registered import register
 from brimful.training.session import recompute_activations
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 

@@ -1,17 +1,15 @@
 """In chunks, one by one and all at once: the same attention, the same gradients."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from fixture_types import Refuses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from brimful.model.okadfa.linear_attention import CHUNK, GROUP, causal_attention, next_position
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 FEATURES, SIZE = 12, 5
 TOLERANCE = {

@@ -5,12 +5,12 @@ reading a text gives the same.
 import copy
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
@@ -29,8 +29,6 @@ from brimful.model.okadfa.modeling import (
 from brimful.model.published import Loading, load_model
 from brimful.model.registered import register
 from brimful.training.session import recompute_activations
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SIZES = {
     "vocab_size": 60,

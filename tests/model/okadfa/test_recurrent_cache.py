@@ -1,17 +1,12 @@
 """A cache that knows how much it has read; others say that they do not."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
-import pytest
 import torch
+from fixture_types import Refuses
 from transformers import DynamicCache
 
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 

@@ -4,12 +4,12 @@ silently that cannot be.
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
@@ -21,8 +21,6 @@ from brimful.report.comparison.compare import (
 )
 from brimful.report.comparison.results import LOSS
 from brimful.report.comparison.text import comparison_text
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 SYNTAX = "code-syntax syntax"
 

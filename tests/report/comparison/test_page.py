@@ -3,20 +3,16 @@ beside what came true.
 """
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.report.comparison.page import _times, named_runs, write_comparison
 from brimful.report.page.html import write_report
 
-MakeRun = Callable[..., Path]
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 ATTACK = "<script>alert('x')</script>"
 
 

@@ -1,15 +1,13 @@
 """Curves of several runs over one another: told apart by colour and by line, named once."""
 
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import numpy as np
+from fixture_types import MakeRun
 
 from brimful.report.comparison.plots import MOST_RUNS, Curve, overlays
 from brimful.runs import RunFolder, read_run
-
-MakeRun = Callable[..., Path]
 
 
 def named(*folders: Path) -> list[tuple[str, RunFolder]]:

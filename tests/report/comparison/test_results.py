@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fixture_types import Refuses
 from safetensors.numpy import save_file
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.report.comparison.results import LOSS, read_compared_run
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_scores_come_with_unit_interval_and_examples(scored_run: Callable[..., Path]) -> None:

@@ -6,18 +6,16 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
 from brimful.report.comparison.compare import RunComparison, compare
 from brimful.report.comparison.study import write_study_report
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ATTACK = "<script>alert('x')</script>"
 STUDY = """\

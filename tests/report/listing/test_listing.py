@@ -7,11 +7,11 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -19,8 +19,6 @@ from brimful.base.rundir import Lease
 from brimful.report.listing.listing import Listed, find_runs, freeable, planned_runs, sizes
 from brimful.runs.facts import RecipeFacts
 from brimful.runs.parsing import parse
-
-MakeRun = Callable[..., Path]
 
 
 def status(folder: Path, word: str) -> Path:
@@ -194,7 +192,7 @@ def test_an_empty_or_absent_runs_folder_holds_no_runs(tmp_path: Path, runs: Path
     assert find_runs(runs) == []
 
 
-def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path, refuses: Callable[..., Any]) -> None:
+def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path, refuses: Refuses) -> None:
     with refuses(RunFolderError):
         find_runs(tmp_path / "elsewhere")
     (tmp_path / "file").write_text("")
@@ -206,7 +204,7 @@ def test_what_is_no_folder_of_runs_is_refused(tmp_path: Path, refuses: Callable[
 
 
 def test_a_folder_that_cannot_be_read_is_not_called_empty(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Callable[..., Any]
+    runs: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
     def refuse(path: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(path))

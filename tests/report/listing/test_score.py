@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.listing.score import main_score_text
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def told(folder: Path) -> str:

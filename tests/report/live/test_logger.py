@@ -10,11 +10,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import BrimfulError
@@ -27,8 +27,6 @@ from brimful.report.live.logger import (
     logging_listener,
     recorded_steps,
 )
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the packages' own code
 Points = list[tuple[int, float]]

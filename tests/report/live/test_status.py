@@ -5,11 +5,11 @@ never a crash.
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -22,7 +22,6 @@ from brimful.report.live.status import (
     status_of,
 )
 
-MakeRun = Callable[..., Path]
 NOW = 2_000_000_000.0
 
 
@@ -187,7 +186,7 @@ def test_scores_of_an_untuned_model_are_no_unfinished_run(tmp_path: Path) -> Non
 
 
 def test_a_folder_of_nothing_is_told_as_that(
-    tmp_path: Path, refuses: Callable[..., Any], snapshot: SnapshotAssertion
+    tmp_path: Path, refuses: Refuses, snapshot: SnapshotAssertion
 ) -> None:
     assert read_status(tmp_path).description == snapshot
     with refuses(RunFolderError):

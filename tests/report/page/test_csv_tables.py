@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import MakeRun
+
 from brimful.report.page.csv_tables import csv_files, records_table
 from brimful.report.table import Table, csv_text
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def tables_of(folder: Path) -> dict[str, Table]:

@@ -1,7 +1,6 @@
 """What a report says of the data, by split."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fixture_types import MakeRun
 
 from brimful.report.page.data_page import (
     conflict_table,
@@ -12,8 +11,6 @@ from brimful.report.page.data_page import (
     split_table,
 )
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_repeated_documents_are_counted_by_split(new_run: MakeRun) -> None:

@@ -1,12 +1,9 @@
 """Nested facts as rows, with units from their names."""
 
-from collections.abc import Callable
-from pathlib import Path
+from fixture_types import MakeRun
 
 from brimful.report.page.facts import environment_table
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_the_environment_is_flat_with_units_from_the_names(new_run: MakeRun) -> None:

@@ -2,19 +2,11 @@
 README.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
-
-import pytest
+from fixture_types import MakeRun, Refuses
 
 from brimful.base.errors import RunFolderError
 from brimful.report.page.files import drawings, write_files
 from brimful.runs import read_run
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-
-MakeRun = Callable[..., Path]
 
 
 def test_the_files_of_a_run_are_named_in_the_readme(new_run: MakeRun) -> None:

@@ -2,16 +2,12 @@
 known.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page import headline
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_the_sentence_names_model_length_data_device_and_time(

@@ -6,12 +6,12 @@ import json
 import random
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun, Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
@@ -24,9 +24,6 @@ from brimful.report.predictions import comparisons, memory_terms
 from brimful.report.scores import baselines
 from brimful.runs import read_run
 
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
-
-MakeRun = Callable[..., Path]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}
 SCORED = {"validation": {"loss": 2.0, "bits_per_byte": 1.1}}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page import headline
@@ -16,7 +17,6 @@ from brimful.report.page.html import write_report
 from brimful.report.page.label_page import labels_view
 from brimful.runs import read_run
 
-MakeRun = Callable[..., Path]
 LabelScore = Callable[..., dict[str, Any]]
 ATTACK = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 

@@ -3,18 +3,17 @@ plan's peak on the same scale.
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import GIB
 from brimful.report.page.memory_page import MemoryView, memory_view
 from brimful.runs import read_run
 
-MakeRun = Callable[..., Path]
 GPU_PLAN = {
     "device": {"kind": "cuda", "name": "T4", "memory_bytes": 15 * GIB},
     "predicted": {"peak_memory_bytes": 11.0 * GIB},

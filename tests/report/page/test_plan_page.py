@@ -1,14 +1,10 @@
 """The plan, its reasons, and the batch."""
 
-from collections.abc import Callable
-from pathlib import Path
-
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.plan_page import plan_table, sequence_batch
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_every_choice_of_the_plan_keeps_its_reason_and_runner_up(

@@ -2,20 +2,17 @@
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
 import numpy as np
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.drawing import VARIABLES
 from brimful.report.page.plots import MAX_POINTS, curves, running_minutes, smooth, thin
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def steps(count: int, **changes: Any) -> list[dict[str, Any]]:

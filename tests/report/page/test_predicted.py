@@ -1,16 +1,12 @@
 """Predictions stand beside measurements on one scale that all of them fit."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.html import render_report
 from brimful.report.page.predicted import origin_table, predictions
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_measured_rows_come_first_and_say_whether_the_interval_held(

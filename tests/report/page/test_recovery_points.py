@@ -1,16 +1,14 @@
 """Recovery points here and in the mirror are told apart, and a mirror in trouble says so."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.recovery_points import RecoveryView, recovery_view
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def with_points(folder: Path, *steps: int, mirror: Any = None) -> RecoveryView | None:

@@ -2,15 +2,11 @@
 equal.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_versions_are_pinned_with_torch_from_where_its_build_is(

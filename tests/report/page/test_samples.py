@@ -1,14 +1,10 @@
 """Samples stand with their settings; a run of text says when it has none."""
 
-from collections.abc import Callable
-from pathlib import Path
-
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.samples import MAX_SAMPLES, samples_view
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_the_last_samples_are_shown_with_their_settings(

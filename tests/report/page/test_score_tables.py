@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page import headline
@@ -12,7 +13,6 @@ from brimful.report.page.score_tables import document_scores, masked_scores
 from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
 
-MakeRun = Callable[..., Path]
 SCORE: dict[str, Any] = {
     "kind": "masked",
     "masked_share": 0.15,

@@ -1,15 +1,11 @@
 """Where the time went stands below what the plan expected, in the same colours."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
+from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.time_page import time_view
 from brimful.runs import read_run
-
-MakeRun = Callable[..., Path]
 
 
 def test_predicted_and_measured_parts_have_the_same_colours(new_run: MakeRun) -> None:

@@ -5,10 +5,10 @@ less.
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 from rich.console import Console
 from small_plans import HUGE, SMALL
 from syrupy.assertion import SnapshotAssertion
@@ -21,8 +21,6 @@ from brimful.planning.plan import Prediction
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.report.plan.plans import DeviceChecks, exit_code, render, tensor_lines, write_timeline
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _shown(surveyed: Sequence[Surveyed | Unplanned]) -> str:

@@ -7,13 +7,13 @@ Shapes: B rows, T positions, N = B*T positions, D hidden size, V vocabulary.
 import gc
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from torch import Tensor, nn
 from torch._dynamo.backends.debugging import aot_eager
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -39,8 +39,6 @@ from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix,
 from brimful.training.optim import StepGuard, build_optimizer, guarded_update, loss_factor
 from brimful.training.precision import Precision
 from brimful.training.session import recompute_activations
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 CPU, VOCABULARY = torch.device("cpu"), 50
 BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "sublayer", "none"))

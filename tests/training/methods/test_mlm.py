@@ -4,13 +4,13 @@ run is one of the product like any other.
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from fixture_types import Refuses
 from rich.console import Console
 from torch.nn import functional as F  # noqa: N812
 from transformers import pipeline as transformers_pipeline
@@ -26,8 +26,6 @@ from brimful.recipe import Recipe
 from brimful.training.checkpoint import differences
 from brimful.training.method import Network, find_method, hidden_states_of
 from brimful.training.methods.mlm import METHOD
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 ENCODER = ("method=mlm", "model.architecture=modernbert")
 

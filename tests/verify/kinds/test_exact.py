@@ -1,11 +1,7 @@
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.verify.kinds.exact import VERIFIER, normal_form
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize(

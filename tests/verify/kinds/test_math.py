@@ -1,13 +1,10 @@
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from importlib.util import find_spec
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.base.errors import RequestError
 from brimful.verify.verifier import load_verifier
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_without_math_verify_the_verifier_says_how_to_get_it(

@@ -1,14 +1,11 @@
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from fixture_types import Refuses
 
 from brimful.verify.kinds.number import VERIFIER
 from brimful.verify.numbers import read_number
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 @pytest.mark.parametrize("reference", [120, 120.0, "120", "1,200", "#### 5", "3/4", 1e22])

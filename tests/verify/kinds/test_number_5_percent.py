@@ -1,13 +1,9 @@
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
-import pytest
+from fixture_types import Refuses
 
 from brimful.verify.kinds import number, number_5_percent
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def test_a_reference_that_rounds_to_zero_is_refused(refuses: Refuses) -> None:

@@ -1,13 +1,9 @@
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
+from fixture_types import Refuses
 
 from brimful.data.units import UNITS
 from brimful.verify.kinds.quantity import VERIFIER
 from brimful.verify.verifier import Verdict
-
-Refuses = Callable[..., AbstractContextManager[pytest.ExceptionInfo[BaseException]]]
 
 
 def _verdict(answer: str, reference: str) -> Verdict:
