@@ -317,7 +317,7 @@ def test_custom_code_runs_with_consent_only(
     (path / "configuration_own.py").write_text(CUSTOM_CODE)
     with pytest.raises(
         PlanError,
-        match=r"configuration_own\.py, modeling_own\.py\)\. That needs your explicit consent",
+        match=r"configuration_own\.py, modeling_own\.py\)\. Read it, .* --trust-custom-code",
     ):
         catalog.config_of_model(str(path))
     assert type(catalog.config_of_model(str(path), trust_custom_code=True)).__name__ == "OwnConfig"

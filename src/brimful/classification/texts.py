@@ -222,8 +222,8 @@ def _fitted(source: Source) -> Source:
 
 
 def _column_of_texts(names: Sequence[str], wanted: str) -> str | None:
-    """The column of that name but for case, else the only one, else the only one that is called as
-    texts usually are; None: several could be it.
+    """Return the column with the wanted name, in upper or lower case; else the only column; else
+    the only one with a usual name for texts. None where several could be meant.
     """
     for accepted in ({wanted.casefold()}, {name.casefold() for name in names}, _TEXT_NAMES):
         found = [name for name in names if name.strip().casefold() in accepted]

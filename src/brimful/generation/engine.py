@@ -356,6 +356,9 @@ class _Run:
         self._cache = self._make_cache()
 
     def _admit(self) -> None:
+        """Choose the waiting texts that enter next, as many as rows and KV cache have room for. The
+        longest go first. While others run, it waits until enough rows are free to be worth a pass.
+        """
         free = self._most_rows - len(self._running)
         if self._running and free * self._cache.waits_for_share < self._most_rows:
             return

@@ -143,8 +143,8 @@ class LabelledRunData(RunData[EncodedLabels]):
     def refuse_evaluation(cls, run_folder: Path, *, untuned: bool, only_splits: bool) -> None:
         if untuned:
             raise RequestError(
-                f"{run_folder.name} is a classifier: before it was tuned its head knew no labels."
-                " Leave out --untuned."
+                f"{run_folder.name} is a classifier: before tuning its head was random, so there"
+                " is nothing to score. Leave out --untuned."
             )
         if not only_splits:
             raise RequestError(

@@ -112,6 +112,9 @@ def pinned(run_folder: Path, step: int) -> Iterator[Pinned]:
 
 
 def _linked(source: Path, pin: Path, names: list[str]) -> Path:
+    """Return the new folder `pin` with hard links to the files of `source`, or `source` itself on a
+    file system without hard links.
+    """
     pin.mkdir(parents=True)
     for name in names:
         try:

@@ -433,7 +433,8 @@ def _refuse_unknown_type(
     if not trust_custom_code:
         raise PlanError(
             f"{unknown}, and using it would run Python code from the repository"
-            f" ({_custom_files(values)}). That needs your explicit consent."
+            f" ({_custom_files(values)}). Read it, then let `brimful plan` run it with"
+            " --trust-custom-code."
         )
     if code_source is None:
         raise PlanError(

@@ -55,8 +55,8 @@ class Division:
 
 
 def division_of(given: Mapping[str, Any]) -> Division:
-    """Return what the keys of a file say; `deepspeed` as its settings, or as a path that was not
-    found.
+    """Return how the keys of a file divide the model among devices. `deepspeed` holds its settings,
+    or the path of a file that was not found.
     """
     if not is_off(given.get("deepspeed")):
         return _of_deepspeed(given["deepspeed"])

@@ -156,7 +156,7 @@ class CheckpointStore:
             removes: False while other ranks still write into it.
 
         Raises:
-            CheckpointError: it did.
+            CheckpointError: the disk refused.
         """
         try:
             yield
