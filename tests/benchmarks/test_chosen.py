@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import itertools
 import re
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import chosen
 from brimful.planning.plan import Prediction
 from chosen import INVENTORY, Row, count, coverage, share_of
+from time_truth import WIDER
 
 COMPLETE = ("memory", "target", "ragged", "host_heap")
 """Modules of brimful.planning of which every number that a docstring calls found or assumed is in
@@ -71,6 +73,14 @@ class _Peak:
     usable_bytes: int = 1000
 
 
+def _source(row: Row) -> str:
+    return row.source
+
+
+def _share_of(rows: Sequence[Row], row: Row) -> tuple[float, float] | None:
+    return share_of(rows, row, _source)
+
+
 def _row(source: str, measured: float, **changes: Any) -> Row:
     said = Prediction(100.0, 90.0, 110.0, "")
     foot: Any = _Peak(said, said)
@@ -81,17 +91,17 @@ def _row(source: str, measured: float, **changes: Any) -> Row:
 def test_an_interval_is_chosen_on_the_rows_of_other_sources_alone() -> None:
     rows = [_row("one", 100 + each) for each in range(21)] + [_row("other", 150.0)]
 
-    found = coverage(rows, lambda row: row.source, share_of)
+    found = coverage(rows, _source, _share_of)
 
-    assert found["by_group"]["one"]["inside_percent"] == 100  # 1.5 is the upper end
-    assert found["by_group"]["other"]["inside_percent"] == 0  # 1.19 is
+    assert found["by_group"]["one"]["inside_percent"] == 100  # 1.5 and more is the upper end
+    assert found["by_group"]["other"]["inside_percent"] == 0  # it ends at 1.44
     assert found["all"]["rows"] == 22
 
 
 def test_a_row_without_any_other_source_is_counted_as_such() -> None:
     rows = [_row("one", 100.0), _row("one", 101.0)]
 
-    found = coverage(rows, lambda row: row.source, share_of)
+    found = coverage(rows, _source, _share_of)
 
     assert (found["no_other_rows"], found["all"]) == (2, {"rows": 0})
 
@@ -100,10 +110,17 @@ def test_few_rows_of_a_kind_take_the_shares_of_all_kinds() -> None:
     plain = [_row("one", 100.0)] * chosen.FEW_ROWS
     packed = [_row("one", 130.0, four_bits=True)]
 
-    assert share_of(plain, _row("two", 100.0)) == (1.0, 1.0)
+    assert _share_of(plain, _row("two", 100.0)) == (1.0, 1.0)
     asked = _row("two", 100.0, four_bits=True)
-    assert share_of([*plain, *packed], asked) == (1.0, pytest.approx(1.0))
-    assert share_of([*plain, *packed * chosen.FEW_ROWS], asked) == (1.0, pytest.approx(1.3))
+    assert _share_of([*plain, *packed], asked) == (1.0, pytest.approx(1.0))
+    found = _share_of([*plain, *packed * chosen.FEW_ROWS], asked)
+    assert found == (1.0, pytest.approx(1.3 ** (1 + WIDER)))  # of one source
+
+
+def test_the_more_sources_an_interval_is_of_the_less_it_is_widened() -> None:
+    rows = [_row(source, 130.0) for source in "abc" for _ in range(chosen.FEW_ROWS)]
+
+    assert _share_of(rows, _row("d", 100.0)) == (1.0, pytest.approx(1.3 ** (1 + WIDER / 2)))
 
 
 def test_the_drivers_figure_is_judged_beside_the_context() -> None:
