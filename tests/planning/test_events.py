@@ -61,6 +61,40 @@ def test_sizes(
     assert np.array_equal(quick, passes.sizes_at(*question))
 
 
+def test_runs_that_are_moved(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks, count, further = 4, 60, 20
+    layers_S = np.sort(rng.integers(-1, blocks, count)).astype(np.int32)
+    ordinals_S = np.arange(count) - np.searchsorted(layers_S, layers_S)
+    events_E = _life(rng, count)
+    labels_E = rng.integers(-1, blocks, len(events_E)).astype(np.int32)
+    starts = rng.integers(0, len(events_E), 12)
+    ends = np.minimum(starts + rng.integers(0, 40, 12), len(events_E))
+    runs = np.stack([starts, ends, rng.integers(0, further, 12)], axis=1)
+    offsets = np.cumsum(rng.integers(0, 30, blocks + further + 1))
+    question: Any = (runs, (events_E, labels_E), (layers_S, ordinals_S), offsets)
+
+    quick = passes.moved_runs(*question)
+    monkeypatch.setattr(passes, "extension", None)
+    expected = passes.moved_runs(*question)
+
+    assert len(quick[0]) == int((ends - starts).sum())
+    for one, other in zip(quick, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("run", [(0, 3, 0), (-1, 1, 0), (1, 0, 0), (0, 2, 5)])
+def test_runs_of_what_is_not_there_are_refused(run: tuple[int, int, int]) -> None:
+    events_E, zeros_S = np.array([1, -1], np.int32), np.zeros(1, np.int32)
+    with pytest.raises((IndexError, ValueError)):
+        passes.moved_runs(
+            np.array([run]),
+            (events_E, np.zeros(2, np.int32)),
+            (zeros_S, np.zeros(1, np.int64)),
+            np.array([0, 0]),
+        )
+
+
 def test_events_of_no_storage_are_refused() -> None:
     for event in (0, 3, -3):
         with pytest.raises(IndexError):
@@ -78,6 +112,6 @@ def test_buffers_of_different_lengths_are_refused() -> None:
 def test_an_extension_of_an_older_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     from brimful.planning import _replay
 
-    monkeypatch.delattr(_replay, "sizes_at")
+    monkeypatch.delattr(_replay, "moved_runs")
 
     assert passes._built() is None

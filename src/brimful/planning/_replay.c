@@ -557,6 +557,72 @@ done:
     return told;
 }
 
+/* Copy runs of events, each moved by a number of blocks; 0 with an exception if they name what is
+ * not there. A storage outside the blocks, in block -1, stays.
+ */
+static int
+copy_runs(const int64_t *runs, size_t num_runs, const int32_t *events, const int32_t *labels,
+          size_t num_events, const int32_t *layers, const int64_t *ordinals, size_t num_storages,
+          const int64_t *offsets, int64_t num_offsets, int32_t *moved, int32_t *moved_labels,
+          size_t room)
+{
+    size_t written = 0;
+    for (size_t number = 0; number < num_runs; number++) {
+        int64_t start = runs[3 * number], end = runs[3 * number + 1], shift = runs[3 * number + 2];
+        if (start < 0 || end < start || (size_t)end > num_events
+            || (size_t)(end - start) > room - written) {
+            PyErr_SetString(PyExc_IndexError, "a run of events that are not there");
+            return 0;
+        }
+        for (int64_t index = start; index < end; index++) {
+            int64_t storage = storage_of(events[index], num_storages);
+            if (storage < 0)
+                return 0;
+            int64_t layer = layers[storage] < 0 ? layers[storage] : layers[storage] + shift;
+            if (layer < -1 || layer + 1 >= num_offsets) {
+                PyErr_Format(PyExc_IndexError, "there is no block %lld", (long long)layer);
+                return 0;
+            }
+            int32_t birth = (int32_t)(offsets[layer + 1] + ordinals[storage] + 1);
+            moved[written] = events[index] > 0 ? birth : -birth;
+            moved_labels[written++] =
+                labels[index] < 0 ? labels[index] : (int32_t)(labels[index] + shift);
+        }
+    }
+    return 1;
+}
+
+static PyObject *
+moved_runs(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Py_buffer runs = {0}, events = {0}, labels = {0}, layers = {0}, ordinals = {0}, offsets = {0};
+    Py_buffer moved = {0}, moved_labels = {0};
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*y*y*w*w*:moved_runs", &runs, &events, &labels, &layers,
+                          &ordinals, &offsets, &moved, &moved_labels))
+        return NULL;
+    size_t num_storages = (size_t)layers.len / sizeof(int32_t);
+    PyObject *told = NULL;
+    if (labels.len != events.len || moved_labels.len != moved.len
+        || (size_t)ordinals.len / sizeof(int64_t) != num_storages)
+        PyErr_SetString(PyExc_ValueError, "buffers of different lengths");
+    else if (copy_runs(runs.buf, (size_t)runs.len / (3 * sizeof(int64_t)), events.buf, labels.buf,
+                       (size_t)events.len / sizeof(int32_t), layers.buf, ordinals.buf, num_storages,
+                       offsets.buf, (int64_t)(offsets.len / (Py_ssize_t)sizeof(int64_t)), moved.buf,
+                       moved_labels.buf, (size_t)moved.len / sizeof(int32_t))) {
+        told = Py_None;
+        Py_INCREF(told);
+    }
+    PyBuffer_Release(&runs);
+    PyBuffer_Release(&events);
+    PyBuffer_Release(&labels);
+    PyBuffer_Release(&layers);
+    PyBuffer_Release(&ordinals);
+    PyBuffer_Release(&offsets);
+    PyBuffer_Release(&moved);
+    PyBuffer_Release(&moved_labels);
+    return told;
+}
+
 static PyMethodDef METHODS[] = {
     {"replay_sizes", replay, METH_VARARGS,
      "replay_sizes(events, sizes, limit): int32, int64; the peaks in units, -1 for no event."},
@@ -565,6 +631,9 @@ static PyMethodDef METHODS[] = {
     {"sizes_at", sizes_at, METH_VARARGS,
      "sizes_at(base, slope, chunk_slope, evaluates, result, rows, rows_there, positions, piece):"
      " int64 but for evaluates; as events.sizes_at."},
+    {"moved_runs", moved_runs, METH_VARARGS,
+     "moved_runs(runs, events, labels, layers, ordinals, offsets, moved, moved_labels): int64 runs,"
+     " ordinals and offsets, else int32; as events.moved_runs."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -20,3 +20,14 @@ def sizes_at(
     piece: float,
     /,
 ) -> None: ...
+def moved_runs(
+    runs: NDArray[np.int64],
+    events: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    layers: NDArray[np.int32],
+    ordinals: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    moved: NDArray[np.int32],
+    moved_labels: NDArray[np.int32],
+    /,
+) -> None: ...

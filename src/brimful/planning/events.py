@@ -19,7 +19,7 @@ def _built() -> Any:
         from brimful.planning import _replay  # noqa: PLC0415
     except ImportError:  # installed where no C compiler was
         return None
-    return _replay if hasattr(_replay, "sizes_at") else None
+    return _replay if hasattr(_replay, "moved_runs") else None
 
 
 extension: Any = _built()
@@ -75,6 +75,53 @@ def sizes_at(
     growth_S = np.rint(slope_S * batch_S) + np.rint(chunk_slope_S * chunk_S)
     sizes_S: NDArray[np.int64] = base_S + growth_S.astype(np.int64)
     return sizes_S
+
+
+def moved_runs(
+    runs: NDArray[np.int64],
+    events: tuple[NDArray[np.int32], NDArray[np.int32]],
+    storages: tuple[NDArray[np.int32], NDArray[np.int64]],
+    offsets: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return runs of events one after another, each moved by a number of blocks, and the blocks
+    that compute at them. What lies outside the blocks, in block -1, stays there.
+
+    Args:
+        runs: Start, end and number of blocks of each (runs x 3).
+        events: They, and the blocks that compute at them.
+        storages: The block of each storage, and its number among those of its block.
+        offsets: Number of the first storage outside the blocks, of block 0, block 1 ... where the
+            events are moved to.
+    """
+    events_E, labels_E = events
+    layers_S, ordinals_S = storages
+    starts_P, ends_P, shifts_P = runs.T
+    lengths_P = ends_P - starts_P
+    if extension is not None:
+        moved_E, moved_labels_E = (np.empty(int(lengths_P.sum()), np.int32) for _ in range(2))
+        extension.moved_runs(
+            _whole(runs, np.int64),
+            _whole(events_E, np.int32),
+            _whole(labels_E, np.int32),
+            _whole(layers_S, np.int32),
+            _whole(ordinals_S, np.int64),
+            _whole(offsets, np.int64),
+            moved_E,
+            moved_labels_E,
+        )
+        return moved_E, moved_labels_E
+    event_E = np.repeat(starts_P - (np.cumsum(lengths_P) - lengths_P), lengths_P)
+    event_E += np.arange(len(event_E))
+    shift_E = np.repeat(shifts_P, lengths_P)
+    storage_E = np.abs(events_E[event_E]) - 1
+    block_E = layers_S[storage_E].astype(np.int64)
+    block_E += np.where(block_E < 0, 0, shift_E)
+    births_E = offsets[block_E + 1] + ordinals_S[storage_E] + 1
+    label_E = labels_E[event_E]
+    return (
+        (np.sign(events_E[event_E]) * births_E).astype(np.int32),
+        np.where(label_E < 0, label_E, label_E + shift_E).astype(np.int32),
+    )
 
 
 def _whole(values: NDArray[Any], kind: type) -> NDArray[Any]:

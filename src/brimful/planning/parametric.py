@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from brimful.planning.events import sizes_at
+from brimful.planning.events import moved_runs, sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.planning.trace import Int32Array, Int64Array, Names, Trace, same_events
 from brimful.planning.work import GLOBAL, ParametricWork
@@ -209,23 +209,19 @@ def _repeated_events(
     Args:
         offsets: Number of the first storage outside the blocks, of block 0, block 1 ...
     """
-    starts_P, ends_P, shifts_P = np.array(_passes(short, example), np.int64).reshape(-1, 3).T
-    moved_P = np.cumsum(ends_P - starts_P) - (ends_P - starts_P)
-    event_E = np.repeat(starts_P - moved_P, ends_P - starts_P)
-    event_E += np.arange(len(event_E))
-    shift_E = np.repeat(shifts_P, ends_P - starts_P)
-    # By storage of the short trace; for a block's, its number there is known once it is shifted.
-    layer_E = short.layers_S[np.abs(short.events_E) - 1].astype(np.int64)
-    ordinal_E = _ordinals(short.layers_S)[np.abs(short.events_E) - 1]
-    moved_E = layer_E[event_E]
-    moved_E += np.where(moved_E == GLOBAL, 0, shift_E)
-    events_E = np.sign(short.events_E)[event_E] * (offsets[moved_E + 1] + ordinal_E[event_E] + 1)
-    block_E = short.event_layers_E[event_E]
-    layers_E = np.where(block_E == GLOBAL, GLOBAL, block_E + shift_E)
+    runs = np.array(_passes(short, example), np.int64).reshape(-1, 3)
+    events_E, layers_E = moved_runs(
+        runs,
+        (short.events_E, short.event_layers_E),
+        (short.layers_S, _ordinals(short.layers_S)),
+        offsets,
+    )
     moved_starts: dict[int, int] = {}
-    for start, moved in zip(starts_P.tolist(), moved_P.tolist(), strict=True):
+    moved = 0
+    for start, end, _ in runs.tolist():
         moved_starts.setdefault(start, moved)
-    return events_E.astype(np.int32), layers_E.astype(np.int32), moved_starts
+        moved += end - start
+    return events_E, layers_E, moved_starts
 
 
 def _refuse_unlike_blocks(short: Trace, example: _Example) -> None:
