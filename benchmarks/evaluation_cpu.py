@@ -8,9 +8,9 @@
 Every round asks other questions: the n-th takes every `--rounds`-th one, so that all rounds together
 are the whole task. brimful's time holds its judging, every answer run in the sandbox; the harness's
 does not (its metric needs a download), which is in its favour. The harness reads a task file of its
-kind that is written here, with the questions of the round. Each of `TRIED`'s types and batch sizes
-is tried on `TRIED_QUESTIONS` questions, and the best size of each type is measured. `auto` is not: it
-looks for the largest batch by running out of memory at the model's full context.
+kind that is written here, with the questions of the round. With --try-sizes each of `TRIED`'s batch
+sizes is tried on `TRIED_QUESTIONS` questions, and the best is measured; else the first one. `auto` is
+not: it looks for the largest batch by running out of memory at the model's full context.
 
 Answers are compared with brimful's in fp32: equal; the same up to where brimful left a loop; or
 different, with the share of those whose first difference is between tokens that the model in fp32
@@ -57,6 +57,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=256, help="of an answer at most")
     parser.add_argument("--questions", type=int, default=164)
+    parser.add_argument("--try-sizes", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -76,7 +77,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     _write_questions(folder, options)
     names = [OURS, OURS_FP32, *(THEIRS if options.lm_eval_python else ())]
     contestants = [_contestant(name, folder, source, options) for name in names]
-    tuned = _tune(contestants)
+    tuned = _tune(contestants) if options.try_sizes else {}
     loads: list[float] = []
     runs: dict[str, list[dict[str, Any]]] = {each.name: [] for each in contestants}
     for each in interleaved(contestants, options.rounds, loads):
@@ -89,7 +90,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     answers = {name: _joined(runs[name]) for name in runs}
     results = {
         name: _result(name, runs)
-        | {"batch_size": tuned.get(name), "peak_memory_bytes": memory[name]}
+        | {"peak_memory_bytes": memory[name], "batch_size": _size_of(name, tuned)}
         | {"beside_brimful_fp32": _beside(answers[name], answers[OURS_FP32], source)}
         for name in runs
     }
@@ -140,6 +141,12 @@ def _tune(contestants: list[Contestant]) -> dict[str, Any]:
             }
             print(each.name, tried[each.name], flush=True)
     return tried
+
+
+def _size_of(name: str, tuned: dict[str, Any]) -> str | None:
+    if name not in THEIRS:
+        return None
+    return str(tuned[name]["kept"]) if name in tuned else TRIED[0]
 
 
 def _joined(runs: list[dict[str, Any]]) -> Found:
@@ -352,7 +359,7 @@ class _Harness:
         )
         self._model = HFLM(pretrained=worker.model, dtype=dtype, device="cpu", batch_size=1)
         self.tokenizer = self._model.tokenizer
-        self._folder, self._tokens, self.batch_size = worker.folder, worker.tokens, 1
+        self._folder, self._tokens, self.batch_size = worker.folder, worker.tokens, int(TRIED[0])
         self._manager, self._evaluate = TaskManager, lm_eval.simple_evaluate
 
     def evaluate(self, part: str) -> Found:

@@ -140,3 +140,19 @@ def test_rows_that_enter_after_a_long_text_do_not_take_its_length(
         torch.testing.assert_close(
             cache.step([9] * 8), alone(model, [[*short, 9]] * 8), rtol=1e-4, atol=1e-4
         )
+
+
+def test_rows_that_are_awaited_are_stored_with_the_first_of_them(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown: list[int] = []
+    monkeypatch.setattr(slots._Layer, "grow", lambda layer, rows: grown.append(rows))
+    cache = Slots(Forward(model), 8, context=128)
+    cache.await_rows(6)
+    with torch.inference_mode():
+        for prompt in ([1, 2, 3], [4, 5, 6], [7, 8, 9]):
+            cache.enter(cache.prefill([prompt]), [0, 0])
+        logits = cache.step([1] * 6)
+    assert not grown
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])

@@ -146,7 +146,8 @@ def _bf16_product(weight_OI: Tensor, bias_O: Tensor | None) -> Product:
     def product(x: Tensor) -> Tensor:
         rows_NI = x.flatten(0, -2).to(torch.bfloat16)
         num_rows = len(rows_NI)
-        rows_NI = nn.functional.pad(rows_NI, (0, 0, 0, -num_rows % ROWS))
+        if num_rows % ROWS:
+            rows_NI = nn.functional.pad(rows_NI, (0, 0, 0, -num_rows % ROWS))
         blocks = [
             kernels._linear_pointwise(block, weight, None, "none", [], "")
             for block in rows_NI.split(ROWS)

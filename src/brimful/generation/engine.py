@@ -371,6 +371,7 @@ class _Run:
                 break
             self._entering.append(row)
             rows += 1
+        self._cache.await_rows(rows)
         self._entering.sort(key=lambda row: (len(row.window), row.window), reverse=True)
 
     def _next_row(self) -> _Row | None:

@@ -64,6 +64,9 @@ class Groups:
             torch.stack([logits_V for logits_V in logits if logits_V is not None]), lengths, caches
         )
 
+    def await_rows(self, rows: int) -> None:
+        """Nothing is stored before rows enter."""
+
     def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
         """Add rows that go on from prompts: row i from prompt sources[i]. `sources` ascend, prompts
         of one length stand together. Once per prefill.

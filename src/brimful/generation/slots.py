@@ -156,6 +156,7 @@ class Slots:
         self._forward, self._is_steady = forward, is_steady
         self._context = -(-context // ALIGNMENT) * ALIGNMENT if is_steady else context
         self._most_rows, self._most_tokens = most_rows, most_tokens
+        self._awaited_rows = 0
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)
         self._lengths: list[int] = []
@@ -201,6 +202,10 @@ class Slots:
         return Prefilled(
             logits[range(len(windows)), [ends.index(length) for length in lengths]], lengths, cache
         )
+
+    def await_rows(self, rows: int) -> None:
+        """Store so many rows when the store next grows: they are about to enter."""
+        self._awaited_rows = min(rows, self._most_rows)
 
     def enter(self, read: Prefilled, sources: Sequence[int]) -> None:
         """Add rows that go on from prompts: row i from prompt sources[i]."""
@@ -277,7 +282,7 @@ class Slots:
         place = self._place
         more_rows, more_positions = place.stored_rows, place.stored_positions
         if rows > more_rows:
-            more_rows = max(rows, min(2 * more_rows, self._most_rows))
+            more_rows = max(rows, min(2 * more_rows, self._most_rows), self._awaited_rows)
         if positions > more_positions:
             more_positions = self._aligned(max(positions, more_positions * 3 // 2))
         if more_rows * more_positions <= self._most_tokens:
