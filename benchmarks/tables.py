@@ -33,7 +33,8 @@ def table() -> str:
         *_mirrored(),
         *_monitored(),
         *_kept_torch(),
-        *_memory_cpu(),
+        *_memory_cpu("memory_cpu", "families x methods x loss x recomputation"),
+        *_memory_cpu("memory_compiled", "compiled blocks"),
         *_memory_pretrained(),
         *_memory_truth(),
         *_memory_parallel(),
@@ -327,8 +328,8 @@ def _errors_of(found: Mapping[str, Any]) -> str:
     )
 
 
-def _memory_cpu() -> list[tuple[str, str, str]]:
-    record, source = _record("memory_cpu")
+def _memory_cpu(name: str, what: str) -> list[tuple[str, str, str]]:
+    record, source = _record(name)
     errors = [abs(entry["error_percent"]) for entry in record["configurations"]]
     exact = sum(
         entry["predicted_bytes"] == entry["measured_bytes"] for entry in record["configurations"]
@@ -340,8 +341,7 @@ def _memory_cpu() -> list[tuple[str, str, str]]:
                 " this CPU"
             ),
             (
-                f"{len(errors)} configurations (families x methods x loss x recomputation): worst"
-                f" {max(errors):.2f} %, median {statistics.median(errors):.4f} %, {exact} equal to"
+                f"{len(errors)} configurations ({what}): worst {max(errors):.2f} %, median {statistics.median(errors):.4f} %, {exact} equal to"
                 " the byte"
             ),
             source,
