@@ -25,7 +25,7 @@ from brimful.planning.parametric import Irregular
 from brimful.rehearsal.shipped_skeletons import ShippedSkeletons
 from brimful.rehearsal.tracer import trace_family
 from record import write_record
-from ship_skeletons import CARDS, METHODS, Asked, content_of, said
+from ship_skeletons import CARDS, CPUS, METHODS, Asked, content_of, said
 
 
 def _llama(h: int, n: int, g: int, f: int, v: int, blocks: int, **others: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def served(model: str, method: str) -> list[TraceFamilyKey]:
     """Return the steps of a model and a method that skeletons serve."""
     skeletons = ShippedSkeletons()
     try:
-        keys = dict.fromkeys(Asked(CARDS, (method,)).keys_of(model))
+        keys = dict.fromkeys(Asked((*CARDS, *CPUS), (method,)).keys_of(model))
     except IndexError:  # its lengths and ranks are fixed
         return []
     return [key for key in keys if skeletons.family(key) is not None]

@@ -26,6 +26,14 @@ CANARIES = {
     "biases, any length": ("Qwen/Qwen2.5-7B", T4, "QLoRA", 1000, True, "fused"),
     "norms of heads, any length": ("Qwen/Qwen3-0.6B", A100, "full", 1000, False, "fused"),
     "capped scores": ("google/gemma-2-2b", A100, "LoRA", 2048, False, "fused"),
+    "adapters on a CPU": (
+        "HuggingFaceTB/SmolLM2-135M",
+        "CPU in bf16",
+        "LoRA",
+        2048,
+        False,
+        "fused",
+    ),
     "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", 2048, True, "fused"),
 }
 """Model, card, method, length, whether blocks are recomputed, optimizer."""
