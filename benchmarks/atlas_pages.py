@@ -1,7 +1,7 @@
 """Is each number on a page of the atlas that of `brimful plan`? Twenty pages, drawn at random, in a
 headless Chromium, against the command that each page names, in a process of its own.
 
-    python benchmarks/atlas_pages.py [--pages 20] [--seed 0]
+    python benchmarks/atlas_pages.py [--pages 20] [--seed 0] [--minutes 60]
 
 For each page an atlas is written that holds its table alone, for every device of the catalog: all
 tables of five models would take a quarter of an hour. Compared are verdict, memory, micro-batch,
@@ -129,8 +129,10 @@ def narrowed(scope: Scope, question: Question) -> Scope:
     )
 
 
-def compared(scope: Scope, count: int, choice: random.Random, folder: Path) -> dict[str, Any]:
-    """Write atlases, and compare a page of each with a plan."""
+def compared(
+    scope: Scope, count: int, choice: random.Random, folder: Path, end_s: float
+) -> dict[str, Any]:
+    """Write atlases, and compare a page of each with a plan; none is begun after `end_s`."""
     program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
     rows: list[dict[str, Any]] = []
     errors: list[str] = []
@@ -144,6 +146,8 @@ def compared(scope: Scope, count: int, choice: random.Random, folder: Path) -> d
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         for question in pages_of(scope, count, choice):
+            if time.monotonic() > end_s:
+                break
             site = folder / f"site-{len(rows)}"  # another address, so that the page loads anew
             written = write_atlas(site, narrowed(scope, question), lambda text: None)
             size_bytes = max(size_bytes, written.size_bytes)
@@ -160,6 +164,7 @@ def compared(scope: Scope, count: int, choice: random.Random, folder: Path) -> d
             print(f"{question}: {numbers} numbers, {len(other)} rows differ", flush=True)
         browser.close()
     return {
+        "pages_drawn": count,
         "pages": len(rows),
         "devices": len(scope.devices),
         "numbers": sum(row["numbers"] for row in rows),
@@ -176,10 +181,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pages", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60, help="no page is begun after these")
     options = parser.parse_args()
+    end_s = time.monotonic() + 60 * options.minutes
     scope = Scope(MODELS, METHODS, LENGTHS, BATCHES, TOKENS, tuple(devices.names()))
     with tempfile.TemporaryDirectory() as folder:
-        values = compared(scope, options.pages, random.Random(options.seed), Path(folder))
+        values = compared(scope, options.pages, random.Random(options.seed), Path(folder), end_s)
     print(write_record("atlas_pages", values))
     sys.exit(bool(values["pages_that_differ"] or values["console"]))
 
