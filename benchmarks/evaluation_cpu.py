@@ -38,7 +38,7 @@ from contestant import Contestant, interleaved
 TRIED_QUESTIONS, TIE_NATS = 8, 0.1
 OURS, OURS_FP32 = "brimful", "brimful, fp32"
 THEIRS = {"lm-eval hf, fp32": "float32", "lm-eval hf, bf16": "bfloat16"}
-TRIED = ("8", "32")
+TRIED = ("16", "8", "32")
 """Batch sizes."""
 STOP = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 """Of both tasks, the harness's and brimful's."""

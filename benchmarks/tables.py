@@ -723,6 +723,22 @@ def _sampling_published() -> list[tuple[str, str, str]]:
     ]
 
 
+def _sampling_before() -> list[tuple[str, str, str]]:
+    record, source = _record("sampling_before")
+    over, rates = record["now_over_before"], record["useful_tokens_per_cpu_s"]
+    return [
+        (
+            f"The same model's sampling beside commit {record['before']} of this repository",
+            (
+                f"{over['median']:.2f}x [{over['low']:.2f}, {over['high']:.2f}]:"
+                f" {rates['now']['median']:,.0f} and {rates['before']['median']:,.0f} useful"
+                f" tokens/s of CPU time; n = {record['rounds']} rounds"
+            ),
+            source,
+        )
+    ]
+
+
 def _evaluation() -> list[tuple[str, str, str]]:
     record, source = _record("evaluation_cpu")
     results, rows = record["results"], []
