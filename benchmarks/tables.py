@@ -55,6 +55,8 @@ def table() -> str:
         *_studio_speed(),
         *_sandbox(),
         *_sampling(),
+        *_sampling_before(),
+        *_sampling_published(),
         *_rft_offline(),
         *_rft_smollm2(),
         *_code("code_offline", OFFLINE_CODE, ("validation loss", "code-syntax syntax", "bleu")),
