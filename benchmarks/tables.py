@@ -49,6 +49,7 @@ def table() -> str:
         *_sixty_questions(),
         *_time_truth(),
         *_time_plans(),
+        *_chosen(),
         *_time_cpu(),
         *_verified(),
         *_plan_speed(),
@@ -1128,6 +1129,36 @@ def _trainers() -> list[tuple[str, str, str]]:
             f" {inside['max']:.2%}), n = {inside['n']} rounds",
             overhead_source,
         ),
+    ]
+
+
+def _chosen() -> list[tuple[str, str, str]]:
+    record, source = _record("chosen")
+    numbers = {
+        decides: ", ".join(f"{count} {how}" for how, count in counts.items())
+        for decides, counts in record["free_parameters"].items()
+    }
+    inside = [
+        f"{kind} bytes, {name}: {found['all']['rows']} rows,"
+        f" {found['all']['inside_percent']:.0f} % inside, high over low"
+        f" {found['all']['high_over_low_median']:.2f}"
+        for kind in ("allocated", "reserved", "driver")
+        for name, found in record["memory"][kind].items()
+        if found["all"]["rows"]
+    ]
+    context = record["context"]["gpu_left_out"]
+    norm = record["norm"]["source_left_out"]
+    return [
+        (
+            "Numbers that predictions took from measurements or assume, and predictions on what"
+            " they were not chosen on",
+            f"memory: {numbers['memory']}; time: {numbers['time']}. {'; '.join(inside)}. What the"
+            f" driver takes on a GPU left out: median {context['median_mib']} MiB off, worst"
+            f" {abs(context['worst_mib'])}. Step times with the roofline's power chosen without the"
+            f" source, too: median error {norm['median_percent']} %, nine tenths within"
+            f" {norm['ninetieth_percent']} %",
+            source,
+        )
     ]
 
 
