@@ -58,6 +58,7 @@ def table() -> str:
         *_sampling(),
         *_sampling_before(),
         *_sampling_published(),
+        *_evaluation(),
         *_rft_offline(),
         *_rft_smollm2(),
         *_code("code_offline", OFFLINE_CODE, ("validation loss", "code-syntax syntax", "bleu")),
