@@ -64,6 +64,8 @@ MODELS_IN_PARTS = (
 """Large ones, the most asked for first."""
 RECIPES = ("quickstart", "tiny-gpt", "gpt-124m", "wikitext2-small", "unit-base", "tiny-encoder")
 """Their networks have fewer blocks than a skeleton, or are of another architecture."""
+TUNED = ("lora", "code-smollm2", "unit-rft-smollm2")
+"""Recipes that tune a small model on rows of packed examples, which on CPUs no skeleton serves."""
 WINDOWED = {"google/gemma-2-2b": Asked(CARDS[:1], ("LoRA", "QLoRA"), (4096, 5000))}
 """Networks with an attention window: their steps from its length on, which no skeleton serves."""
 
@@ -76,6 +78,8 @@ def steps_of(what: str, *, in_parts: bool = False) -> Iterator[StepSpec]:
         return _steps_in_parts(what)
     if what in WINDOWED:
         return WINDOWED[what].steps_of(what)
+    if what in TUNED:
+        return Asked(tuple(CPUS)).steps_of(what)
     return Asked((*CARDS, *CPUS) if what in RECIPES else CARDS[:2]).steps_of(what)
 
 
@@ -172,7 +176,7 @@ def archives() -> Iterator[tuple[str, Path, bool]]:
     """Yield all that these commands make: the model or recipe, its file, and whether it is in
     parts.
     """
-    for what in (*RECIPES, *MODELS, *WINDOWED):
+    for what in (*RECIPES, *TUNED, *MODELS, *WINDOWED):
         yield what, _path(what, in_parts=False), False
     for model in MODELS_IN_PARTS:
         yield model, _path(model, in_parts=True), True
@@ -212,7 +216,7 @@ def main() -> None:
     end_s, bad = time.monotonic() + 60 * options.minutes, False
     in_parts = options.in_parts
     for model in options.models or (
-        MODELS_IN_PARTS if in_parts else [*RECIPES, *MODELS, *WINDOWED]
+        MODELS_IN_PARTS if in_parts else [*RECIPES, *TUNED, *MODELS, *WINDOWED]
     ):
         path = _path(model, in_parts=in_parts)
         if options.check and not path.exists():

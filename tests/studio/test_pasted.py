@@ -103,7 +103,7 @@ def test_a_config_keeps_what_describes_the_network() -> None:
         (
             json.dumps({"model_type": "own", "auto_map": {"AutoConfig": "x.Y"}}),
             PlanError,
-            "consent",
+            "trust-custom-code",
         ),
     ],
 )

@@ -102,7 +102,10 @@ class ShippedFamilies:
         """Return the file of a family; None where there is none, or none for these libraries."""
         for path, about in _archives(self._folder, str(key.spec.config.get("model_type"))):
             if about.is_of(key) and agree(about.versions):
-                spec = dataclasses.replace(key.spec, config_json=about.config_of(key))
+                has_flash = key.spec.flash and key.spec.cuda  # only there kernels are asked for
+                spec = dataclasses.replace(
+                    key.spec, config_json=about.config_of(key), flash=has_flash
+                )
                 content = read_entry(path, name_of(dataclasses.replace(key, spec=spec)))
                 if content is not None:
                     return content
