@@ -8,9 +8,9 @@ major and minor versions, or are not installed; else a step is traced.
 import dataclasses
 import functools
 import hashlib
+import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,19 +145,9 @@ def _archives(folder: Path, model_type: str) -> list[tuple[Path, About]]:
 def read_entry(path: Path, name: str) -> bytes | None:
     """Return an entry of an archive; None where one of the two is missing or damaged."""
     try:
-        entry = _entries(path, *state_of(path))[name]
-        with path.open("rb") as file:
-            file.seek(entry.header_offset + _LENGTHS_AT)
-            lengths = file.read(4)
-            file.seek(sum(int.from_bytes(each, "little") for each in (lengths[:2], lengths[2:])), 1)
-            content = file.read(entry.compress_size)
+        return _opened(path, *state_of(path)).read(name)
     except (OSError, KeyError, zipfile.BadZipFile):
         return None
-    return content if zlib.crc32(content) == entry.CRC else None
-
-
-_LENGTHS_AT = 26
-"""In an entry's header: how long its name and its extra field are, which end the header."""
 
 
 def state_of(path: Path) -> tuple[int, int]:
@@ -167,13 +157,9 @@ def state_of(path: Path) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=32)
-def _entries(path: Path, _size_bytes: int, _changed_ns: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the list of an archive's entries, which takes longer to read than an entry. They are
-    stored as they are, as `write_archive` does.
-    """
-    with zipfile.ZipFile(path) as archive:
-        listed = archive.infolist()
-    return {each.filename: each for each in listed if each.compress_type == zipfile.ZIP_STORED}
+def _opened(path: Path, _size_bytes: int, _changed_ns: int) -> zipfile.ZipFile:
+    """Return an archive in memory: to list its entries takes longer than to read one."""
+    return zipfile.ZipFile(io.BytesIO(path.read_bytes()))
 
 
 def agree(versions: Mapping[str, str]) -> bool:
