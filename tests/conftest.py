@@ -117,8 +117,8 @@ def stable_text(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Cal
     replacements = (
         (re.escape(str(tmp_path)), "TMP"),
         (rf"{temporary}/[^/\s'\"]+", "TMP"),
+        (re.escape(sys.prefix), "ENVIRONMENT"),  # which may lie in the repository
         (re.escape(str(REPOSITORY)), "REPOSITORY"),
-        (re.escape(sys.prefix), "ENVIRONMENT"),
         (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
         (rf"\bprocess {os.getpid()}\b", "process PID"),
         *VARIABLE_PARTS,
