@@ -6,7 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,9 +54,19 @@ class OtherProgram:
     def is_installed(self) -> bool:
         return not self.package or importlib.util.find_spec(self.package) is not None
 
-    @property
-    def not_tried(self) -> str:
-        return f"{self.words} not tried, because {self.package} is not installed"
+
+def _installed(programs: Iterable[OtherProgram]) -> list[OtherProgram]:
+    """Return the programs that can be run here."""
+    return [each for each in programs if each.is_installed]
+
+
+def _not_tried(programs: Iterable[OtherProgram]) -> list[str]:
+    """Return for each other program why it was not run."""
+    return [
+        f"{each.words} not tried, because {each.package} is not installed"
+        for each in programs
+        if not each.is_installed
+    ]
 
 
 def trains_beside_others(place: Workplace, name: str, recipe: Mapping[str, Any]) -> Outcome:
@@ -151,12 +161,10 @@ def samples_beside_others(
         rivals.append(OtherProgram("vLLM", job("vllm"), "vllm"))
     ours = _result_of(place, name, OtherProgram("brimful", job("brimful")))["tokens_per_s"]
     speeds, compared = {"brimful": ours}, []
-    for rival in rivals:
-        if not rival.is_installed:
-            compared.append(rival.not_tried)
-            continue
+    for rival in _installed(rivals):
         speeds[rival.words] = _result_of(place, name, rival)["tokens_per_s"]
         compared.append(f"{ours / speeds[rival.words]:.2f}x {rival.words}")
+    compared += _not_tried(rivals)
     return Outcome(
         status=HELD,
         what=f"{ours:,.0f} new tokens per second, {listed(compared)}",
@@ -184,14 +192,12 @@ def _compared_steps(
     of a unit.
     """
     speeds, compared = {"brimful": count / ours_s}, []
-    for rival in rivals:
-        if not rival.is_installed:
-            compared.append(rival.not_tried)
-            continue
+    for rival in _installed(rivals):
         theirs = PlainResult(**_result_of(place, name, rival))
         speeds[rival.words] = count / theirs.step_time_s
         ratio = theirs.step_time_s / ours_s
         compared.append(f"{ratio:.2f}x {rival.words} (micro-batches of {theirs.micro_batch})")
+    compared += _not_tried(rivals)
     outcome = outcome_of(run)
     return Outcome(
         status=HELD,

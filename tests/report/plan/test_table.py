@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from rich.console import Console
+from small_plans import SMALL
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains.plans import survey
@@ -17,16 +18,7 @@ from brimful.recipe import Recipe
 from brimful.report.plan.answer import answer_lines
 from brimful.report.plan.table import Entries, batch_cell, device_table, ordered, table_notes
 
-RECIPE = {
-    "name": "small",
-    "sequence_length": 32,
-    "batch": {"sequences": 6},
-    "training": {"steps": 5},
-    "model": {"layers": 1, "heads": 2, "width": 32},
-    "tokenizer": {"vocabulary": 300},
-    "data": {"path": "x.txt"},
-    "optimizer": {"learning_rate": 1e-3},
-}
+RECIPE = SMALL | {"model": {"layers": 1, "heads": 2, "width": 32}}
 Made = Callable[..., Surveyed]
 
 

@@ -161,7 +161,9 @@ class _Text:
 
 
 class _Chunked(torch.autograd.Function):
-    """Kernel attention (P, S, T, D); gradients of queries, keys and values."""
+    """Kernel attention (P, S, T, D) with a backward pass of its own, which gives the gradients of
+    queries, keys and values.
+    """
 
     @staticmethod
     def forward(
