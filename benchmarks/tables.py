@@ -37,6 +37,7 @@ def table() -> str:
         *_memory_cpu("memory_compiled", "compiled blocks"),
         *_memory_pretrained(),
         *_memory_truth(),
+        *_allocator_snapshots(),
         *_memory_parallel(),
         *_ranks_equal(),
         *_ranks_killed(),
@@ -438,6 +439,17 @@ def _time_plans() -> list[tuple[str, str, str]]:
     rows = record["results"]["as shipped"]["all"]["rows"]
     what = "Published step times on several GPUs, as plans for several devices compute them"
     return [(what, f"{rows} of {record['several_gpus_rows']} rows; {told}", source)]
+
+
+def _allocator_snapshots() -> list[tuple[str, str, str]]:
+    record, source = _record("allocator_snapshots")
+    told = (
+        f"{record['histories']} histories of {len(record['sources'])} public repositories: after"
+        f" {record['same_reserved']:,} of {record['requests']:,} requests both had reserved the same"
+        f" bytes; peaks off by at most {record['peak_error']['max']:.1%}"
+    )
+    what = "The model of torch's CUDA allocator beside what it did on GPUs that are not here"
+    return [(what, told, source)]
 
 
 def _time_truth() -> list[tuple[str, str, str]]:

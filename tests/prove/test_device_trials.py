@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.hardware.monitored import Monitored, MonitoredSession, Sample
+from brimful.planning.allocator_history import HistoryComparison
 from brimful.prove import device_trials
 from brimful.prove.device_trials import (
     compared,
     keeps_the_edge,
+    models_the_allocator,
     nvidia_smi_reads,
     passes_its_tests,
 )
@@ -45,6 +48,24 @@ def test_the_next_micro_batch_is_tried_after_the_largest(
     assert outcome.facts["micro_batch"] == 2
     assert "2, ran through; 3 ran through as well" in outcome.what
     assert place.run_of("edge-beyond").plan.micro_batches[0] == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("same", [12, 11])
+def test_the_model_of_the_allocator_holds_where_its_peak_does(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, refuses: Refuses, same: int
+) -> None:
+    """What the process of the training prints is given; tests/prove/test_memory_history.py runs
+    it.
+    """
+    told = HistoryComparison(12, same, 40 * GIB, (same + 28) * GIB, 0)
+    monkeypatch.setattr(Workplace, "result_of", lambda *_: asdict(told))
+
+    if same == 12:
+        outcome = models_the_allocator(place, "allocator", place.folder)
+        assert (outcome.status, outcome.facts["requests"]) == (HELD, 12)
+        return
+    with refuses(TrialFailed):
+        models_the_allocator(place, "allocator", place.folder)
 
 
 def _monitored(memory_bytes: float, power_w: float) -> Monitored:

@@ -18,6 +18,7 @@ Suffixes: E events, S storages.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -156,6 +157,34 @@ class CachingAllocator:
                 range_bytes = pool.page_bytes * _ADDRESS_SPACE_PAGES
                 pool.insert(pool.add(range_bytes, range_bytes, mapped=False))
 
+    def adopt(self, segments: Iterable[Segment]) -> None:
+        """Take over segments as they are, each block in use with its address as its handle. New
+        segments stand higher.
+
+        Raises:
+            ValueError: segments are expandable here.
+        """
+        if self.settings.expandable_segments:
+            raise ValueError("segments can only be taken over where they are not expandable")
+        for segment in segments:
+            pool = self._small if segment.pool == "small" else self._large
+            block = pool.add(segment.address, segment.size_bytes)
+            *others, (_, is_last_in_use) = segment.blocks
+            for size_bytes, in_use in others:
+                rest = pool.cut(block, size_bytes)
+                self._place(block, in_use=in_use)
+                block = rest
+            self._place(block, in_use=is_last_in_use)
+            self._reserve(segment.size_bytes)
+            end = segment.address + segment.size_bytes
+            self._next_address = max(self._next_address, end)
+
+    def _place(self, block: MemoryBlock, *, in_use: bool) -> None:
+        if in_use:
+            self._use(block, block.size_bytes)
+        else:
+            block.pool.insert(block)
+
     def malloc(self, size_bytes: int) -> int:
         """Allocate; returns the address as a handle, 0 for no bytes.
 
@@ -178,12 +207,7 @@ class CachingAllocator:
             raise SimulatedOutOfMemory(size_bytes, self.allocated_bytes, self.reserved_bytes)
         if self._splits(block, block_bytes):
             pool.insert(pool.cut(block, block_bytes))
-        block.in_use = True
-        self._in_use[block.address] = block
-        block.requested_bytes = size_bytes
-        self.requested_bytes += size_bytes
-        self.allocated_bytes += block.size_bytes
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        self._use(block, size_bytes)
         return block.address
 
     def free(self, handle: int) -> None:
@@ -232,6 +256,14 @@ class CachingAllocator:
                 )
             )
         return sorted(made, key=lambda segment: segment.address)
+
+    def _use(self, block: MemoryBlock, requested_bytes: int) -> None:
+        block.in_use = True
+        self._in_use[block.address] = block
+        block.requested_bytes = requested_bytes
+        self.requested_bytes += requested_bytes
+        self.allocated_bytes += block.size_bytes
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
 
     def _cached(self, pool: Pool, block_bytes: int) -> MemoryBlock | None:
         """Take the best free block from its list and return it."""

@@ -9,14 +9,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from brimful.base.env import of_a_plain_process
 from brimful.base.text import plural
-from brimful.base.units import MIB
+from brimful.base.units import MIB, format_bytes
 from brimful.hardware.monitored import Monitored
+from brimful.planning.allocator_history import HistoryComparison
+from brimful.prove import memory_history
+from brimful.prove.plain_training import FIRST_STEPS, LOOP, PlainJob
 from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
 from brimful.prove.workplace import TrialFailed, Workplace
@@ -24,6 +27,8 @@ from brimful.runs import RunFolder
 
 GPU_TESTS = Path("tests/training/test_gpu.py")
 SAMPLE_EVERY_S = 1.0
+SAME_PEAK = 0.01
+"""How far the model of the allocator may be off at the peak of a training."""
 CLOSE = 0.1
 """How far apart two readings of one sensor may be, sampled at other moments."""
 
@@ -134,6 +139,47 @@ def nvidia_smi_reads() -> tuple[float, float] | None:
     except (ValueError, IndexError):
         return None
     return memory_mib * MIB, power_w
+
+
+def models_the_allocator(place: Workplace, name: str, base: Path) -> Outcome:
+    """Train a model with a plain loop, and give its requests for memory to the model of torch's
+    allocator that peaks are predicted with.
+
+    Args:
+        base: Folder of the model.
+
+    Raises:
+        TrialFailed: the training failed, or the model's peak is off by more than `SAME_PEAK`.
+    """
+    job = PlainJob(
+        trainer=LOOP,
+        model=str(base.absolute()),
+        device=place.device,
+        sequences=16,
+        sequence_length=1024,
+        micro_batch=8,
+        steps=FIRST_STEPS + 1,
+        precision="bf16",
+        compiled=False,
+    )
+    found = HistoryComparison(
+        **place.result_of(name, "a plain PyTorch loop", job.command(memory_history.MODULE))
+    )
+    outcome = Outcome(status=HELD, what=_beside_the_model(found), facts=asdict(found))
+    if abs(found.error) > SAME_PEAK:
+        raise TrialFailed(outcome.what, outcome)
+    return outcome
+
+
+def _beside_the_model(found: HistoryComparison) -> str:
+    """Return in words how the model of the allocator did."""
+    if found.same_reserved == found.requests:
+        return f"after each of {found.requests:,} requests the model had reserved the same"
+    return (
+        f"the model reserved {format_bytes(found.modelled_bytes)} at the most, torch"
+        f" {format_bytes(found.peak_reserved_bytes)}; after {found.same_reserved:,} of"
+        f" {found.requests:,} requests both had reserved the same"
+    )
 
 
 def calibrates(place: Workplace) -> Outcome:

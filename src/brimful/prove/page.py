@@ -7,6 +7,7 @@ from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.prove.record import FAILED, HELD, SKIPPED, Measured, Outcome, ProofRecord
+from brimful.prove.training import SPEEDS
 from brimful.prove.trials import PARTS, TRAINING, Trial
 from brimful.report.judgement import guesses_in_words, judgements_in_words
 from brimful.report.page.html import render_page
@@ -37,6 +38,7 @@ def write_page(folder: Path, record: ProofRecord, trials: Sequence[Trial]) -> Pa
             for part in PARTS
         ],
         "measured": _measured_table(trials, outcomes),
+        "speeds": _speed_table(trials, outcomes),
     }
     path = folder / FILE_NAME
     write_text_atomically(path, render_page("prove.html.j2", values))
@@ -98,6 +100,18 @@ def _measured_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]
         "Interval held",
     )
     return table_of(columns, rows)
+
+
+def _speed_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
+    """Return tokens per second, utilisation and energy of each training that measured one."""
+    rows = []
+    for trial in trials:
+        outcome = outcomes[trial.name]
+        facts = outcome.facts if outcome is not None and trial.part == TRAINING else {}
+        if any(key in facts for key in SPEEDS):
+            shown = (format_quantity(key, facts[key]) if key in facts else "" for key in SPEEDS)
+            rows.append((trial.title, *shown))
+    return table_of(("Training", *(PREDICTED_NAMES[key] for key in SPEEDS)), rows)
 
 
 def _row(trial: Trial, each: Measured) -> tuple[str, ...]:

@@ -64,9 +64,9 @@ class PlainJob:
         """The type that products are computed in; None for the weights' own."""
         return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.precision)
 
-    def command(self) -> list[str]:
-        """Return the arguments of Python that run this job."""
-        return ["-m", "brimful.prove.plain_training", json.dumps(asdict(self))]
+    def command(self, module: str = "brimful.prove.plain_training") -> list[str]:
+        """Return the arguments of Python that run this job, as a module does."""
+        return ["-m", module, json.dumps(asdict(self))]
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,11 @@ nothing.
 """
 
 import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from brimful.base.env import of_a_plain_process
 from brimful.base.extras import how_to_install
 from brimful.generation.backends.choice import Choice
 from brimful.planning.plan import Plan
@@ -21,7 +17,7 @@ from brimful.prove.plain_training import FIRST_STEPS, LOOP, TRAINER, PlainJob, P
 from brimful.prove.record import HELD, SKIPPED, Outcome
 from brimful.prove.training import outcome_of
 from brimful.prove.trl_tuning import TrlJob
-from brimful.prove.workplace import LONGEST_S, TrialFailed, Workplace
+from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import load
 from brimful.report.quantities import listed
 from brimful.runs import RunFolder
@@ -78,7 +74,7 @@ def trains_beside_others(place: Workplace, name: str, recipe: Mapping[str, Any])
         TrialFailed: a training failed, or no time was measured.
     """
     run = place.run_recipe(name, recipe)
-    plan, ours_s = _plan_and_step_time(run)
+    plan, ours_s = plan_and_step_time(run)
     jobs = {trainer: _plain_job(plan, place, trainer, name, run) for trainer in (LOOP, TRAINER)}
     rivals = [
         OtherProgram("a plain PyTorch loop", jobs[LOOP]),
@@ -102,7 +98,7 @@ def tunes_beside_trl(place: Workplace, name: str, recipe: Mapping[str, Any], bas
     if importlib.util.find_spec("trl") is None:
         return Outcome(status=SKIPPED, what=f"TRL is not installed. {how_to_install('trl')}")
     run = place.run_recipe(name, {**recipe, "model": str(base.relative_to(place.folder))})
-    plan, ours_s = _plan_and_step_time(run)
+    plan, ours_s = plan_and_step_time(run)
     loaded = load(str(place.folder / "recipes" / f"{name}.yaml"))
     adapter, examples = loaded.adapter, loaded.effective_batch
     if adapter is None:
@@ -172,7 +168,12 @@ def samples_beside_others(
     )
 
 
-def _plan_and_step_time(run: RunFolder) -> tuple[Plan, float]:
+def plan_and_step_time(run: RunFolder) -> tuple[Plan, float]:
+    """Return a run's plan and the seconds of its steps (median).
+
+    Raises:
+        TrialFailed: no time was measured.
+    """
     step_time_s = steady(run).step_time_s
     if step_time_s is None or run.plan is None:
         raise TrialFailed("the run measured no time of a step", outcome_of(run))
@@ -222,26 +223,4 @@ def _plain_job(plan: Plan, place: Workplace, trainer: str, name: str, run: RunFo
 
 
 def _result_of(place: Workplace, name: str, rival: OtherProgram) -> dict[str, Any]:
-    """Run a job in a process of its own; its messages go to the trial's output."""
-    command = rival.job.command()
-    with place.output_of(name).open("a", encoding="utf-8") as output:
-        output.write(f"$ python {' '.join(command[:2])} # {rival.words}\n")
-        output.flush()
-        try:
-            ended = subprocess.run(  # noqa: S603 - this Python, this package
-                [sys.executable, "-P", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                env=of_a_plain_process(),
-                timeout=LONGEST_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise TrialFailed(
-                f"{rival.words} had not ended after {LONGEST_S / 60:.0f} minutes"
-            ) from None
-    if ended.returncode:
-        raise TrialFailed(f"{rival.words} failed; {place.output_of(name)} says why")
-    result: dict[str, Any] = json.loads(ended.stdout.decode().splitlines()[-1])
-    return result
+    return place.result_of(name, rival.words, rival.job.command())

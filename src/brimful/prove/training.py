@@ -9,9 +9,12 @@ from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.report.predictions import comparisons
 from brimful.report.quantities import listed
 from brimful.runs import RunFolder
+from brimful.runs.measurements import measured as figures_of
 
 QUANTITIES = ("allocated_memory_bytes", "peak_memory_bytes", "device_memory_bytes", "step_time_s")
 """What is compared; a CPU measures the second and the last."""
+SPEEDS = ("tokens_per_s", "mfu", "energy_wh")
+"""What is measured beside them, as far as the device tells it."""
 ON_THE_DEVICE = "device_memory_bytes"
 
 
@@ -52,10 +55,12 @@ def outcome_of(run: RunFolder) -> Outcome:
         "recompute": plan.recompute,
         "compile": plan.compile,
     }
+    figures = figures_of(run)
+    speeds = {key: figures[key] for key in SPEEDS if key in figures}
     batch = f"of {plan.effective_batch} x {plan.sequence_length} tokens"
     words = f"{batch} in micro-batches of {plan.micro_batches[0]}, {plan.precision}"
     words += ", recomputed" * bool(plan.recompute) + ", compiled" * plan.compile
-    return Outcome(status=HELD, what=words, measured=_measured(run), facts=chosen)
+    return Outcome(status=HELD, what=words, measured=_measured(run), facts=chosen | speeds)
 
 
 def _measured(run: RunFolder) -> tuple[Measured, ...]:

@@ -6,12 +6,14 @@ import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from brimful.prove.bases import random_base
 from brimful.prove.device_trials import (
     calibrates,
     keeps_the_edge,
+    models_the_allocator,
     passes_its_tests,
     reads_like_nvidia_smi,
 )
@@ -28,6 +30,7 @@ from brimful.prove.speed import (
     tunes_beside_trl,
 )
 from brimful.prove.survival import survives
+from brimful.prove.sweep import Changes, beside_a_sweep
 from brimful.prove.training import trains_as_planned
 from brimful.prove.workplace import Workplace
 from brimful.runs.files import MODEL_FOLDER
@@ -62,11 +65,14 @@ def trials_for(kind: str) -> list[Trial]:
 def _on_cuda() -> Iterator[Trial]:
     yield from _survivals()
     yield from _trainings(CUDA_TRAININGS)
+    compiled = {"not compiled": {"compile": False}, "recomputed": {"recompute": True}}
+    yield _sweep("The GPT of 124M's shape", _gpt(12, 12, 768, 128), (0.25, 0.5, 2), compiled)
     yield _speed("The GPT of 124M's shape", _gpt(12, 12, 768, 128, steps=40))
     tuned = _tuned(64, steps=40, adapter=_LORA)
     yield _tuning_speed("LoRA of 0.5B beside TRL", tuned, _QWEN_HALF)
     yield _sampling_speed(prompts=64, samples=16, tokens=256)
     yield Trial("edge", DEVICE, "The largest micro-batch that fits runs, the next does not", _edge)
+    yield Trial("allocator", DEVICE, "The model of torch's allocator reserves as it does", _model)
     yield Trial("monitor", DEVICE, "The monitor reads what nvidia-smi reads", _monitor)
     yield Trial("calibrate", DEVICE, "brimful calibrate measures the device", calibrates)
     yield from _trainings(CUDA_TRAININGS[:8], suffix=CALIBRATED)
@@ -76,8 +82,10 @@ def _on_cuda() -> Iterator[Trial]:
 def _on_a_small_machine() -> Iterator[Trial]:
     first, *others = _survivals()
     trainings = list(_trainings(SMALL_TRAININGS))
-    yield from [first, *trainings[:2], *others[:2], *trainings[2:]]
+    yield from [first, *trainings[:2], *others[:2]]
+    yield _sweep("The GPT of 4 blocks", _small_gpt(), (0.25, 0.5))
     yield _speed("The GPT of 4 blocks", _small_gpt())
+    yield from trainings[2:]
     yield from others[2:]
     tuned = _tuned(4, 256, steps=6, adapter=_LORA)
     yield _tuning_speed("LoRA of 135M beside TRL", tuned, _SMOLLM)
@@ -134,6 +142,18 @@ def _train(training: Training, name: str, place: Workplace) -> Outcome:
     return trains_as_planned(place, name, recipe)
 
 
+def _sweep(
+    title: str,
+    recipe: Recipe,
+    shares: tuple[float, ...],
+    others: Mapping[str, Changes] = MappingProxyType({}),
+) -> Trial:
+    def run(place: Workplace) -> Outcome:
+        return beside_a_sweep(place, "sweep", recipe, shares, others)
+
+    return Trial("sweep", TRAINING, f"{title}, beside other choices", run)
+
+
 def _speed(title: str, recipe: Recipe) -> Trial:
     def run(place: Workplace) -> Outcome:
         return trains_beside_others(place, "speed", recipe)
@@ -162,6 +182,10 @@ def _sampling_speed(prompts: int, samples: int, tokens: int) -> Trial:
 
 def _edge(place: Workplace) -> Outcome:
     return keeps_the_edge(place, "edge", _gpt(24, 16, 1024, 256, compile=False))
+
+
+def _model(place: Workplace) -> Outcome:
+    return models_the_allocator(place, "allocator", random_base(_SMOLLM, place.folder / "bases"))
 
 
 def _monitor(place: Workplace) -> Outcome:
@@ -206,6 +230,7 @@ def _short(steps: int) -> dict[str, Any]:
         "optimizer": {"learning_rate": 1e-4, "warmup": 2},
         "evaluation": {"every": steps, "max_sequences": 8, "base": "never"},
         "checkpoint": {"every": steps},
+        "sample": {"tokens": 16},
     }
 
 
@@ -326,7 +351,6 @@ SMALL_TRAININGS = (
     Training("gpt", "A GPT of 4 blocks, as planned", _small_gpt()),
     Training("lora-135m", "LoRA of 135M", _tuned(2, 256, steps=6, adapter=_LORA), _SMOLLM),
     Training("gpt-recomputed", "The GPT, recomputed", _small_gpt(recompute=True)),
-    Training("gpt-single", "The GPT, micro-batches of 1", _small_gpt(micro_batch=1)),
     Training(
         "qlora-135m",
         "QLoRA of 135M",

@@ -2,9 +2,10 @@
 of its own, as a user starts it, so that none finds memory or compiled kernels of another.
 """
 
+import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,40 @@ class Workplace:
                 f"`brimful {arguments[0]}` ended with exit code {exit_code}:"
                 f" {last.splitlines()[-1][:300]}"
             )
+
+    def result_of(self, trial: str, words: str, command: Sequence[str]) -> dict[str, Any]:
+        """Run `python COMMAND`, which prints JSON last, and return that. Messages go to the output
+        of the trial.
+
+        Args:
+            trial: Name of the trial.
+            words: What a reader calls the program.
+            command: Arguments of Python; of the first two a reader sees what is run.
+
+        Raises:
+            TrialFailed: it ended with another exit code than 0, or took too long.
+        """
+        with self.output_of(trial).open("a", encoding="utf-8") as output:
+            output.write(f"$ python {' '.join(command[:2])} # {words}\n")
+            output.flush()
+            try:
+                ended = subprocess.run(  # noqa: S603 - this Python, this package
+                    [sys.executable, "-P", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    env=of_a_plain_process(),
+                    timeout=LONGEST_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise TrialFailed(
+                    f"{words} had not ended after {LONGEST_S / 60:.0f} minutes"
+                ) from None
+        if ended.returncode:
+            raise TrialFailed(f"{words} failed; {self.output_of(trial)} says why")
+        result: dict[str, Any] = json.loads(ended.stdout.decode().splitlines()[-1])
+        return result
 
     def run_of(self, name: str) -> RunFolder:
         """Return the run of this name.
