@@ -13,7 +13,7 @@ from brimful.prove.bases import TooLarge
 from brimful.prove.proof import Proof, prove
 from brimful.prove.record import FAILED, HELD, SKIPPED, Outcome
 from brimful.prove.trials import PARTS, Trial
-from brimful.prove.workplace import TrialFailed, Workplace
+from brimful.prove.workplace import Refused, TrialFailed, Workplace
 
 
 def _trial(name: str, act: Callable[[Workplace], Outcome]) -> Trial:
@@ -39,6 +39,9 @@ def test_whatever_ends_a_trial_the_others_are_tried(tmp_path: Path) -> None:
     def has_no_room(_place: Workplace) -> Outcome:
         raise TooLarge("its weights need 16 GiB")
 
+    def does_not_fit(_place: Workplace) -> Outcome:
+        raise Refused("`brimful train` refused: it needs 44 GiB")
+
     def cannot_write(_place: Workplace) -> Outcome:
         raise OSError(28, "No space left on device")
 
@@ -49,16 +52,24 @@ def test_whatever_ends_a_trial_the_others_are_tried(tmp_path: Path) -> None:
         _trial("c", has_no_room),
         _trial("d", cannot_write),
         _trial("e", _holds),
+        _trial("f", does_not_fit),
     )
 
     outcomes = proof.record.outcomes
-    assert [each.status for each in outcomes.values()] == [FAILED, FAILED, SKIPPED, FAILED, HELD]
+    assert [each.status for each in outcomes.values()] == [
+        FAILED,
+        FAILED,
+        SKIPPED,
+        FAILED,
+        HELD,
+        SKIPPED,
+    ]
     assert outcomes["a"].facts == {"micro_batch": 8}
     assert outcomes["b"].what == "no such model"
     assert proof.failed == ["a", "b", "d"]
-    assert "1 of 5: trial a ..." in said
+    assert "1 of 6: trial a ..." in said
     page = proof.page.read_text()
-    assert "1 of 4 trials held; 1 could not be tried here." in page
+    assert "1 of 4 trials held; 2 could not be tried here." in page
     assert "No space left" in page
 
 

@@ -23,7 +23,7 @@ def test_every_choice_that_runs_is_timed(place: Workplace, toy: Mapping[str, Any
     assert outcome.status == HELD
     assert set(times) == {AS_PLANNED, "micro-batches of 2"}
     assert all(value > 0 for value in times.values())
-    assert "2 choices; in the shade: `brimful train` ended with exit code 2" in outcome.what
+    assert "2 choices; in the shade: `brimful train` refused: " in outcome.what
 
 
 @pytest.mark.usefixtures("warm_processes")

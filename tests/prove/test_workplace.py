@@ -8,7 +8,7 @@ import yaml
 
 from brimful.hardware import catalog
 from brimful.hardware.probe import cpu_device
-from brimful.prove.workplace import TrialFailed, Workplace, device_choice
+from brimful.prove.workplace import Refused, Workplace, device_choice
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -22,7 +22,7 @@ def test_a_recipe_names_its_run_and_the_device(place: Workplace, toy: Mapping[st
 
 
 def test_a_command_that_fails_is_told_with_its_last_line(place: Workplace) -> None:
-    with pytest.raises(TrialFailed, match=r"`brimful train` ended with exit code 2: .*nowhere"):
+    with pytest.raises(Refused, match=r"`brimful train` refused: .*nowhere"):
         place.call("wrong", "train", "nowhere")
 
     assert place.output_of("wrong").read_text().startswith("$ brimful train nowhere\n")

@@ -8,7 +8,7 @@ import typer
 from brimful.base.errors import RequestError
 from brimful.cli.output import loading, say
 
-MINUTES = {"cuda": 45.0, "mps": 15.0, "cpu": 4.0}
+MINUTES = {"cuda": 45.0, "mps": 15.0, "cpu": 3.5}
 """How long a proof goes on unless told otherwise, by kind of device."""
 
 
@@ -19,7 +19,9 @@ def prove(
     ] = Path("proof"),
     minutes: Annotated[
         float | None,
-        typer.Option(help="Begin nothing after so many minutes. Without: 45 on a GPU, 4 on a CPU."),
+        typer.Option(
+            help="Begin nothing after so many minutes. Without: 45 on a GPU, 3.5 on a CPU."
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:N or mps.")

@@ -18,7 +18,7 @@ from brimful.prove.material import write_material
 from brimful.prove.page import write_page
 from brimful.prove.record import FAILED, FILE_NAME, SKIPPED, Outcome, ProofRecord, machine_of
 from brimful.prove.trials import Trial
-from brimful.prove.workplace import TrialFailed, Workplace, device_choice
+from brimful.prove.workplace import Refused, TrialFailed, Workplace, device_choice
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _outcome_of(trial: Trial, place: Workplace) -> Outcome:
     started = time.monotonic()
     try:
         outcome = trial.run(place)
-    except TooLarge as error:
+    except (TooLarge, Refused) as error:
         outcome = Outcome(status=SKIPPED, what=reason_of(error))
     except TrialFailed as error:
         outcome = replace(error.outcome, status=FAILED, what=reason_of(error))

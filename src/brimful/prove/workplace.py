@@ -22,6 +22,9 @@ RUNS = "runs"
 LONGEST_S = 1800.0
 """After which a command is ended and its trial has failed."""
 
+REFUSED = 2
+"""Exit code of a command that was asked for something that cannot be."""
+
 
 class TrialFailed(BrimfulError):
     """A trial did not hold, with the reason in a sentence, and what it measured all the same."""
@@ -29,6 +32,12 @@ class TrialFailed(BrimfulError):
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
         self.outcome = outcome or Outcome()
+
+
+class Refused(TrialFailed):
+    """A command refused what it was asked for, as where the plan says that memory does not hold it:
+    nothing was tried.
+    """
 
 
 def device_choice(device: Device) -> str:
@@ -95,6 +104,7 @@ class Workplace:
         """Run `brimful ARGUMENTS` to its end.
 
         Raises:
+            Refused: it ended with exit code 2.
             TrialFailed: it ended with another exit code than 0, or took too long.
         """
         with self.start(trial, *arguments) as process:
@@ -106,11 +116,11 @@ class Workplace:
                     f"`brimful {arguments[0]}` had not ended after {LONGEST_S / 60:.0f} minutes"
                 ) from None
         if exit_code:
-            last = self.output_of(trial).read_text(encoding="utf-8", errors="replace").strip()
-            raise TrialFailed(
-                f"`brimful {arguments[0]}` ended with exit code {exit_code}:"
-                f" {last.splitlines()[-1][:300]}"
-            )
+            printed = self.output_of(trial).read_text(encoding="utf-8", errors="replace").strip()
+            last = printed.splitlines()[-1][:300]
+            if exit_code == REFUSED:
+                raise Refused(f"`brimful {arguments[0]}` refused: {last.removeprefix('brimful: ')}")
+            raise TrialFailed(f"`brimful {arguments[0]}` ended with exit code {exit_code}: {last}")
 
     def result_of(self, trial: str, words: str, command: Sequence[str]) -> dict[str, Any]:
         """Run `python COMMAND`, which prints JSON last, and return that. Messages go to the output
