@@ -34,9 +34,13 @@ def prove(
         raise RequestError(f"--minutes {minutes} must be above 0.")
     with loading():
         from brimful.hardware.probe import probe
-        from brimful.prove.page import sentences
-        from brimful.prove.proof import prove as prove_here
-        from brimful.prove.trials import trials_for
+        from brimful.model.quiet import quiet_bitsandbytes
+
+        # transformers' trainer imports bitsandbytes.
+        with quiet_bitsandbytes():
+            from brimful.prove.page import sentences
+            from brimful.prove.proof import prove as prove_here
+            from brimful.prove.trials import trials_for
 
     here = probe(device)
     trials = trials_for(here.kind)
