@@ -105,6 +105,9 @@ def test_nothing_begins_when_the_time_is_over(tmp_path: Path) -> None:
     assert [each.name for each in proof.remaining] == ["a"]
     assert "1 were not reached" in proof.page.read_text()
 
+    later, _ = _prove(tmp_path / "proof", _trial("a", _holds))
+    assert later.remaining == ()
+
 
 def test_an_earlier_try_leaves_nothing_behind(tmp_path: Path) -> None:
     left = tmp_path / "proof" / "runs" / "a" / "plan.json"

@@ -56,6 +56,7 @@ def prove(folder: Path, device: Device, trials: Sequence[Trial], limit_s: float,
     record = ProofRecord(folder, machine_of(device))
     place = Workplace(folder, device_choice(device))
     write_material(folder)
+    record.write()
     ends_at = time.monotonic() + limit_s
     waiting = [each for each in trials if _is_open(record.outcomes.get(each.name))]
     if len(waiting) < len(trials):

@@ -109,5 +109,9 @@ class ProofRecord:
         """Keep an outcome, durably; an earlier one of that name is replaced."""
         self.outcomes.pop(name, None)
         self.outcomes[name] = outcome
+        self.write()
+
+    def write(self) -> None:
+        """Write what is known, durably: the folder is that of a proof from then on."""
         outcomes = {name: asdict(each) for name, each in self.outcomes.items()}
         write_json_atomically(self._path, {"machine": self.machine, "outcomes": outcomes})
