@@ -2,8 +2,8 @@
 adapters are merged into the copies, and where the processor has instructions for it they are in
 bf16, laid out once for all products.
 
-The model keeps its weights, so nothing has to be taken back. Everything between the products
-(norms, attention, the drawing of tokens) stays in fp32.
+The model keeps its weights, so nothing has to be taken back. Blocks of Llama's kind are exchanged
+whole (`quick_blocks`). In others everything between the products (norms, attention) stays in fp32.
 
 Shapes: N rows of a product, I inputs, O outputs.
 """
@@ -17,22 +17,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from brimful.generation.quick_blocks import Product, Weight, quick_blocks, replaced_layers
 from brimful.hardware import host
 from brimful.model.published import has_adapters
 from brimful.planning.kv_cache import BF16_LEAST_WIDTH
 
 Products = Literal["own", "fp32", "bf16"]
 """What the layers multiply with: the model's own weights and adapters, or copies of this type."""
-Product = Callable[[Tensor], Tensor]
-
 MEMORY_SHARE = 0.2
 """Copies are made where they take at most this share of the machine's memory. Of the whole memory,
 not of the free one, so that an interrupted drawing of samples goes on with the same products.
-"""
-ROWS = 64
-"""Every product in bf16 has so many rows; missing ones are filled up with zeros. How a product is
-rounded depends on its number of rows, and a text must not depend on how many others are written. On
-a Xeon with AMX, 64 rows take 1.5 times as long as 16 rows (576 x 576, by hand).
 """
 
 
@@ -63,22 +57,37 @@ def has_quick_bf16() -> bool:
 
 
 @contextmanager
-def copied_weights(model: PreTrainedModel, products: Products) -> Iterator[None]:
+def copied_weights(
+    model: PreTrainedModel, products: Products, *, with_blocks: bool = False
+) -> Iterator[bool]:
     """While entered, linear layers multiply with copies of their weights. Layers in 4 bits, and
-    adapters of other kinds than plain LoRA, compute as before.
+    adapters of other kinds than plain LoRA, compute as before. Yields whether the model's blocks
+    are `quick_blocks`.
 
     Args:
         model: On a CPU unless `products` is "own"; in eval mode.
         products: Type of the copies. "fp32" exchanges layers with adapters only: the others would
             compute the same.
+        with_blocks: With bf16, exchange whole blocks where they are of Llama's kind. They read
+            prompts that start from nothing, and continue texts kept in `Slots`, nothing else.
     """
     exchanged: list[nn.Module] = []
     try:
-        for layer, weight_OI, bias_O in _layers(model, products):
-            product = _bf16_product if products == "bf16" else _fp32_product
-            layer.forward = product(weight_OI, bias_O)
+        weights = dict(_layers(model, products))
+        blocks = quick_blocks(model, weights) if with_blocks and products == "bf16" else {}
+        for block, quick in blocks.items():
+            block.forward = quick
+            exchanged.append(block)
+            for layer in replaced_layers(block):
+                weights.pop(layer)
+        head = model.get_output_embeddings()
+        for layer, weight in weights.items():
+            if products == "bf16":
+                layer.forward = _bf16_product(weight, keeps_bf16=layer is head)
+            else:
+                layer.forward = _fp32_product(weight)
             exchanged.append(layer)
-        yield
+        yield bool(blocks)
     finally:
         for layer in exchanged:
             del layer.forward
@@ -86,8 +95,8 @@ def copied_weights(model: PreTrainedModel, products: Products) -> Iterator[None]
 
 def _layers(
     model: PreTrainedModel, products: Products
-) -> Iterator[tuple[nn.Module, Tensor, Tensor | None]]:
-    """The layers to exchange, each with its weight, adapters merged in fp32, and its bias."""
+) -> Iterator[tuple[nn.Module, Weight]]:
+    """The layers to exchange, each with its weight, adapters merged in fp32."""
     if products == "own":
         return
     inside: set[nn.Module] = set()
@@ -99,11 +108,11 @@ def _layers(
             inside.update(layer.modules())
             if _is_plain_lora(layer):
                 base = layer.get_base_layer()
-                yield layer, _merged(layer), base.bias
+                yield layer, Weight(_merged(layer), base.bias)
     if products == "bf16":
         for layer in list(model.modules()):
             if type(layer) is nn.Linear and layer not in inside:
-                yield layer, layer.weight, layer.bias
+                yield layer, Weight(layer.weight, layer.bias)
 
 
 def _is_plain_lora(layer: Any) -> bool:
@@ -129,33 +138,22 @@ def _merged(layer: Any) -> Tensor:
     return weight_OI
 
 
-def _fp32_product(weight_OI: Tensor, bias_O: Tensor | None) -> Product:
-    bias = None if bias_O is None else bias_O.float()
+def _fp32_product(weight: Weight) -> Callable[[Tensor], Tensor]:
+    bias = None if weight.bias_O is None else weight.bias_O.float()
 
     def product(x: Tensor) -> Tensor:
-        return nn.functional.linear(x.float(), weight_OI, bias).to(x.dtype)
+        return nn.functional.linear(x.float(), weight.weight_OI, bias).to(x.dtype)
 
     return product
 
 
-def _bf16_product(weight_OI: Tensor, bias_O: Tensor | None) -> Product:
-    """Products of `ROWS` rows with a weight in bf16, in the layout that they want."""
-    kernels = torch.ops.mkldnn
-    weight = kernels._reorder_linear_weight(weight_OI.detach().to(torch.bfloat16), ROWS)
+def _bf16_product(weight: Weight, *, keeps_bf16: bool) -> Callable[[Tensor], Tensor]:
+    """Products in bf16. Logits stay in it: in fp32 they would be the same numbers."""
+    multiply = Product(weight)
 
     def product(x: Tensor) -> Tensor:
-        rows_NI = x.flatten(0, -2).to(torch.bfloat16)
-        num_rows = len(rows_NI)
-        if num_rows % ROWS:
-            rows_NI = nn.functional.pad(rows_NI, (0, 0, 0, -num_rows % ROWS))
-        blocks = [
-            kernels._linear_pointwise(block, weight, None, "none", [], "")
-            for block in rows_NI.split(ROWS)
-        ]
-        all_NO = blocks[0] if len(blocks) == 1 else torch.cat(blocks)
-        output_NO = all_NO[:num_rows].to(x.dtype)
-        if bias_O is not None:
-            output_NO = output_NO + bias_O
-        return output_NO.view(*x.shape[:-1], -1)
+        output_NO = multiply(x.flatten(0, -2).to(torch.bfloat16))
+        output = output_NO.view(*x.shape[:-1], -1)
+        return output if keeps_bf16 else output.to(x.dtype)
 
     return product

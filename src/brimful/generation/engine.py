@@ -28,6 +28,7 @@ from brimful.generation.copied_weights import Products, copied_weights
 from brimful.generation.forward import Forward
 from brimful.generation.groups import Groups
 from brimful.generation.loops import ends_in_loop
+from brimful.generation.quick_slots import QuickSlots
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import (
     SamplingSettings,
@@ -50,7 +51,8 @@ PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
 """Of one pass over prompts, filled up to the longest. Logits are computed at every length that
 occurs, so more prompts take more memory.
 """
-
+PACKED_TOKENS = 1024
+"""The same for prompts that are read without padding on a CPU."""
 
 LOOKS_FOR_LOOPS_EVERY = 8
 """Tokens; a look takes less than 0.1 ms."""
@@ -181,16 +183,21 @@ class Engine:
             raise RequestError(
                 "a stop text is empty, so every answer would end before it begins. Leave it out."
             )
-        run = _Run(
-            self,
-            iter(requests),
-            settings,
-            stop,
-            wants_logprobs=logprobs,
-            on_token=on_token,
-            limits=self._limits(),
-        )
-        with eval_mode(self.model), copied_weights(self.model, self.products):
+        suits_slots = Slots.suit(self.forward, self.context)
+        with (
+            eval_mode(self.model),
+            copied_weights(self.model, self.products, with_blocks=suits_slots) as is_quick,
+        ):
+            run = _Run(
+                self,
+                iter(requests),
+                settings,
+                stop,
+                wants_logprobs=logprobs,
+                on_token=on_token,
+                limits=self._limits(is_quick=is_quick),
+                is_quick=is_quick,
+            )
             while run.goes_on():
                 failure = attempt(run.advance)
                 if failure is not None:
@@ -230,14 +237,14 @@ class Engine:
                     f" {vocabulary - 1}. Tokenize the prompt with the model's own tokenizer."
                 )
 
-    def _limits(self) -> tuple[int, int]:
+    def _limits(self, *, is_quick: bool) -> tuple[int, int]:
         """Rows and positions at the same time."""
         if self._most_rows is not None and self._most_tokens is not None:
             return self._most_rows, self._most_tokens
         device = self.model.device
         rows, tokens = room_for_rows(
             self.model.config.get_text_config(decoder=True),
-            self.model.dtype.itemsize,
+            torch.bfloat16.itemsize if is_quick else self.model.dtype.itemsize,
             _free_bytes(device),
             is_cpu=device.type == "cpu",
         )
@@ -271,6 +278,7 @@ class _Run:
 
     Args:
         limits: Rows and positions at the same time.
+        is_quick: Whether the model's blocks are `quick_blocks`.
     """
 
     def __init__(
@@ -283,6 +291,7 @@ class _Run:
         wants_logprobs: bool,
         on_token: OnToken | None,
         limits: tuple[int, int],
+        is_quick: bool,
     ) -> None:
         self._engine, self._requests = engine, requests
         self._settings, self._stop_ids, self._ends_loops = settings, stop.ids, stop.loops
@@ -298,16 +307,19 @@ class _Run:
         self._has_requests = True
         self._is_steady = engine.products == "bf16"
         """Numbers are rounded so coarsely that no shape may depend on the other rows."""
+        self._is_quick = is_quick
         self._make_cache = self._cache_factory()
-        self._cache: Slots | Groups = self._make_cache()
+        self._cache: QuickSlots | Slots | Groups = self._make_cache()
         self._read: tuple[dict[tuple[int, ...], int], Prefilled] | None = None
         """The prompts read last, for requests that still come."""
         self._said_BV: Tensor | None = None
         """Tokens in each running row's prompt and text; only where repetition is penalised."""
 
-    def _cache_factory(self) -> Callable[[], Slots | Groups]:
+    def _cache_factory(self) -> Callable[[], QuickSlots | Slots | Groups]:
         """Return what makes an empty cache: `Slots` where the model suits them, else `Groups`."""
         forward, context = self._engine.forward, self._engine.context
+        if self._is_quick:
+            return partial(QuickSlots, forward)
         if Slots.suit(forward, context):
             limits = (self._most_rows, context, self._most_tokens)
             return partial(Slots, forward, *limits, is_steady=self._is_steady)
@@ -414,12 +426,16 @@ class _Run:
             return self._read
         self._read = None
         places: dict[tuple[int, ...], int] = {}
-        most_prompts = 1 if self._is_steady else PREFILL_PROMPTS
+        most_prompts, most_tokens = PREFILL_PROMPTS, PREFILL_TOKENS
+        if self._is_quick:
+            most_tokens = PACKED_TOKENS
+        elif self._is_steady:
+            most_prompts = 1
         for row in self._entering:
             window = tuple(row.window)
             if window not in places and (
                 len(places) == most_prompts
-                or (places and (len(places) + 1) * len(window) > PREFILL_TOKENS)
+                or (places and (len(places) + 1) * len(window) > most_tokens)
             ):
                 break
             places.setdefault(window, len(places))

@@ -20,6 +20,8 @@ FEW_TOKENS = 128
 """Likeliest tokens that are looked at first for top-p."""
 BLOCK = 64
 """Tokens whose weights are added before a running sum is made."""
+ROWS_IN_CACHE = 8
+"""Rows that a CPU draws for together, so that what is computed of them stays in its cache."""
 _ALL_BITS = 2**64 - 1
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -140,6 +142,18 @@ def next_token(
         ids_B, int64, on the device of the logits; -1 where a row holds NaN or +inf, or allows no
         token: see `checked`.
     """
+    if logits_BV.device.type == "cpu" and len(logits_BV) > ROWS_IN_CACHE:
+        parts = range(0, len(logits_BV), ROWS_IN_CACHE)
+        return torch.cat(
+            [
+                next_token(
+                    logits_BV[first : first + ROWS_IN_CACHE],
+                    settings,
+                    uniform_B[first : first + ROWS_IN_CACHE],
+                )
+                for first in parts
+            ]
+        )
     likeliest_B1 = logits_BV.amax(dim=-1, keepdim=True)
     if settings.temperature == 0:
         ids_B = logits_BV.argmax(dim=-1)
@@ -244,9 +258,9 @@ def _inverted(weights_BK: Tensor, uniform_B1: Tensor) -> Tensor:
     if width <= 4 * BLOCK:
         return _passed(weights_BK.cumsum(dim=-1, dtype=uniform_B1.dtype), uniform_B1)[0]
     blocks_BNK = torch.nn.functional.pad(weights_BK, (0, -width % BLOCK)).view(rows, -1, BLOCK)
-    block_B1, rest_B1 = _passed(
-        blocks_BNK.sum(dim=-1, dtype=uniform_B1.dtype).cumsum(dim=-1), uniform_B1
-    )
+    # Sums of so few numbers are exact enough in fp32; as doubles, all weights would be copied.
+    sums_BN = blocks_BNK.sum(dim=-1)
+    block_B1, rest_B1 = _passed(sums_BN.cumsum(dim=-1, dtype=uniform_B1.dtype), uniform_B1)
     inside_BK = blocks_BNK[torch.arange(rows, device=block_B1.device), block_B1[:, 0]].cumsum(
         dim=-1, dtype=uniform_B1.dtype
     )
