@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
+
     from brimful.training.state import Progress
 
 
@@ -80,6 +82,51 @@ def interleaved(
         yield from contestants if number % 2 == 0 else reversed(contestants)
 
 
+class Talk:
+    """The contestant's own side of the talk, on one thread: standard output holds answers alone, and
+    what libraries print goes to standard error.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+        torch.set_num_threads(1)
+
+    def write(self, value: object) -> None:
+        """Answer a request."""
+        self._answers.write(json.dumps(value) + "\n")
+        self._answers.flush()
+
+    def serve(self, requests: Mapping[str, Callable[[str], object]]) -> None:
+        """Answer requests until one comes that is not known, such as `quit`.
+
+        Args:
+            requests: By its first word, what makes an answer from the rest of it.
+        """
+        while True:
+            word, _, rest = sys.stdin.readline().strip().partition(" ")
+            if word not in requests:
+                return
+            self.write(requests[word](rest))
+
+
+def left_padded(prompts: Sequence[list[int]], padding: int) -> "dict[str, torch.Tensor]":
+    """Prompts of any length as transformers' `generate` takes them."""
+    import torch
+
+    longest = max(map(len, prompts))
+    return {
+        "input_ids": torch.tensor(
+            [[padding] * (longest - len(prompt)) + prompt for prompt in prompts]
+        ),
+        "attention_mask": torch.tensor(
+            [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        ),
+    }
+
+
 class Worker:
     """The contestant's own side: on one thread, it waits between optimizer steps for requests and
     answers them.
@@ -96,11 +143,7 @@ class Worker:
     """
 
     def __init__(self, name: str, folder: Path, warm_up_steps: int) -> None:
-        import torch
-
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
+        self._talk = Talk()
         self.name, self.folder = name, folder
         self.steps = 0
         """Optimizer steps so far."""
@@ -160,8 +203,7 @@ class Worker:
             self.answer(self.asked(word))
 
     def answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
+        self._talk.write(value)
 
 
 def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:

@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, interleaved
+from contestant import Contestant, Talk, interleaved
 
 TRIED_QUESTIONS, TIE_NATS = 8, 0.1
 OURS, OURS_FP32 = "brimful", "brimful, fp32"
@@ -236,11 +236,7 @@ class _Worker:
     """Runs one contestant; talks through standard input and output."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        import torch
-
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
+        self._talk = Talk()
         self.folder, self.model, self.tokens = options.folder, options.model, options.tokens
         is_ours = options.worker in {OURS, OURS_FP32}
         self._side: _Brimful | _Harness = (
@@ -252,18 +248,23 @@ class _Worker:
     def work(self) -> None:
         """Warm up, then answer requests until asked to quit."""
         self._side.evaluate("warm")
-        self._answer(self._side.version)
-        while True:
-            word, _, rest = sys.stdin.readline().strip().partition(" ")
-            if word == "run":
-                self._answer(self._measured(rest))
-            elif word in {"try", "keep"}:
-                self._side.batch_size = int(rest)
-                self._answer(self._measured("try")["cpu_s"] if word == "try" else "kept")
-            elif word == "memory":
-                self._answer(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-            else:
-                return
+        self._talk.write(self._side.version)
+        self._talk.serve(
+            {
+                "run": self._measured,
+                "try": self._tried,
+                "keep": self._set,
+                "memory": lambda _: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+        )
+
+    def _set(self, size: str) -> str:
+        self._side.batch_size = int(size)
+        return "kept"
+
+    def _tried(self, size: str) -> float:
+        self._set(size)
+        return float(self._measured("try")["cpu_s"])
 
     def _measured(self, part: str) -> dict[str, Any]:
         before = _cpu_s()
@@ -274,10 +275,6 @@ class _Worker:
             len(encode(answer["text"], add_special_tokens=False)) for answer in answers.values()
         ]
         return {"cpu_s": cpu_s, "tokens": sum(tokens), "answers": answers}
-
-    def _answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
 
 
 def _cpu_s() -> float:

@@ -28,9 +28,7 @@ errors of the difference.
 """
 
 import argparse
-import json
 import math
-import os
 import resource
 import statistics
 import sys
@@ -38,10 +36,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from contestant import Contestant
+from contestant import Contestant, Talk, interleaved, left_padded
 
 PROMPTS, SAMPLES, SLOW_PROMPTS, MOST_TOKENS = 64, 16, 1, 256
 PROMPT_TOKENS = (20, 120)
@@ -99,7 +96,6 @@ def main() -> None:
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
-    from contestant import Contestant, interleaved
     from record import write_record
 
     command = [sys.executable, __file__, "--prompts", str(options.prompts), "--worker"]
@@ -142,7 +138,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         print(write_record("sampling_cpu", values))
 
 
-def _tune(contestants: "Sequence[Contestant]") -> dict[str, dict[str, float]]:
+def _tune(contestants: Sequence[Contestant]) -> dict[str, dict[str, float]]:
     """Useful tokens a second of CPU time for each number of prompts or requests at once; the
     contestant keeps the best.
     """
@@ -216,9 +212,7 @@ class _Worker:
     def __init__(self, name: str, prompts: int) -> None:
         import torch
 
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
+        self._talk = Talk()
         self.name, self.at_once = name, SIZES.get(name, (1,))[0]
         self.model = _model()
         lengths = (
@@ -236,22 +230,24 @@ class _Worker:
         """Warm up, then answer requests until asked to quit."""
         if self.name != GUIDE:
             self._write(self.prompts[:1], seed=0)
-        self._answer("ready")
-        while True:
-            word, _, number = sys.stdin.readline().strip().partition(" ")
-            if word == "run":
-                self._answer(self._measured(self._of_round(int(number)), seed=1000 + int(number)))
-            elif word == "try":
-                self.at_once = int(number)
-                run = self._measured(self.prompts[:TRIED_PROMPTS], seed=500)
-                self._answer(run["tokens"] / run["cpu_s"])
-            elif word == "keep":
-                self.at_once = int(number)
-                self._answer(self.at_once)
-            elif word == "memory":
-                self._answer(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-            else:
-                return
+        self._talk.write("ready")
+        self._talk.serve(
+            {
+                "run": lambda rest: self._measured(self._of_round(int(rest)), 1000 + int(rest)),
+                "try": self._tried,
+                "keep": self._set,
+                "memory": lambda _: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+        )
+
+    def _set(self, at_once: str) -> int:
+        self.at_once = int(at_once)
+        return self.at_once
+
+    def _tried(self, at_once: str) -> float:
+        self._set(at_once)
+        run = self._measured(self.prompts[:TRIED_PROMPTS], seed=500)
+        return float(run["tokens"] / run["cpu_s"])
 
     def _of_round(self, number: int) -> list[list[int]]:
         count = {GUIDE: SLOW_PROMPTS, CONTINUOUS: CONTINUOUS_PROMPTS}.get(
@@ -288,10 +284,6 @@ class _Worker:
             CONTINUOUS: lambda: continuous(self.model, prompts, seed, self.at_once),
         }
         return ways[self.name]()
-
-    def _answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
 
 
 def _model() -> Any:
@@ -394,12 +386,9 @@ def _generate(model: Any, prompts: list[list[int]], **options: Any) -> Answers:
     import torch
 
     longest = max(map(len, prompts))
-    ids = torch.tensor([[END_ID] * (longest - len(prompt)) + prompt for prompt in prompts])
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     with torch.inference_mode():
         written = model.generate(
-            input_ids=ids,
-            attention_mask=mask,
+            **left_padded(prompts, END_ID),
             do_sample=True,
             temperature=TEMPERATURE,
             top_k=0,

@@ -18,7 +18,8 @@ one is measured; else the first one, which was the best in such a run.
 
 Questions are those of builtin:unit-conversion in the model's chat template, another part of 64 each
 round. End-of-text is ignored, so every text has the same number of tokens for everyone, and all
-tokens count. transformers gets a part of a round's prompts (`SHARE`), enough to keep its batch full.
+tokens count. Slower contestants get a part of a round's prompts (`SHARE`), enough to keep their
+batches full.
 
 Rules: one thread each, every contestant its own process, interleaved forwards and backwards,
 warm-up excluded, CPU time, median of paired ratios with a bootstrap interval. Validity gate: the
@@ -45,7 +46,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, interleaved
+from contestant import Contestant, Talk, interleaved, left_padded
 
 ALL_PROMPTS, SAMPLES, GATED_TEXTS, WARM_UP_TOKENS = 64, 16, 8, 4
 TRIED_PROMPTS = 2
@@ -63,7 +64,7 @@ TRIED = {
     **dict.fromkeys(LLAMA, ("32", "16")),
 }
 """Type of the weights and requests at once; prompts at once; slots."""
-SHARE = {CONTINUOUS: 2, BATCHED: 2}
+SHARE = {OURS_FP32: 4, CONTINUOUS: 8, BATCHED: 8, **dict.fromkeys(LLAMA, 4)}
 """One prompt in so many."""
 Written = list[tuple[list[int], list[int]]]
 """Prompts and what was written behind them."""
@@ -209,13 +210,9 @@ class _Worker:
     """Runs one contestant; talks through standard input and output."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        import torch
-
         from brimful.model.obtained import folder_of_model
 
-        self._answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)
-        torch.set_num_threads(1)
+        self._talk = Talk()
         self.name, self.tokens, self._round = options.worker, options.tokens, options.prompts
         self.folder = Path(options.model)
         if not self.folder.is_dir():
@@ -228,22 +225,24 @@ class _Worker:
     def work(self) -> None:
         """Warm up, then answer requests until asked to quit."""
         self._warm_up()
-        self._answer("ready")
-        while True:
-            word, _, rest = sys.stdin.readline().strip().partition(" ")
-            if word == "run":
-                self._answer(self._measured(self._of_round(int(rest)), 1000 + int(rest)))
-            elif word in {"try", "keep"}:
-                self._set(rest)
-                count = TRIED_PROMPTS * (2 if self._server else 1)
-                run = self._measured(self.prompts[:count], 500) if word == "try" else {}
-                self._answer(run["tokens"] / run["cpu_s"] if run else "kept")
-            elif word == "memory":
-                self._answer(self._peak_bytes())
-            else:
-                if self._server is not None:
-                    self._server.stop()
-                return
+        self._talk.write("ready")
+        self._talk.serve(
+            {
+                "run": lambda rest: self._measured(self._of_round(int(rest)), 1000 + int(rest)),
+                "try": self._tried,
+                "keep": self._set,
+                "memory": lambda _: self._peak_bytes(),
+            }
+        )
+        if self._server is not None:
+            self._server.stop()
+
+    def _tried(self, setting: str) -> float:
+        """Tokens a second with a setting."""
+        self._set(setting)
+        count = TRIED_PROMPTS * (2 if self._server else 1)
+        run = self._measured(self.prompts[:count], 500)
+        return float(run["tokens"] / run["cpu_s"])
 
     def model(self, dtype: str) -> Any:
         """The published model in a type, as the contestant loads it."""
@@ -257,11 +256,12 @@ class _Worker:
             ).eval()
         return self._models[dtype]
 
-    def _set(self, setting: str) -> None:
+    def _set(self, setting: str) -> str:
         """Change the setting, and warm up."""
         if setting != self.setting:
             self.setting = setting
             self._warm_up()
+        return "kept"
 
     def _warm_up(self) -> None:
         self.tokens, tokens = WARM_UP_TOKENS, self.tokens
@@ -310,10 +310,6 @@ class _Worker:
         if self._server is not None:
             return self._server.peak_bytes()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    def _answer(self, value: object) -> None:
-        self._answers.write(json.dumps(value) + "\n")
-        self._answers.flush()
 
 
 def _questions(folder: Path) -> list[list[int]]:
@@ -397,13 +393,9 @@ def batched(model: Any, at_once: int, prompts: list[list[int]], seed: int, token
     ordered, written = sorted(prompts, key=len), []
     for first in range(0, len(ordered), at_once):
         batch = ordered[first : first + at_once]
-        longest = max(map(len, batch))
-        ids = torch.tensor([[END_ID] * (longest - len(each)) + each for each in batch])
-        mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in batch])
         with torch.inference_mode():
             rows = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
+                **left_padded(batch, END_ID),
                 do_sample=True,
                 temperature=TEMPERATURE,
                 top_k=0,
@@ -413,7 +405,7 @@ def batched(model: Any, at_once: int, prompts: list[list[int]], seed: int, token
                 pad_token_id=END_ID,
                 num_return_sequences=SAMPLES,
             )
-        answers = rows[:, longest:].tolist()
+        answers = rows[:, max(map(len, batch)) :].tolist()
         written += [(batch[row // SAMPLES], answer) for row, answer in enumerate(answers)]
     return written
 

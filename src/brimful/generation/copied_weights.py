@@ -93,9 +93,7 @@ def copied_weights(
             del layer.forward
 
 
-def _layers(
-    model: PreTrainedModel, products: Products
-) -> Iterator[tuple[nn.Module, Weight]]:
+def _layers(model: PreTrainedModel, products: Products) -> Iterator[tuple[nn.Module, Weight]]:
     """The layers to exchange, each with its weight, adapters merged in fp32."""
     if products == "own":
         return

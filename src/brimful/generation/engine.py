@@ -47,13 +47,6 @@ OnToken = Callable[[int, int], None]
 """Called with (the request's key, token id) the moment a token is drawn; stop tokens are not passed
 on.
 """
-PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
-"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that
-occurs, so more prompts take more memory.
-"""
-PACKED_TOKENS = 1024
-"""The same for prompts that are read without padding on a CPU."""
-
 LOOKS_FOR_LOOPS_EVERY = 8
 """Tokens; a look takes less than 0.1 ms."""
 
@@ -247,6 +240,7 @@ class Engine:
             torch.bfloat16.itemsize if is_quick else self.model.dtype.itemsize,
             _free_bytes(device),
             is_cpu=device.type == "cpu",
+            is_quick=is_quick,
         )
         return self._most_rows or rows, self._most_tokens or tokens
 
@@ -305,8 +299,6 @@ class _Run:
         self._waiting: deque[_Row] = deque()
         self._finished: list[_Row] = []
         self._has_requests = True
-        self._is_steady = engine.products == "bf16"
-        """Numbers are rounded so coarsely that no shape may depend on the other rows."""
         self._is_quick = is_quick
         self._make_cache = self._cache_factory()
         self._cache: QuickSlots | Slots | Groups = self._make_cache()
@@ -317,13 +309,14 @@ class _Run:
 
     def _cache_factory(self) -> Callable[[], QuickSlots | Slots | Groups]:
         """Return what makes an empty cache: `Slots` where the model suits them, else `Groups`."""
-        forward, context = self._engine.forward, self._engine.context
+        engine, limits = self._engine, (self._most_rows, self._engine.context, self._most_tokens)
         if self._is_quick:
-            return partial(QuickSlots, forward)
-        if Slots.suit(forward, context):
-            limits = (self._most_rows, context, self._most_tokens)
-            return partial(Slots, forward, *limits, is_steady=self._is_steady)
-        return partial(Groups, forward)
+            return partial(QuickSlots, engine.forward)
+        # In bf16 numbers are rounded so coarsely that no shape may depend on the other rows.
+        is_steady = engine.products == "bf16"
+        if Slots.suit(engine.forward, engine.context):
+            return partial(Slots, engine.forward, *limits, is_steady=is_steady)
+        return partial(Groups, engine.forward, is_steady=is_steady)
 
     def goes_on(self) -> bool:
         """Admit requests where there is room, and return whether any row is left to write."""
@@ -426,16 +419,11 @@ class _Run:
             return self._read
         self._read = None
         places: dict[tuple[int, ...], int] = {}
-        most_prompts, most_tokens = PREFILL_PROMPTS, PREFILL_TOKENS
-        if self._is_quick:
-            most_tokens = PACKED_TOKENS
-        elif self._is_steady:
-            most_prompts = 1
         for row in self._entering:
             window = tuple(row.window)
             if window not in places and (
-                len(places) == most_prompts
-                or (places and (len(places) + 1) * len(window) > most_tokens)
+                len(places) == self._cache.most_prompts
+                or (places and (len(places) + 1) * len(window) > self._cache.most_prompt_tokens)
             ):
                 break
             places.setdefault(window, len(places))

@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import LinearAttentionLayer
 
 from brimful.generation.forward import Forward
-from brimful.generation.slots import Prefilled
+from brimful.generation.slots import PREFILL_PROMPTS, PREFILL_TOKENS, Prefilled
 
 
 @dataclass
@@ -35,14 +35,22 @@ class _Group:
 
 
 class Groups:
-    """The cache of any model of transformers; as many passes per token as there are groups."""
+    """The cache of any model of transformers; as many passes per token as there are groups.
+
+    Args:
+        forward: The model.
+        is_steady: Whether every prompt is read alone, so that its numbers are the same, bit for
+            bit, whatever else is read.
+    """
 
     waits_for_share = 4
     """New rows are let in when one row in so many is free: fewer and larger groups."""
     keeps_prefills = False
+    most_prompt_tokens = PREFILL_TOKENS
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, *, is_steady: bool = False) -> None:
         self._forward = forward
+        self.most_prompts = 1 if is_steady else PREFILL_PROMPTS
         self._groups: list[_Group] = []
         layers = DynamicCache(config=forward.model.config).layers
         self._join = bool(layers) and all(type(layer) is LinearAttentionLayer for layer in layers)

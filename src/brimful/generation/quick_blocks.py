@@ -1,4 +1,4 @@
-"""Blocks of Llama's kind with fewer and quicker operations, for writing many texts on a CPU in bf16:
+"""Blocks of Llama's kind with fewer and quicker operations, to write many texts on a CPU in bf16:
 weights that read the same numbers are one product, the activation and the gate are computed inside
 of products, and attention reads keys and values in bf16.
 
@@ -51,7 +51,12 @@ class Product:
             self._bias_O = torch.cat(parts)
 
     def __call__(
-        self, x_NI: Tensor, rows: int = ROWS, *, activation: str = "none", gate_NO: Tensor | None = None
+        self,
+        x_NI: Tensor,
+        rows: int = ROWS,
+        *,
+        activation: str = "none",
+        gate_NO: Tensor | None = None,
     ) -> Tensor:
         """Multiply in products of `rows` rows.
 
@@ -73,7 +78,9 @@ class Product:
         else:
             blocks = [
                 torch.ops.mkldnn._linear_pointwise.binary(x, gate, self._weight, None, "mul")
-                for x, gate in zip(x_NI.split(rows), _filled(gate_NO, rows).split(rows), strict=True)
+                for x, gate in zip(
+                    x_NI.split(rows), _filled(gate_NO, rows).split(rows), strict=True
+                )
             ]
         output_NO = (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:num_rows]
         return output_NO if self._bias_O is None else output_NO + self._bias_O
@@ -107,7 +114,8 @@ def quick_blocks(
     found: dict[nn.Module, QuickBlock] = {}
     for block in blocks:
         quick = QuickBlock(block, weights)
-        if not _agrees(block, quick):
+        is_alike = all(quick.heads == other.heads for other in found.values())
+        if not is_alike or not _agrees(block, quick):
             return {}
         found[block] = quick
     return found
@@ -118,6 +126,7 @@ _LINEAR = tuple(
     + [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
 )
 _NORMS = ("input_layernorm", "post_attention_layernorm")
+_ATTENTION = ("layer_idx", "head_dim", "scaling")
 
 
 def _has_parts(block: nn.Module, weights: Mapping[nn.Module, Weight]) -> bool:
@@ -133,7 +142,9 @@ def _has_parts(block: nn.Module, weights: Mapping[nn.Module, Weight]) -> bool:
         for module in parts.values()
         if list(module.parameters(recurse=False)) and id(module) not in inside | norms
     ]
-    return all(name in parts for name in _NORMS) and not others
+    has_norms = all(hasattr(parts.get(name), "variance_epsilon") for name in _NORMS)
+    is_known = all(hasattr(parts["self_attn"], name) for name in _ATTENTION)
+    return has_norms and is_known and not others
 
 
 class QuickBlock:
@@ -151,6 +162,7 @@ class QuickBlock:
         self._head_size, self._scale = int(attention.head_dim), float(attention.scaling)
         self._heads = len(weights[attention.q_proj].weight_OI) // self._head_size
         self._kv_heads = len(weights[attention.k_proj].weight_OI) // self._head_size
+        self.heads = (self._kv_heads, self._head_size)
         self._into_heads = Product(
             *(weights[layer] for layer in (attention.q_proj, attention.k_proj, attention.v_proj))
         )
@@ -241,7 +253,7 @@ class _Norm:
 
     def __init__(self, norm: Any) -> None:
         self._weight_W = norm.weight.detach().float()
-        self._epsilon = float(getattr(norm, "variance_epsilon", 0.0))
+        self._epsilon = float(norm.variance_epsilon)
 
     def __call__(self, x_NW: Tensor) -> Tensor:
         size = self._weight_W.shape

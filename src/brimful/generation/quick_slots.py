@@ -69,8 +69,8 @@ class BankLayer(CacheLayerMixin):  # type: ignore[misc]
         self._banks, self._number = banks, number
 
     def attend(self, query_BQD: Tensor, key_BHD: Tensor, value_BHD: Tensor, scale: float) -> Tensor:
-        """Take one more position per row, and look from there at all of the row: (B, Q x D), where Q
-        are the heads of the queries.
+        """Take one more position per row, and look from there at all of the row: (B, Q x D), where
+        Q are the heads of the queries.
         """
         parts = []
         for store, look in zip(self._banks.stores, self._banks.looks, strict=True):
@@ -120,6 +120,8 @@ class QuickSlots:
     """
     keeps_prefills = True
     """What was read once can be entered again later."""
+    most_prompts, most_prompt_tokens = 16, 1024
+    """Of one pass over prompts; no padding fills it up."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
@@ -162,7 +164,10 @@ class QuickSlots:
             while first < last:
                 bank, row = divmod(first, BANK_ROWS)
                 end = min(BANK_ROWS, row + last - first)
-                self._fit(bank, like=prompt_L2HTD)
+                if bank == len(self._banks.stores):
+                    heads, size = prompt_L2HTD.shape[2], prompt_L2HTD.shape[4]
+                    self._banks.stores.append(_empty(len(layers), heads, self._needed(bank), size))
+                self._fit(bank)
                 store = self._banks.stores[bank]
                 store[:, :, row:end, :, : prompt_L2HTD.shape[3]] = prompt_L2HTD[:, :, None]
                 first += end - row
@@ -211,29 +216,25 @@ class QuickSlots:
         store, old = self._banks.stores[bank], self._banks.stores[from_bank]
         store[:, :, row, :, :length] = old[:, :, from_row, :, :length]
 
-    def _fit(self, bank: int, like: Tensor | None = None) -> None:
-        """Give a bank the positions that its rows need for one more token.
+    def _needed(self, bank: int) -> int:
+        """Return the positions that a bank's rows take with one more token."""
+        longest = max(self._lengths[bank * BANK_ROWS : (bank + 1) * BANK_ROWS]) + 1
+        return -(-longest // ALIGNMENT) * ALIGNMENT
 
-        Args:
-            like: Keys and values of a prompt, for a bank that there was not.
-        """
-        stores, rows = self._banks.stores, slice(bank * BANK_ROWS, (bank + 1) * BANK_ROWS)
-        needed = -(-(max(self._lengths[rows]) + 1) // ALIGNMENT) * ALIGNMENT
-        if bank < len(stores):
-            like, stored = stores[bank], stores[bank].shape[4]
-            if needed <= stored < needed + SHRINKS_BY:
-                return
-        assert like is not None
-        layers, both, *_, size = like.shape
-        new = torch.zeros(
-            layers, both, BANK_ROWS, like.shape[-3], needed, size, dtype=torch.bfloat16
-        )
-        if bank < len(stores):
-            kept = min(stored, needed)
-            new[..., :kept, :] = like[..., :kept, :]
-            stores[bank] = new
-        else:
-            stores.append(new)
+    def _fit(self, bank: int) -> None:
+        """Give a bank the positions that it needs."""
+        old, needed = self._banks.stores[bank], self._needed(bank)
+        layers, _, _, heads, stored, size = old.shape
+        if needed <= stored < needed + SHRINKS_BY:
+            return
+        new, kept = _empty(layers, heads, needed, size), min(stored, needed)
+        new[..., :kept, :] = old[..., :kept, :]
+        self._banks.stores[bank] = new
+
+
+def _empty(layers: int, heads: int, positions: int, size: int) -> Tensor:
+    """Return an empty bank."""
+    return torch.zeros(layers, 2, BANK_ROWS, heads, positions, size, dtype=torch.bfloat16)
 
 
 _UNSEEN = torch.ones(1, 1, dtype=torch.bool)

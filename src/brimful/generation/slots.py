@@ -23,6 +23,10 @@ ALIGNMENT = 16
 """Positions that attention looks at are a multiple of this: fewer shapes, and masks that kernels
 take as they are.
 """
+PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
+"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that
+occurs, so more prompts take more memory.
+"""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class Slots:
     """
     keeps_prefills = True
     """What was read once can be entered again later."""
+    most_prompt_tokens = PREFILL_TOKENS
 
     def __init__(
         self,
@@ -156,6 +161,7 @@ class Slots:
         self._forward, self._is_steady = forward, is_steady
         self._context = -(-context // ALIGNMENT) * ALIGNMENT if is_steady else context
         self._most_rows, self._most_tokens = most_rows, most_tokens
+        self.most_prompts = 1 if is_steady else PREFILL_PROMPTS
         self._awaited_rows = 0
         nothing = torch.zeros(0, dtype=torch.long, device=forward.device)
         self._place = _Place(nothing, nothing)

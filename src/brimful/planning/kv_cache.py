@@ -17,6 +17,10 @@ CPU_ROWS, GPU_ROWS = 64, 512
 wrote 660, 830 and 750 tokens per second of CPU time (2026-11-21): more rows share the weights, and
 read more keys of the longest of them. The GPU's number is an assumption.
 """
+QUICK_CPU_ROWS = 128
+"""Of models that write in bf16 with quick blocks: operations that cost something whatever the
+number of rows are shared by more of them, and a row's keys are read up to its own bank's end.
+"""
 BF16_LEAST_WIDTH = 256
 """Narrower models write in fp32 on a CPU, as they do in `brimful predict`: their products are quick
 in any type.
@@ -93,7 +97,7 @@ def _value(config: Any, *names: str) -> int:
 
 
 def room_for_rows(
-    config: Any, element_bytes: int, free_bytes: int, *, is_cpu: bool
+    config: Any, element_bytes: int, free_bytes: int, *, is_cpu: bool, is_quick: bool = False
 ) -> tuple[int, int]:
     """How much may run at the same time.
 
@@ -102,6 +106,7 @@ def room_for_rows(
         element_bytes: Of one number of the cache.
         free_bytes: Of the device, beside the model.
         is_cpu: Its kind decides how many rows are worth it and how much memory is left to others.
+        is_quick: On a CPU, whether its blocks are quick ones in bf16.
 
     Returns:
         Texts, and positions of all of them together; at least one of each. sys.maxsize positions
@@ -110,7 +115,7 @@ def room_for_rows(
     shape = kv_shape(config)
     memory_share, most_rows = MEMORY_SHARE, GPU_ROWS
     if is_cpu:
-        memory_share, most_rows = CPU_MEMORY_SHARE, CPU_ROWS
+        memory_share, most_rows = CPU_MEMORY_SHARE, QUICK_CPU_ROWS if is_quick else CPU_ROWS
     usable_bytes = free_bytes * memory_share
     step_bytes = shape.vocabulary * LOGITS_BYTES
     state_bytes = shape.state_bytes(element_bytes)
