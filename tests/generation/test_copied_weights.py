@@ -1,15 +1,16 @@
 """Copies of weights for writing many texts: adapters merged, products in bf16."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from quick_models import CONTEXT, granite, needs_bf16
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from brimful.generation import copied_weights as copies
 from brimful.generation import quick_blocks
-from brimful.generation.copied_weights import copied_weights, has_quick_bf16, products_for
+from brimful.generation.copied_weights import copied_weights, products_for
 from brimful.generation.engine import Engine
 from brimful.generation.export import SUMMING
 from brimful.generation.requests import Generation, Request, StopRules
@@ -19,11 +20,7 @@ from brimful.model.published import attach_adapters, without_adapters
 from brimful.recipe import AdapterRecipe
 
 NEVER = StopRules(frozenset())
-CONTEXT = 100  # no multiple of the positions that attention looks at
 PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8]])
-needs_bf16 = pytest.mark.skipif(
-    not has_quick_bf16(), reason="this processor has no instructions for bf16 products"
-)
 
 
 def make_model(width: int) -> PreTrainedModel:
@@ -159,8 +156,11 @@ def test_a_bias_is_added_and_any_number_of_rows_is_multiplied() -> None:
 
 @needs_bf16
 @pytest.mark.parametrize("rows", [1, 3, 70])
-def test_a_text_in_bf16_is_the_same_alone_and_among_others(rows: int) -> None:
-    model = wide()
+@pytest.mark.parametrize("make", [wide, granite], ids=["quick blocks", "own blocks"])
+def test_a_text_in_bf16_is_the_same_alone_and_among_others(
+    make: Callable[[], PreTrainedModel], rows: int
+) -> None:
+    model = make()
     together = written(Engine(model, products="bf16", most_rows=24), range(80))
     again = written(Engine(model, products="bf16", most_rows=rows), range(7, 80, 3))
     assert again == {key: together[key] for key in again}

@@ -50,9 +50,11 @@ Phases = Callable[..., dict[str, ChainPhase]]
 
 @pytest.fixture
 def phases(recipe: Recipe) -> Phases:
-    def of(plan: Plan = PLAN, sampled: AskedTexts | None = SAMPLED) -> dict[str, ChainPhase]:
+    def of(
+        plan: Plan = PLAN, sampled: AskedTexts | None = SAMPLED, **config: str
+    ) -> dict[str, ChainPhase]:
         assert recipe.rft is not None
-        found = chain_phases(recipe, recipe.rft, plan, CONFIG, sampled, [TASK])
+        found = chain_phases(recipe, recipe.rft, plan, CONFIG | config, sampled, [TASK])
         return {phase.name: phase for phase in found}
 
     return of
@@ -92,6 +94,24 @@ def test_memory_holds_the_weights_and_the_cache_of_every_row(phases: Phases) -> 
     cache = 64 * (96 + 192) * 2 * 30 * 3 * 64 * 4
     assert peak is not None
     assert peak >= 4 * 134_515_008 + cache
+
+
+def test_bf16_reads_half_of_the_weights_and_quick_blocks_keep_half_of_the_cache(
+    phases: Phases,
+) -> None:
+    plan = replace(PLAN, precision="bf16")
+    slow, half, quick = (
+        each["sampling"] for each in (phases(), phases(plan), phases(plan, model_type="llama"))
+    )
+    computing = 6 * 1600 * 96 * 0.4 * 20.0 / (16 * 192) / 2
+    reading = [_seconds(each) - computing for each in (slow, half, quick)]
+    assert reading[1] < 0.65 * reading[0]  # beside what a step takes without it
+    assert reading[2] == pytest.approx(reading[1] / 2)  # twice the rows
+    per_position = 2 * 30 * 3 * 64
+    assert slow.peak_bytes is not None
+    assert quick.peak_bytes is not None
+    logits = 49152 * 13
+    assert quick.peak_bytes == 134_515_008 * 6 + 128 * ((96 + 192) * per_position * 2 + logits)
 
 
 def test_what_is_not_known_is_not_added_up(phases: Phases) -> None:

@@ -32,7 +32,7 @@ class Subject:
         context: Positions it can read at once.
         text_ending: See `text_ending_of`; None: it is asked with messages.
         budget_tokens: Most prompt and answer tokens of all rows that are generated at the same
-            time; one row is always generated.
+            time; one row is always generated. None: from the device's free memory.
         ways: How it is asked: through its template, as text to continue, or both, of which the
             better one counts. Of a tuned model only the first makes sense.
         precision: The recipe's `plan.precision`: where it is fp32, products stay in it.
@@ -45,7 +45,7 @@ class Subject:
     is_tuned: bool
     context: int
     text_ending: str | None = None
-    budget_tokens: int = 16_384
+    budget_tokens: int | None = None
     ways: tuple[Way, ...] = ("chat",)
     precision: str = "auto"
 

@@ -215,7 +215,10 @@ class QuickBlock:
         half, turned = self._head_size // 2, self._heads + self._kv_heads
         heads_NHD = heads_NX.view(len(heads_NX), -1, self._head_size)
         straight_NHD = heads_NHD[:, :turned]
-        cosine_N1D, sine_N1D = (each.flatten(0, 1)[:, None] for each in (cosine_BTD, sine_BTD))
+        texts = len(heads_NX) // cosine_BTD.shape[1]  # equal positions are given once
+        cosine_N1D, sine_N1D = (
+            each.expand(texts, -1, -1).flatten(0, 1)[:, None] for each in (cosine_BTD, sine_BTD)
+        )
         signed_N1D = torch.cat([-sine_N1D[..., :half], sine_N1D[..., half:]], -1)
         turned_NHD = torch.addcmul(
             straight_NHD * cosine_N1D, straight_NHD.roll(half, -1).float(), signed_N1D

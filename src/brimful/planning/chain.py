@@ -7,17 +7,20 @@ from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from brimful.planning.base_scoring import TASK_EXAMPLES, token_seconds
+from brimful.planning.base_scoring import TASK_EXAMPLES, TOKEN_S, token_seconds
 from brimful.planning.kv_cache import (
     BF16_LEAST_WIDTH,
     CPU_ROWS,
     GPU_ROWS,
     LOGITS_BYTES,
+    QUICK_CPU_ROWS,
+    QUICK_MODEL_TYPES,
     kv_shape,
 )
 from brimful.planning.plan import Plan, Prediction
 from brimful.recipe import Recipe, RftRecipe
 
+BF16_BYTES = 2
 ANSWER_SHARE = (0.15, 0.4, 1.0)
 """Low, expected and high mean length of an answer over the most tokens that it may have
 (assumption).
@@ -141,11 +144,17 @@ def _writing(
 ) -> Callable[[int, Sequence[AskedTexts]], tuple[Prediction | None, int]]:
     """Return what predicts the time and the memory of answers, written so many times over."""
     step_time, kind = plan.predicted.get("step_time_s"), str(plan.device.get("kind", "cpu"))
-    most_rows = CPU_ROWS if kind == "cpu" else GPU_ROWS
     shape = kv_shape(SimpleNamespace(**config))
-    element_bytes = 4 if kind == "cpu" else 2
-    copied_bytes = _copied_bytes(recipe, plan, config) if kind == "cpu" else 0
+    most_rows, element_bytes, copied_bytes = GPU_ROWS, 2, 0
+    if kind == "cpu":
+        most_rows, element_bytes = CPU_ROWS, 4
+        copied_bytes = _copied_bytes(recipe, plan, config)
     weights_bytes = plan.parameters * (element_bytes + copied_bytes)
+    token_s = token_seconds(plan)
+    if copied_bytes == BF16_BYTES:  # half of the weights' bytes are read
+        token_s = TOKEN_S + (token_s - TOKEN_S) * BF16_BYTES / element_bytes
+        if config.get("model_type") in QUICK_MODEL_TYPES:
+            most_rows, element_bytes = QUICK_CPU_ROWS, BF16_BYTES
 
     def predict(times: int, answers: Sequence[AskedTexts]) -> tuple[Prediction | None, int]:
         most = max(each.max_new_tokens for each in answers)
@@ -159,11 +168,7 @@ def _writing(
         positions = plan.effective_batch * plan.sequence_length
         position_s = step_time.value / positions * PASSES_OF_TRAINING[tuned]
         seconds = [
-            times
-            * sum(
-                _written(each, share, most_rows, token_seconds(plan), position_s)
-                for each in answers
-            )
+            times * sum(_written(each, share, most_rows, token_s, position_s) for each in answers)
             for share in ANSWER_SHARE
         ]
         basis = f"answers of {ANSWER_SHARE[1]:.0%} of the most tokens, {rows} at once"
@@ -178,7 +183,7 @@ def _copied_bytes(recipe: Recipe, plan: Plan, config: Mapping[str, Any]) -> int:
     are merged into them.
     """
     if plan.precision == "bf16" and config.get("hidden_size", 0) >= BF16_LEAST_WIDTH:
-        return 2
+        return BF16_BYTES
     return 0 if recipe.adapter is None else 4
 
 

@@ -21,6 +21,8 @@ QUICK_CPU_ROWS = 128
 """Of models that write in bf16 with quick blocks: operations that cost something whatever the
 number of rows are shared by more of them, and a row's keys are read up to its own bank's end.
 """
+QUICK_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
+"""Types whose blocks have a quick form, as far as plans know; the engine looks at the blocks."""
 BF16_LEAST_WIDTH = 256
 """Narrower models write in fp32 on a CPU, as they do in `brimful predict`: their products are quick
 in any type.

@@ -1,0 +1,114 @@
+"""Blocks of Llama's kind with fewer and quicker operations."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from quick_models import gpt2, granite, llama, needs_bf16, qwen3
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from brimful.generation.copied_weights import copied_weights
+from brimful.generation.engine import Engine
+from brimful.generation.quick_blocks import PROMPT_ROWS, ROWS, Product, Weight
+from brimful.generation.requests import Request, StopRules
+from brimful.generation.sampler import SamplingSettings
+from brimful.model.published import attach_adapters
+from brimful.planning.kv_cache import QUICK_MODEL_TYPES
+from brimful.recipe import AdapterRecipe
+
+pytestmark = needs_bf16
+PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8], [1, 2, 3, 4, 5, 6]])
+
+
+def logits(model: PreTrainedModel) -> Tensor:
+    with torch.inference_mode():
+        found: Tensor = model(PROMPT).logits.float()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "adapted"), [(llama, False), (llama, True), (mistral, False), (qwen2, False)]
+)
+def test_quick_blocks_are_no_further_from_fp32_than_autocast(
+    make: Callable[[], PreTrainedModel], *, adapted: bool
+) -> None:
+    model = make()
+    assert model.config.model_type in QUICK_MODEL_TYPES
+    if adapted:
+        attach_adapters(model, AdapterRecipe(rank=4), seed=0)
+        generator = torch.Generator().manual_seed(1)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:  # fresh adapters change nothing
+                parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator)
+    expected = logits(model.eval())
+    with copied_weights(model, "bf16", with_blocks=True) as is_quick:
+        found = logits(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        usual = logits(model)
+
+    assert is_quick
+    assert 0 < (found - expected).abs().mean() < 1.2 * (usual - expected).abs().mean()
+    assert torch.equal(logits(model), expected)
+
+
+@pytest.mark.parametrize("make", [granite, qwen3, gpt2])
+def test_blocks_that_compute_something_else_stay(make: Callable[[], PreTrainedModel]) -> None:
+    model = make()
+    with copied_weights(model, "bf16") as is_quick:
+        layers_alone = logits(model)
+    with copied_weights(model, "bf16", with_blocks=True) as might_be_quick:
+        assert torch.equal(logits(model), layers_alone)
+    assert (is_quick, might_be_quick) == (False, False)
+
+
+def test_a_block_that_differs_in_one_layer_keeps_all_as_they_are() -> None:
+    model = llama()
+    with copied_weights(model, "bf16", with_blocks=True) as is_quick:
+        assert is_quick
+    model.model.layers[1].mlp.act_fn = nn.GELU()
+    with copied_weights(model, "bf16", with_blocks=True) as is_quick:
+        assert not is_quick
+
+
+def test_written_tokens_are_as_likely_as_the_model_in_fp32_says() -> None:
+    model = llama()
+    asked = [Request(key, (7, 9, 11 + key), key, 20) for key in range(3)]
+    settings, never = SamplingSettings(1.0, None, 1.0), StopRules(frozenset())
+    written = list(
+        Engine(model, products="bf16").stream(asked, settings, never, logprobs=True)
+    )  # all of them first: an open stream has exchanged the blocks
+    for request, generation in written:
+        assert generation.logprobs is not None
+        ids = torch.tensor([[*request.prompt_ids, *generation.token_ids]])
+        chosen = ids[0, len(request.prompt_ids) :, None]
+        both = []
+        for enabled in (False, True):
+            with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                all_TV = model(ids).logits[0, len(request.prompt_ids) - 1 : -1].float()
+            both.append(all_TV.log_softmax(-1).gather(1, chosen)[:, 0])
+        exact, usual = both
+        found = torch.tensor(generation.logprobs)
+        assert (found - exact).abs().mean() < 1.5 * (usual - exact).abs().mean()
+
+
+@pytest.mark.parametrize("rows", [ROWS, PROMPT_ROWS])
+def test_products_of_several_weights_activations_and_gates(rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.randn(size, 64, generator=generator).bfloat16() for size in (32, 48))
+    x = torch.randn(rows + 9, 64, generator=generator).bfloat16()
+    gate = torch.randn(rows + 9, 32, generator=generator).bfloat16()
+    bias = torch.randn(48, generator=generator)
+    expected = [x.float() @ each.float().T for each in (first, second)]
+
+    def close(found: Tensor, wanted: Tensor) -> None:
+        torch.testing.assert_close(found.float(), wanted, rtol=2**-7, atol=2**-6)
+
+    one = Product(Weight(first, None))
+    close(one(x, rows), expected[0])
+    close(one(x, rows, activation="swish"), functional.silu(expected[0]))
+    close(one(x, rows, gate_NO=gate), expected[0] * gate.float())
+    both = Product(Weight(first, None), Weight(second, bias))
+    close(both(x, rows), torch.cat([expected[0], expected[1] + bias], 1))
+    assert torch.equal(one(x, rows)[rows:], one(x[rows:], rows))
