@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from quick_models import gpt2, granite, llama, needs_bf16, qwen3
+from quick_models import gpt2, granite, llama, mistral, needs_bf16, qwen2, qwen3
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
