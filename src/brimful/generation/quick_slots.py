@@ -120,8 +120,8 @@ class QuickSlots:
     """
     keeps_prefills = True
     """What was read once can be entered again later."""
-    most_prompts, most_prompt_tokens = 16, 1024
-    """Of one pass over prompts; no padding fills it up."""
+    most_prompts, most_prompt_tokens = 16, 512
+    """Of one pass over prompts; no padding fills it up. Larger passes leave the CPU's cache."""
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
