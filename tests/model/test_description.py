@@ -91,6 +91,29 @@ def test_the_number_of_parameters_that_a_shipped_recipe_tells_is_true(
     assert f"{millions:.{len(digits.partition('.')[2])}f}" == digits
 
 
+@pytest.mark.parametrize(("activation", "approximate"), [("gelu", "tanh"), ("gelu_erf", "none")])
+def test_mlps_of_gpt2_have_the_activation_of_the_recipe(activation: str, approximate: str) -> None:
+    model = ModelRecipe.model_validate(
+        {"architecture": "gpt2", "layers": 1, "heads": 1, "width": 8, "activation": activation}
+    )
+    config = config_of(model, vocabulary=8, context=8, end_of_text_id=0)
+    built = AutoModelForCausalLM.from_config(config)
+    inputs = torch.linspace(-3, 3, 50)
+    expected = torch.nn.functional.gelu(inputs, approximate=approximate)
+    assert torch.equal(built.transformer.h[0].mlp.act(inputs), expected)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "activation"), [("gpt2", "relu"), ("llama", "gelu_erf"), ("llama", "swish")]
+)
+def test_an_activation_that_the_architecture_lacks_is_refused(
+    architecture: str, activation: str
+) -> None:
+    values = {"architecture": architecture, "layers": 1, "heads": 1, "width": 8}
+    with pytest.raises(ValueError, match=f"activation {activation} is for architecture okadfa"):
+        ModelRecipe.model_validate(values | {"activation": activation})
+
+
 def test_gpt2_small_has_its_well_known_size() -> None:
     model = ModelRecipe(architecture="gpt2", layers=12, heads=12, width=768)
 

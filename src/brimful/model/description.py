@@ -10,6 +10,8 @@ from typing import Any
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
+_GPT2_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu"}
+"""By the recipe's `model.activation`: what transformers calls it."""
 KERNEL_LLAMA = "kernel_llama"
 """`model_type` of published models that were converted to kernel attention."""
 OWN_TYPES = ("okadfa", KERNEL_LLAMA)
@@ -155,7 +157,7 @@ def config_values(model: ModelRecipe, *, vocabulary: int, context: int) -> dict[
             "n_layer": model.layers,
             "n_head": model.heads,
             "n_inner": model.resolved_mlp_width,
-            "activation_function": "gelu_pytorch_tanh",
+            "activation_function": _GPT2_ACTIVATIONS[model.activation],
             "resid_pdrop": model.dropout,
             "embd_pdrop": model.dropout,
             "attn_pdrop": model.dropout,

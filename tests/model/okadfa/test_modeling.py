@@ -108,7 +108,8 @@ def test_parameters_are_those_of_the_original_and_a_temperature_per_head(
 
 
 @pytest.mark.parametrize(
-    ("activation", "function"), [("gelu", F.gelu), ("relu", F.relu), ("swish", F.silu)]
+    ("activation", "function"),
+    [("gelu", F.gelu), ("gelu_erf", F.gelu), ("relu", F.relu), ("swish", F.silu)],
 )
 def test_mlps_have_the_activation_of_the_config(
     activation: str, function: Callable[[Tensor], Tensor]

@@ -36,7 +36,7 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
     num_features: int | None = None
     feature_seed: int = 0
     initial_temperature: float = 1.0
-    activation: Literal["gelu", "relu", "swish"] = "gelu"
+    activation: Literal["gelu", "gelu_erf", "relu", "swish"] = "gelu"
     dropout: float = 0.0
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02

@@ -43,6 +43,7 @@ from brimful.model.okadfa.recurrent_cache import RecurrentCache, RecurrentGenera
 
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
+    "gelu_erf": F.gelu,
     "relu": F.relu,
     "swish": F.silu,
 }
