@@ -11,7 +11,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from brimful.model import attention
-from brimful.model.attention import BLOCK_ROWS, block_causal_attention, register
+from brimful.model.attention import (
+    BLOCK_ROWS,
+    BLOCK_ROWS_16_BIT,
+    block_causal_attention,
+    register,
+)
 from brimful.model.build import build
 from brimful.recipe import Recipe
 
@@ -26,7 +31,7 @@ def _heads(length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(
-    "length", [1, 2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS + 3]
+    "length", [1, 2, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 3]
 )
 def test_values_and_gradients_are_those_of_the_fused_kernel(length: int) -> None:
     ours, theirs = _heads(length), _heads(length)
@@ -58,14 +63,30 @@ def test_no_position_sees_its_future() -> None:
 
 
 def test_bf16_stays_within_its_rounding() -> None:
-    exact, rounded = _heads(100), [tensor.detach().to(torch.bfloat16) for tensor in _heads(100)]
+    exact = _heads(2 * BLOCK_ROWS_16_BIT + 44)
+    rounded = [tensor.detach().to(torch.bfloat16).requires_grad_() for tensor in exact]
 
     attended = block_causal_attention(*rounded, scale=0.35)
+    expected = block_causal_attention(*exact, scale=0.35)
+    attended.sum().backward()
+    expected.sum().backward()
 
     assert attended.dtype == torch.bfloat16
-    torch.testing.assert_close(
-        attended.double(), block_causal_attention(*exact, scale=0.35), atol=0.03, rtol=0.03
-    )
+    torch.testing.assert_close(attended.double(), expected, atol=0.03, rtol=0.03)
+    for own, other in zip(rounded, exact, strict=True):
+        torch.testing.assert_close(own.grad.double(), other.grad, atol=0.1, rtol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_examples_in_one_row_have_the_gradients_of_each_alone(dtype: torch.dtype) -> None:
+    lengths = (5, 2 * BLOCK_ROWS_16_BIT + 7, BLOCK_ROWS, 1)
+    together = [tensor.detach().to(dtype).requires_grad_() for tensor in _heads(sum(lengths))]
+    alone = [tensor.detach().clone().requires_grad_() for tensor in together]
+    block_causal_attention(*together, scale=0.3, lengths_E=lengths).sum().backward()
+    for heads in zip(*(tensor.split(lengths, dim=2) for tensor in alone), strict=True):
+        block_causal_attention(*heads, scale=0.3).sum().backward()
+    for own, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(own.grad, other.grad)
 
 
 def test_gradients_of_dropout_are_those_of_the_weights_that_were_kept(

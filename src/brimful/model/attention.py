@@ -23,7 +23,10 @@ EXPANDED = "brimful_expanded"
 kernel. Without repeating, grouped heads would run in the kernel that stores all scores
 (aten/native/transformers/cuda/sdp_utils.cpp: the memory-efficient kernel takes no grouped heads).
 """
-BLOCK_ROWS = 64
+BLOCK_ROWS, BLOCK_ROWS_16_BIT = 64, 128
+"""Larger blocks compute more scores that nobody may see, in fewer products: quicker in bf16, not in
+fp32 (docs/log.md, 2026-11-26).
+"""
 LONGEST = 1024
 """Positions up to which blocks are faster; the probabilities that they keep grow with the square of
 the length.
@@ -80,13 +83,13 @@ def block_causal_attention(
     return attended_GTD.view(queries_BHTD.shape)
 
 
-def _query_blocks(lengths_E: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _query_blocks(lengths_E: Sequence[int], rows: int) -> Iterator[tuple[int, int, int]]:
     """Yield for each block the position where its example begins, where the block begins and where
     it ends.
     """
     for end, length in zip(accumulate(lengths_E), lengths_E, strict=True):
-        for start in range(end - length, end, BLOCK_ROWS):
-            yield end - length, start, min(start + BLOCK_ROWS, end)
+        for start in range(end - length, end, rows):
+            yield end - length, start, min(start + rows, end)
 
 
 def _hidden_future(start: int, end: int, like: Tensor) -> Tensor:
@@ -108,7 +111,8 @@ class _BlockAttention(torch.autograd.Function):
         lengths_E: Sequence[int],
     ) -> Tensor:
         attended_GTD = torch.empty_like(queries_GTD)
-        blocks = list(_query_blocks(lengths_E or (queries_GTD.shape[1],)))
+        rows = BLOCK_ROWS_16_BIT if queries_GTD.itemsize == 2 else BLOCK_ROWS
+        blocks = list(_query_blocks(lengths_E or (queries_GTD.shape[1],), rows))
         weights, kept = [], []
         for first, start, end in blocks:
             future_QK = _hidden_future(start - first, end - first, queries_GTD)
@@ -136,14 +140,15 @@ class _BlockAttention(torch.autograd.Function):
         queries_GTD, keys_GTD, values_GTD, *rest = ctx.saved_tensors
         weights, kept = rest[: len(ctx.blocks)], rest[len(ctx.blocks) :]
         grad_queries, grad_keys, grad_values = (
-            torch.empty_like(queries_GTD),
-            torch.zeros_like(keys_GTD),
-            torch.zeros_like(values_GTD),
+            torch.empty_like(each) for each in (queries_GTD, keys_GTD, values_GTD)
         )
-        for number, (first, start, end) in enumerate(ctx.blocks):
+        begun = None  # the example of the block before, of which the last block sees all keys
+        for number, (first, start, end) in reversed(list(enumerate(ctx.blocks))):
             weights_GQK, grad_GQD = weights[number], grad_GTD[:, start:end]
+            add = Tensor.copy_ if first != begun else Tensor.add_
+            begun = first
             used_GQK = weights_GQK * kept[number] if kept else weights_GQK
-            grad_values[:, first:end] += torch.bmm(used_GQK.transpose(1, 2), grad_GQD)
+            add(grad_values[:, first:end], torch.bmm(used_GQK.transpose(1, 2), grad_GQD))
             grad_weights_GQK = torch.bmm(grad_GQD, values_GTD[:, first:end].transpose(1, 2))
             if kept:
                 grad_weights_GQK *= kept[number]
@@ -151,9 +156,8 @@ class _BlockAttention(torch.autograd.Function):
                 grad_weights_GQK, weights_GQK, -1, weights_GQK.dtype
             ).mul_(ctx.scale)
             grad_queries[:, start:end] = torch.bmm(grad_scores_GQK, keys_GTD[:, first:end])
-            grad_keys[:, first:end] += torch.bmm(
-                grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end]
-            )
+            grad_keys_GKD = torch.bmm(grad_scores_GQK.transpose(1, 2), queries_GTD[:, start:end])
+            add(grad_keys[:, first:end], grad_keys_GKD)
         return grad_queries, grad_keys, grad_values, None, None, None
 
 
