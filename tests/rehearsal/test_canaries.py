@@ -17,6 +17,7 @@ from brimful.rehearsal.store import canonical_step
 from brimful.rehearsal.tracer import trace_family
 from ship_families import archives, misnamed, steps_of
 from ship_skeletons import Asked, recorded
+from ship_traces import contents, kept, traced
 
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 CANARIES = {
@@ -74,6 +75,14 @@ def test_a_family_made_anew_is_the_one_that_comes_with_brimful() -> None:
 
     assert kept is not None
     assert kept == to_bytes(trace_family(key))
+
+
+def test_a_trace_made_anew_is_the_one_that_comes_with_brimful() -> None:
+    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_traces.py."""
+    made, shipped = traced("quickstart"), kept("quickstart")
+
+    assert len(shipped) == 4  # in fp32 and in bf16, all micro-batches and one row
+    assert contents(made) == contents(shipped)
 
 
 def test_archives_hold_what_their_commands_make_and_nothing_else() -> None:

@@ -24,6 +24,7 @@ from brimful.planning.work import ARRAYS as WORK_ARRAYS
 from brimful.planning.work import IrregularWork, ParametricWork, Work
 from brimful.rehearsal.family_store import StoredFamilies, refuse_without_torch
 from brimful.rehearsal.shipped import library_versions, state_of
+from brimful.rehearsal.shipped_traces import SHIPPED_TRACES, trace_with_brimful
 
 _SOURCES = (
     "rehearsal",
@@ -62,10 +63,15 @@ _WORDS = ("places", "blocks", "marks", "parameters", "trainable")
 
 
 class TraceFiles:
-    """Files of traces in a folder, named by content; with None nothing is stored."""
+    """Files of traces in a folder, named by content; with None nothing is stored.
 
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+    Args:
+        folder: Of the user's cache.
+        shipped: Of the traces that come with brimful; None to do without.
+    """
+
+    def __init__(self, folder: Path | None, shipped: Path | None = SHIPPED_TRACES) -> None:
+        self.folder, self._shipped = folder, shipped
 
     def path(self, spec: StepSpec, name: str) -> Path | None:
         """Return the path of the file called `name` of a step."""
@@ -74,10 +80,17 @@ class TraceFiles:
         return self.folder / file_name(_content(spec, name))
 
     def read(self, spec: StepSpec, name: str) -> tuple[Trace, dict[str, np.ndarray]] | None:
-        """Return a stored trace and its further arrays; None if the file is missing or damaged."""
+        """Return a stored trace and its further arrays; None if the file is missing or damaged. One
+        that comes with brimful is stored first.
+        """
         path = self.path(spec, name)
-        if path is None or not path.is_file():
+        if path is None:
             return None
+        if not path.is_file():
+            shipped = self._shipped and trace_with_brimful(spec, name, self._shipped)
+            if shipped is None:
+                return None
+            write_whole(path, shipped)
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - with numpy only
 
         try:
@@ -137,12 +150,17 @@ class StoredTraces:
         spec: The step.
         folder: Where traces are stored; with None nothing is.
         families: Families of traces, shared with steps that differ in length and rank only.
+        shipped: Folder of the traces that come with brimful; None to do without.
     """
 
     def __init__(
-        self, spec: StepSpec, folder: Path | None, families: "StoredFamilies | None" = None
+        self,
+        spec: StepSpec,
+        folder: Path | None,
+        families: "StoredFamilies | None" = None,
+        shipped: Path | None = SHIPPED_TRACES,
     ) -> None:
-        self._spec, self._files = canonical_step(spec), TraceFiles(folder)
+        self._spec, self._files = canonical_step(spec), TraceFiles(folder, shipped)
         self._families = StoredFamilies(folder) if families is None else families
         self._parametric: ParametricTrace | Irregular | None = None
         self._single: ParametricTrace | Irregular | None = None
