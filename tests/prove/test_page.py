@@ -29,6 +29,7 @@ def _record(folder: Path) -> ProofRecord:
             status=HELD,
             what="20 steps",
             seconds=61.0,
+            facts={"micro_batch": 4, "tokens_per_s": 12_345.0, "mfu": 0.31},
             measured=(
                 _measured("peak_memory_bytes", 10.0 * GIB, 9.5 * GIB),
                 _measured("step_time_s", 0.5, 0.7),
@@ -51,5 +52,15 @@ def test_the_page_shows_every_trial_and_every_measurement(tmp_path: Path) -> Non
     text = write_page(tmp_path, _record(tmp_path), _trials("a", "b", "c", "d")).read_text()
 
     assert "Does it hold on NVIDIA &lt;H200&gt;?" in text
-    for shown in ("Training d", "not reached", "No room", "13.0 GiB", "outside", "+5.3 %"):
+    for shown in (
+        "Training d",
+        "not reached",
+        "No room",
+        "13.0 GiB",
+        "outside",
+        "+5.3 %",
+        "12.35k",
+        "31",
+    ):
         assert shown in text, shown
+    assert "Energy</th>" not in text  # nothing measured it

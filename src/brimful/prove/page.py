@@ -103,15 +103,19 @@ def _measured_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]
 
 
 def _speed_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
-    """Return tokens per second, utilisation and energy of each training that measured one."""
-    rows = []
-    for trial in trials:
-        outcome = outcomes[trial.name]
-        facts = outcome.facts if outcome is not None and trial.part == TRAINING else {}
-        if any(key in facts for key in SPEEDS):
-            shown = (format_quantity(key, facts[key]) if key in facts else "" for key in SPEEDS)
-            rows.append((trial.title, *shown))
-    return table_of(("Training", *(PREDICTED_NAMES[key] for key in SPEEDS)), rows)
+    """Return what each training measured of speed and energy, as far as the device tells it."""
+    facts = {
+        trial.title: outcome.facts
+        for trial in trials
+        if trial.part == TRAINING and (outcome := outcomes[trial.name]) is not None
+    }
+    keys = [key for key in SPEEDS if any(key in each for each in facts.values())]
+    rows = [
+        (title, *(format_quantity(key, each[key]) if key in each else "" for key in keys))
+        for title, each in facts.items()
+        if any(key in each for key in keys)
+    ]
+    return table_of(("Training", *(PREDICTED_NAMES[key] for key in keys)), rows)
 
 
 def _row(trial: Trial, each: Measured) -> tuple[str, ...]:
