@@ -44,7 +44,7 @@ def name_of_trace(spec: StepSpec, name: str) -> str:
 @functools.cache
 def _archives(folder: Path) -> list[tuple[Path, Mapping[str, str]]]:
     """Return the readable archives with the versions of the libraries that they were made with."""
-    found = []
+    found: list[tuple[Path, Mapping[str, str]]] = []
     for path in sorted(folder.glob("*.zip")):
         content = read_entry(path, ABOUT)
         try:

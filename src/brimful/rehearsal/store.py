@@ -87,7 +87,9 @@ class TraceFiles:
         if path is None:
             return None
         if not path.is_file():
-            shipped = self._shipped and trace_with_brimful(spec, name, self._shipped)
+            shipped = None
+            if self._shipped is not None:
+                shipped = trace_with_brimful(spec, name, self._shipped)
             if shipped is None:
                 return None
             write_whole(path, shipped)
