@@ -1109,12 +1109,16 @@ def _tuned_speed(name: str, contestant: str) -> tuple[str, str]:
         speed = ours["useful_tokens_per_cpu_s"]["median"]
         share = results[small]["useful_tokens_per_cpu_s"]["median"] / speed
         words += f" ({peaks[small]:.1f} with passes of one example, at {share:.2f} of the speed)"
+    best = ours["best_of_trl"]
     measured = (
-        f"{_over(ours, ours['best_of_trl'].removeprefix('TRL, '))}, n = {record['rounds']}"
+        f"{_over(ours, best.removeprefix('TRL, '))}, n = {record['rounds']}"
         f" rounds; peak memory {words} beside {peaks['TRL, default']:.1f} and"
-        f" {peaks[ours['best_of_trl']]:.1f}; loss"
+        f" {peaks[best]:.1f}; loss"
         f" {'equal' if ours['valid'] and default['valid'] else 'NOT equal'}"
     )
+    if not results[best]["valid"]:
+        apart = results[best]["held_out_loss"] / default["held_out_loss"] - 1
+        measured += f" (but {best.removeprefix('TRL, ')}: held out {apart:+.1%})"
     missing = [each for each in record.get("not_run", ()) if each.startswith("TRL, ")]
     if missing:
         measured += f"; not run: {'; '.join(missing)}"
