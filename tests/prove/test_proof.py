@@ -110,14 +110,19 @@ def test_nothing_begins_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_an_earlier_try_leaves_nothing_behind(tmp_path: Path) -> None:
-    left = tmp_path / "proof" / "runs" / "a" / "plan.json"
-    left.parent.mkdir(parents=True)
-    left.write_text("{}")
+    runs = tmp_path / "proof" / "runs"
+    left, other = (runs / name / "plan.json" for name in ("a", "a-choice-1"))
+    kept = runs / "a-calibrated" / "plan.json"
+    for each in (left, other, kept):
+        each.parent.mkdir(parents=True)
+        each.write_text("{}")
     (tmp_path / "proof" / "recipes").mkdir()
 
     _prove(tmp_path / "proof", _trial("a", _holds))
 
     assert not left.exists()
+    assert not other.exists()
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("is_file", [True, False])

@@ -17,6 +17,7 @@ from brimful.prove.bases import TooLarge
 from brimful.prove.material import write_material
 from brimful.prove.page import write_page
 from brimful.prove.record import FAILED, FILE_NAME, SKIPPED, Outcome, ProofRecord, machine_of
+from brimful.prove.sweep import CHOICE
 from brimful.prove.trials import Trial
 from brimful.prove.workplace import Refused, TrialFailed, Workplace, device_choice
 
@@ -93,6 +94,7 @@ def _forget(place: Workplace, name: str) -> None:
         place.runs / name,
         place.runs / f"{name}-killed",
         place.runs / f"{name}-beyond",
+        *place.runs.glob(f"{name}{CHOICE}*"),
         place.exported(name),
     ):
         shutil.rmtree(path, ignore_errors=True)

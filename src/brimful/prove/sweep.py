@@ -14,6 +14,8 @@ from brimful.prove.workplace import TrialFailed, Workplace
 
 Changes = Mapping[str, Any]
 AS_PLANNED = "as planned"
+CHOICE = "-choice-"
+"""Between the trial's name and a number, in the names of the other runs."""
 
 
 def beside_a_sweep(
@@ -45,7 +47,8 @@ def beside_a_sweep(
     for number, (words, changes) in enumerate(choices.items(), 1):
         other = {**recipe, "plan": {**recipe["plan"], **changes}}
         try:
-            _, times[words] = plan_and_step_time(place.run_recipe(f"{name}-{number}", other))
+            run_of_choice = place.run_recipe(f"{name}{CHOICE}{number}", other)
+            _, times[words] = plan_and_step_time(run_of_choice)
         except TrialFailed as error:
             left_out.append(f"{words}: {reason_of(error)}")
     outcome = outcome_of(run)
