@@ -191,7 +191,7 @@ def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:
 
 
 def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different_questions(
-    samples: list[JudgedSample],
+    tmp_path: Path, samples: list[JudgedSample]
 ) -> None:
     found = sample_examples(samples, QUESTIONS)
     assert [
@@ -201,7 +201,7 @@ def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different
         ("How many feet?", "f1", "3", "kept"),
         ("How many grams?", "g0", "", "wrong"),
     ]
-    [view] = _views(Path(), {"examples": found})
+    [view] = _views(tmp_path, {"examples": found})
     assert [(each.prompt, each.verdict, each.is_good) for each in view.examples[1:]] == [
         ("How many feet?", "kept", True),
         ("How many grams?", "wrong: off-by-one", False),
