@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from quick_models import CONTEXT, granite, needs_bf16
+from quick_models import CONTEXT, attach_changing_adapters, granite, needs_bf16
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
@@ -16,8 +16,7 @@ from brimful.generation.export import SUMMING
 from brimful.generation.requests import Generation, Request, StopRules
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.hardware import host
-from brimful.model.published import attach_adapters, without_adapters
-from brimful.recipe import AdapterRecipe
+from brimful.model.published import without_adapters
 
 NEVER = StopRules(frozenset())
 PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8]])
@@ -45,11 +44,7 @@ def make_model(width: int) -> PreTrainedModel:
 def wide(*, adapted: bool = False) -> PreTrainedModel:
     model = make_model(256)
     if adapted:
-        attach_adapters(model, AdapterRecipe(rank=4), seed=0)
-        generator = torch.Generator().manual_seed(1)
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:  # fresh adapters change nothing
-                parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator)
+        attach_changing_adapters(model)
     return model.eval()
 
 

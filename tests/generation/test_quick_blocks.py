@@ -4,7 +4,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from quick_models import gpt2, granite, llama, mistral, needs_bf16, qwen2, qwen3
+from quick_models import (
+    attach_changing_adapters,
+    gpt2,
+    granite,
+    llama,
+    mistral,
+    needs_bf16,
+    qwen2,
+    qwen3,
+)
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
@@ -14,9 +23,7 @@ from brimful.generation.engine import Engine
 from brimful.generation.quick_blocks import PROMPT_ROWS, ROWS, Product, Weight
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import SamplingSettings
-from brimful.model.published import attach_adapters
 from brimful.planning.kv_cache import QUICK_MODEL_TYPES
-from brimful.recipe import AdapterRecipe
 
 pytestmark = needs_bf16
 PROMPT = torch.tensor([[5, 9, 200, 17, 3, 8], [1, 2, 3, 4, 5, 6]])
@@ -37,11 +44,7 @@ def test_quick_blocks_are_no_further_from_fp32_than_autocast(
     model = make()
     assert model.config.model_type in QUICK_MODEL_TYPES
     if adapted:
-        attach_adapters(model, AdapterRecipe(rank=4), seed=0)
-        generator = torch.Generator().manual_seed(1)
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:  # fresh adapters change nothing
-                parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator)
+        attach_changing_adapters(model)
     expected = logits(model.eval())
     with copied_weights(model, "bf16", with_blocks=True) as is_quick:
         found = logits(model)

@@ -21,6 +21,8 @@ from transformers import (
 )
 
 from brimful.generation.copied_weights import has_quick_bf16
+from brimful.model.published import attach_adapters
+from brimful.recipe import AdapterRecipe
 
 CONTEXT = 100
 """No multiple of the positions that attention looks at."""
@@ -86,3 +88,12 @@ def gpt2() -> PreTrainedModel:
         vocab_size=300, n_positions=CONTEXT, n_embd=256, n_layer=2, n_head=4, initializer_range=0.1
     )
     return _made(GPT2LMHeadModel, config)
+
+
+def attach_changing_adapters(model: PreTrainedModel) -> None:
+    """Attach LoRA of rank 4 that changes what the model computes; fresh adapters would not."""
+    attach_adapters(model, AdapterRecipe(rank=4), seed=0)
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = 0.05 * torch.randn(parameter.shape, generator=generator)

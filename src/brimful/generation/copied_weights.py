@@ -94,7 +94,7 @@ def copied_weights(
 
 
 def _layers(model: PreTrainedModel, products: Products) -> Iterator[tuple[nn.Module, Weight]]:
-    """The layers to exchange, each with its weight, adapters merged in fp32."""
+    """Yield each layer to exchange, and its weight with adapters merged into it in fp32."""
     if products == "own":
         return
     inside: set[nn.Module] = set()

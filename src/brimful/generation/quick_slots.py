@@ -19,7 +19,7 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
 from brimful.generation.forward import Forward
-from brimful.generation.slots import Prefilled
+from brimful.generation.slots import Prefilled, fill_gaps
 
 BANK_ROWS = 32
 """Fewer read less of shorter rows, and take more operations."""
@@ -91,8 +91,8 @@ class BankLayer(CacheLayerMixin):  # type: ignore[misc]
         """Nothing: banks are made where rows enter."""
 
     def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Refused: only quick blocks look at banks."""
-        raise NotImplementedError("banks of keys are read by quick blocks only")
+        """Refuse: only the attention of quick blocks can read banks."""
+        raise RuntimeError("banks of keys are read by quick blocks only")
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """No mask of the model's own is used."""
@@ -119,7 +119,7 @@ class QuickSlots:
     prompts.
     """
     keeps_prefills = True
-    """What was read once can be entered again later."""
+    """Prompts that were read can enter rows again later, without being read again."""
     most_prompts, most_prompt_tokens = 16, 512
     """Of one pass over prompts; no padding fills it up. Larger passes leave the CPU's cache."""
 
@@ -197,14 +197,7 @@ class QuickSlots:
         """Free rows. The last rows take their places: gives back the old place of every row that is
         left.
         """
-        order = list(range(len(self._lengths)))
-        for hole in sorted(leaving, reverse=True):
-            last = len(order) - 1
-            if hole != last:
-                self._move(last, hole)
-                order[hole] = order[last]
-            order.pop()
-            self._lengths.pop()
+        order = fill_gaps(self._lengths, leaving, self._move)
         del self._banks.stores[-(-len(self._lengths) // BANK_ROWS) :]
         return order
 

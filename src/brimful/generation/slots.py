@@ -6,7 +6,7 @@ positions in use, D head size, P prompts, L positions of the longest prompt, V v
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +127,30 @@ class _Place:
     reach: int = 0
     stored_rows: int = 0
     stored_positions: int = 0
+
+
+def fill_gaps(
+    lengths: list[int], leaving: Sequence[int], move: Callable[[int, int], None]
+) -> list[int]:
+    """Take rows out, so that the others stand together: the last ones move into the gaps.
+
+    Args:
+        lengths: Of all rows; shortened in place.
+        leaving: Rows that are taken out.
+        move: Moves a row to another place, which takes its length, too.
+
+    Returns:
+        The old place of every row that is left.
+    """
+    order = list(range(len(lengths)))
+    for gap in sorted(leaving, reverse=True):
+        last = len(order) - 1
+        if gap != last:
+            move(last, gap)
+            order[gap] = order[last]
+        order.pop()
+        lengths.pop()
+    return order
 
 
 class Slots:
@@ -250,15 +274,7 @@ class Slots:
         """Free rows. The last rows take their places: gives back the old place of every row that is
         left.
         """
-        order = list(range(len(self._lengths)))
-        for hole in sorted(leaving, reverse=True):
-            last = len(order) - 1
-            if hole != last:
-                self._move(last, hole)
-                order[hole] = order[last]
-            order.pop()
-            self._lengths.pop()
-        return order
+        return fill_gaps(self._lengths, leaving, self._move)
 
     def _move(self, source: int, target: int) -> None:
         length = self._lengths[source]

@@ -103,7 +103,7 @@ def _replayed(events: Sequence[Event], before: Sequence[Segment]) -> HistoryComp
 
 
 def _refuse_other_settings(settings: Mapping[str, Any]) -> None:
-    """Only the default settings are compared: a history says nothing of mapped pages."""
+    """Refuse other settings than the default ones, whose segments grow and are cut otherwise."""
     divisions = settings.get("roundup_power2_divisions") or {}
     if (
         settings.get("expandable_segments", False)

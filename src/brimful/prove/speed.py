@@ -57,7 +57,7 @@ def _installed(programs: Iterable[OtherProgram]) -> list[OtherProgram]:
 
 
 def _not_tried(programs: Iterable[OtherProgram]) -> list[str]:
-    """Return for each other program why it was not run."""
+    """Return, for each program that cannot be run here, the reason."""
     return [
         f"{each.words} not tried, because {each.package} is not installed"
         for each in programs
