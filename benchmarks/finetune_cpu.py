@@ -558,7 +558,7 @@ def train_brimful(worker: _Worker) -> None:
         worker,
         recipe,
         plan,
-        Network(model, hidden_states, plan.loss_chunk),
+        Network(model, hidden_states, plan.loss_chunk, few_passes=True),
         data.sequences(plan),
     )
 

@@ -272,7 +272,8 @@ def train_brimful(worker: _Worker) -> None:
             ]
             return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
 
-    train_ours(worker, recipe, plan, Network(model, hidden_states, plan.loss_chunk), Rows())
+    network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)
+    train_ours(worker, recipe, plan, network, Rows())
 
 
 if __name__ == "__main__":

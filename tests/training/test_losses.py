@@ -29,13 +29,16 @@ def _reference(
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 21, 1000])
+@pytest.mark.parametrize("few_passes", [False, True])
 def test_loss_and_gradients_equal_the_reference_for_any_chunk(
-    chunk_tokens: int, softcap: float | None
+    chunk_tokens: int, softcap: float | None, few_passes: bool
 ) -> None:
     hidden, weight, targets = _inputs()
     expected = _reference(hidden, weight, targets, softcap).sum()
     expected_grads = torch.autograd.grad(expected * 0.37, (hidden, weight))
-    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap)
+    loss = linear_cross_entropy(
+        hidden, weight, targets, chunk_tokens=chunk_tokens, softcap=softcap, few_passes=few_passes
+    )
     grads = torch.autograd.grad(loss * 0.37, (hidden, weight))
     torch.testing.assert_close(loss, expected)
     for grad, expected_grad in zip(grads, expected_grads, strict=True):
@@ -51,9 +54,11 @@ def test_token_losses_equal_the_reference_position_by_position(softcap: float | 
     )
 
 
-def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients() -> None:
+@pytest.mark.parametrize("few_passes", [False, True])
+def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients(few_passes: bool) -> None:
     hidden, weight, targets = _inputs()
-    loss = linear_cross_entropy(hidden, weight, torch.full_like(targets, IGNORED), chunk_tokens=4)
+    targets = torch.full_like(targets, IGNORED)
+    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=few_passes)
     loss.backward()
     assert loss == 0
     assert hidden.grad is not None
@@ -62,10 +67,13 @@ def test_all_positions_ignored_is_a_zero_loss_with_zero_gradients() -> None:
     assert not weight.grad.any()
 
 
-def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype() -> None:
+@pytest.mark.parametrize("few_passes", [False, True])
+def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype(
+    few_passes: bool,
+) -> None:
     hidden, weight, targets = _inputs()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4)
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=few_passes)
     loss.backward()
     expected = _reference(hidden, weight, targets, None).sum()
     assert weight.grad is not None
@@ -74,7 +82,8 @@ def test_under_autocast_products_are_bf16_and_gradients_keep_the_weights_dtype()
     assert loss != expected
 
 
-def test_no_tensor_of_all_logits_is_ever_made() -> None:
+@pytest.mark.parametrize("few_passes", [False, True])
+def test_no_tensor_of_all_logits_is_ever_made(few_passes: bool) -> None:
     largest = 0
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -95,5 +104,6 @@ def test_no_tensor_of_all_logits_is_ever_made() -> None:
         torch.randint(0, 500, (4, 64)),
     )
     with Watch():
-        linear_cross_entropy(hidden, weight, targets, chunk_tokens=16).backward()
+        loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, few_passes=few_passes)
+        loss.backward()
     assert largest == 16 * 500

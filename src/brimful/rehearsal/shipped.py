@@ -19,9 +19,9 @@ from typing import Any
 from brimful.base.version import version_of
 from brimful.planning.family_file import FORMAT
 from brimful.planning.family_key import TraceFamilyKey
-from brimful.planning.step import canonical
+from brimful.planning.step import StepSpec, canonical
 
-TRACES = 1
+TRACES = {"cuda": 1, "other devices": 2}
 """Raised by hand when the code that is traced, or that makes families of traces, gives others for
 the same step. A test compares families that come with brimful with new ones.
 """
@@ -122,9 +122,15 @@ def write_archive(path: Path, about: Mapping[str, Any], files: Mapping[str, byte
             archive.writestr(zipfile.ZipInfo(name), content)
 
 
+def traces_of(spec: StepSpec) -> int:
+    """Return the number in `TRACES` that holds for a step."""
+    return TRACES["cuda" if spec.cuda else "other devices"]
+
+
 def name_of(key: TraceFamilyKey) -> str:
     """Return the name of a family's file: a digest of all that decides it but the libraries."""
-    what = f"{FORMAT} {TRACES} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
+    traces = traces_of(key.spec)
+    what = f"{FORMAT} {traces} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
     what += " any length" * key.any_length
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 

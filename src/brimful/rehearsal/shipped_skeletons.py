@@ -22,7 +22,14 @@ from brimful.planning.family import ShortFamily
 from brimful.planning.family_file import FORMAT, DamagedFile
 from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.skeleton_file import from_bytes
-from brimful.rehearsal.shipped import ABOUT, TRACES, agree, library_versions, read_entry, state_of
+from brimful.rehearsal.shipped import (
+    ABOUT,
+    agree,
+    library_versions,
+    read_entry,
+    state_of,
+    traces_of,
+)
 
 SKELETONS = Path(__file__).parent / "skeletons"
 
@@ -113,7 +120,7 @@ def name_of_skeleton(key: TraceFamilyKey, structure: str) -> str:
     """Return the name of a skeleton's file: a digest of all that decides it but the libraries."""
     has_flash = key.spec.flash and key.spec.cuda  # no other kernels are asked for elsewhere
     spec = dataclasses.replace(key.spec, config_json=structure, flash=has_flash)
-    what = f"{FORMAT} {TRACES} {spec.key()} {key.lengths is None} {key.is_single}"
+    what = f"{FORMAT} {traces_of(spec)} {spec.key()} {key.lengths is None} {key.is_single}"
     what += " any length" * key.any_length
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from brimful.planning.step import StepSpec
-from brimful.rehearsal.shipped import ABOUT, TRACES, agree, read_entry
+from brimful.rehearsal.shipped import ABOUT, agree, read_entry, traces_of
 
 SHIPPED_TRACES = Path(__file__).parent / "traces"
 
@@ -37,7 +37,7 @@ def trace_with_brimful(spec: StepSpec, name: str, folder: Path) -> bytes | None:
 def name_of_trace(spec: StepSpec, name: str) -> str:
     """Return the name of an entry: a digest of all that decides it but the libraries."""
     spec = dataclasses.replace(spec, flash=spec.flash and spec.cuda)  # only there one is asked for
-    what = f"{TRACES} {spec.key()} {name}"
+    what = f"{traces_of(spec)} {spec.key()} {name}"
     return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
 
 

@@ -365,7 +365,8 @@ def _take_steps(
 def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int], None]:
     """Return what runs two optimizer steps with micro-batches of a given size."""
     inner = transformers_model(model)
-    network = Network(inner, hidden_states_of(inner), spec.loss_chunk)
+    body = hidden_states_of(inner)
+    network = Network(inner, body, spec.loss_chunk, few_passes=not spec.cuda)
     optimizer = optimizer_of(
         spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
     )

@@ -289,7 +289,8 @@ def _loss_of(spec: StepSpec) -> LossSum:
 
 def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
     inner = transformers_model(model)
-    return Network(inner, body or hidden_states_of(inner), spec.loss_chunk)
+    body = body or hidden_states_of(inner)
+    return Network(inner, body, spec.loss_chunk, few_passes=not spec.cuda)
 
 
 def repeat_steps(

@@ -19,6 +19,7 @@ def linear_cross_entropy(
     *,
     chunk_tokens: int,
     softcap: float | None = None,
+    few_passes: bool = False,
 ) -> Tensor:
     """Return the summed cross-entropy of `softmax(hidden @ weight.T)` against `targets`, in nats.
 
@@ -35,6 +36,8 @@ def linear_cross_entropy(
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
         softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
+        few_passes: For CPUs: pass over the logits as rarely as possible, and leave ignored
+            positions out of what is small instead. Not with a softcap.
 
     Returns:
         fp32 scalar.
@@ -42,7 +45,12 @@ def linear_cross_entropy(
     if torch.is_autocast_enabled(hidden_BTD.device.type):
         hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype(hidden_BTD.device.type))
     loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_BTD.flatten(0, -2), weight_VD, targets_BT.flatten(), chunk_tokens, softcap
+        hidden_BTD.flatten(0, -2),
+        weight_VD,
+        targets_BT.flatten(),
+        chunk_tokens,
+        softcap,
+        few_passes and softcap is None,
     )
     return loss
 
@@ -95,6 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets_N: Tensor,
         chunk_tokens: int,
         softcap: float | None,
+        few_passes: bool,
     ) -> Tensor:
         wants_grad, wants_weight_grad = any(ctx.needs_input_grad[:2]), ctx.needs_input_grad[1]
         loss = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
@@ -107,14 +116,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for start in range(0, len(hidden_ND), chunk_tokens):
                 chunk = slice(start, start + chunk_tokens)
                 targets_C, hidden_CD = targets_N[chunk], hidden_ND[chunk]
-                logits_CV = _logits(hidden_CD, head_VD, softcap)
-                losses_C, lse_C = _chunk_losses(logits_CV, targets_C)
+                if few_passes:
+                    losses_C, grad_CV = _in_few_passes(hidden_CD, head_VD, targets_C)
+                    hidden_CD = _without_ignored(hidden_CD, targets_C)
+                else:
+                    logits_CV = _logits(hidden_CD, head_VD, softcap)
+                    losses_C, lse_C = _chunk_losses(logits_CV, targets_C)
                 loss += losses_C.sum()
                 if grad_hidden_ND is not None:
-                    grad_CV = _grad_logits(logits_CV, lse_C, targets_C, softcap).to(hidden_ND.dtype)
+                    if not few_passes:
+                        grad_CV = _grad_logits(logits_CV, lse_C, targets_C, softcap).to(
+                            hidden_ND.dtype
+                        )
                     torch.mm(grad_CV, head_VD, out=grad_hidden_ND[chunk])
                     if grad_weight_VD is not None:
                         grad_weight_VD += grad_CV.T @ hidden_CD
+            if few_passes and grad_hidden_ND is not None:
+                grad_hidden_ND = _without_ignored(grad_hidden_ND, targets_N)
             if grad_weight_VD is not None:
                 grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
@@ -123,12 +141,30 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, *grad_outputs: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
         gradients = (
             None if gradient is None else gradient * grad_outputs[0].to(gradient.dtype)
             for gradient in ctx.saved_tensors
         )
-        return next(gradients), next(gradients), None, None, None
+        return next(gradients), next(gradients), None, None, None, None
+
+
+def _in_few_passes(hidden_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses (0 where ignored), and d loss / d logits in the dtype of the products:
+    values without meaning where ignored.
+    """
+    logs_CV = torch.log_softmax((hidden_CD @ head_VD.T).float(), dim=-1)
+    chosen_C1 = targets_C.clamp(min=0)[:, None]
+    losses_C = logs_CV.gather(1, chosen_C1)[:, 0].neg_()
+    losses_C.masked_fill_(targets_C == IGNORED, 0.0)
+    grad_CV = logs_CV.exp_()
+    grad_CV.scatter_add_(1, chosen_C1, torch.full_like(losses_C, -1.0)[:, None])
+    return losses_C, grad_CV.to(hidden_CD.dtype)
+
+
+def _without_ignored(rows_ND: Tensor, targets_N: Tensor) -> Tensor:
+    """Return rows with zeros where the target is ignored."""
+    return rows_ND.masked_fill((targets_N == IGNORED)[:, None], 0.0)
 
 
 def _grad_logits(

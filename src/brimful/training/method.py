@@ -27,11 +27,14 @@ class Network:
         model: The transformers module that owns the parameters.
         hidden_states: Its body, compiled or not.
         loss_chunk: Tokens per chunk of the linear cross-entropy.
+        few_passes: It passes over the logits as rarely as possible: for all devices but CUDA, whose
+            passes are quick and whose recorded steps have the others.
     """
 
     model: PreTrainedModel
     hidden_states: HiddenStates
     loss_chunk: int
+    few_passes: bool = False
 
     @property
     def head_weight_VD(self) -> Tensor:  # noqa: N802 - shape suffix
@@ -114,6 +117,7 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
         targets_BT,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
+        few_passes=network.few_passes,
     )
 
 

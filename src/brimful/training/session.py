@@ -193,7 +193,12 @@ class TrainingSession:
         hooks = step_hooks_of(setup.model, recipe, setup.total_steps)
         self.parts = Parts(
             recipe=recipe,
-            network=Network(setup.model, self._forward, plan.loss_chunk),
+            network=Network(
+                setup.model,
+                self._forward,
+                plan.loss_chunk,
+                few_passes=setup.device.type != "cuda",
+            ),
             method=method,
             optimizer=self.optimizer,
             precision=self.precision,
