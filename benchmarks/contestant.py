@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -133,7 +134,8 @@ class Worker:
 
     What libraries print goes to standard error, so that standard output holds answers alone.
     Requests: `losses N` and `run N` make N steps and are answered with all losses so far, or with
-    CPU seconds and the work done (see `work_done`); `quit`; whatever else `asked` knows.
+    CPU seconds and the work done (see `work_done`); `memory`, with the most that the process held, and
+    what it held at most before training; `quit`; whatever else `asked` knows.
 
     Args:
         name: Whom it trains as.
@@ -149,6 +151,7 @@ class Worker:
         """Optimizer steps so far."""
         self._left, self._is_ready, self._wants_losses = warm_up_steps, False, False
         self._losses: list[float] = []
+        self._before_bytes = 0
         self._began, self._done, self._start = (
             time.process_time(),
             0,
@@ -159,8 +162,14 @@ class Worker:
         """All that was worked through so far, in the unit of the benchmark."""
         return self.steps
 
+    def note_memory(self) -> None:
+        """The model is there; what comes on top is training's."""
+        self._before_bytes = _peak_bytes()
+
     def asked(self, word: str) -> Any:
         """The answer to another request."""
+        if word == "memory":
+            return {"peak_bytes": _peak_bytes(), "before_bytes": self._before_bytes}
         raise SystemExit(f"{self.name} knows no request {word!r}")
 
     def after_step(self, loss: Callable[[], float]) -> bool:
@@ -204,6 +213,11 @@ class Worker:
 
     def answer(self, value: object) -> None:
         self._talk.write(value)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:

@@ -24,7 +24,6 @@ scoring does not count as memory of training.
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import tempfile
@@ -380,7 +379,6 @@ class _Worker(Worker):
         self.quantize: str | None = options.quantize
         self.base_in_bf16 = options.lora and bool(options.model)
         """For TRL, as it loads SmolLM2, which is published in bf16; brimful plans the type."""
-        self.before_bytes = 0
         self.model: Callable[[], Any]
         """What is trained."""
         self.useful_tokens: Callable[[], int]
@@ -401,21 +399,12 @@ class _Worker(Worker):
             for ids, learned in zip(tokens, is_target, strict=True)
         ]
 
-    def note_memory(self) -> None:
-        """The model is there; what comes on top is training's."""
-        self.before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
     def work_done(self) -> int:
         return self.useful_tokens()
 
     def asked(self, word: str) -> Any:
         if word == "score":
             return held_out_loss(self.model(), self.examples("held_out")[: self.num_held_out])
-        if word == "memory":
-            return {
-                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                "before_bytes": self.before_bytes,
-            }
         return super().asked(word)
 
 

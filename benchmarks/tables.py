@@ -136,9 +136,15 @@ def _over(result: dict[str, Any], best: str) -> str:
     )
 
 
+DEFAULT_TRAINER, FASTEST_TRAINER = "Trainer, default", "Trainer, bf16 + fused + compile"
+
+
 def _speed() -> list[tuple[str, str, str]]:
     record, source = _record("pretrain_cpu")
-    ours, default = record["results"]["brimful"], record["results"]["Trainer, default"]
+    ours, default = record["results"]["brimful"], record["results"][DEFAULT_TRAINER]
+    peaks = {
+        name: result["memory"]["peak_bytes"] / 2**30 for name, result in record["results"].items()
+    }
     key = next(key for key in ours if key.startswith("loss_of_the_last"))
     loss = "equal loss"
     if not ours["valid"]:
@@ -148,7 +154,9 @@ def _speed() -> list[tuple[str, str, str]]:
             "Training step on a CPU, 16.9M parameters, one thread, beside transformers' Trainer",
             (
                 f"{_over(ours, 'bf16, fused, compiled')}, n = {record['rounds']} rounds;"
-                f" {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; {loss}"
+                f" {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; {loss};"
+                f" peak memory {peaks['brimful']:.2f} GiB beside {peaks[DEFAULT_TRAINER]:.2f} and"
+                f" {peaks[FASTEST_TRAINER]:.2f}"
             ),
             source,
         )

@@ -388,10 +388,10 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
     snapshot: SnapshotAssertion, found: Searching, margin: float, *, compiles: bool
 ) -> None:
     """By what the device kind gained at most: operators by hand would gain more."""
-    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+    saved_s = _by_hand_s(64, 1, 1e-2) * (1 - 1 / COMPILE_GAIN["cpu"])
     steps = round(margin * 1.5 * COMPILE_SECONDS / saved_s)
 
-    taken = found("plan.recompute=false", steps=steps, host_s=1e-3)
+    taken = found("plan.recompute=false", steps=steps, host_s=1e-2)
 
     assert (
         taken.taken.compiled,
@@ -399,7 +399,7 @@ def test_compiling_is_taken_when_it_saves_half_more_than_it_costs(
         taken.choices["compile"].alternative,
     ) == (compiles, compiles, not compiles)
     assert taken.choices["compile"].reason == snapshot
-    assert (_seconds(taken) < _by_hand_s(64, 1, 1e-3)) is compiles
+    assert (_seconds(taken) < _by_hand_s(64, 1, 1e-2)) is compiles
 
 
 @pytest.mark.parametrize("packing", ["padded", "document"])
@@ -413,7 +413,7 @@ def test_texts_side_by_side_are_not_compiled(
     )
 
     taken = [
-        search(each, tracer, rates(host_s=1e-3), 10**6).choices["compile"]
+        search(each, tracer, rates(host_s=1e-2), 10**6).choices["compile"]
         for each in (plain, padded)
     ]
 
@@ -424,9 +424,9 @@ def test_texts_side_by_side_are_not_compiled(
 def test_the_steps_after_which_compiling_pays_are_told_where_the_length_of_the_run_is_not_known(
     found: Searching,
 ) -> None:
-    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+    saved_s = _by_hand_s(64, 1, 1e-2) * (1 - 1 / COMPILE_GAIN["cpu"])
 
-    reason = found("plan.recompute=false", host_s=1e-3).choices["compile"].reason
+    reason = found("plan.recompute=false", host_s=1e-2).choices["compile"].reason
 
     assert f"pays from {math.ceil(1.5 * COMPILE_SECONDS / saved_s):,} steps on" in reason
 
@@ -456,7 +456,7 @@ def test_evaluation_is_not_compiled_and_takes_as_long(
     """The bound on what compiling gains stretches the compiled step alone."""
     monkeypatch.setattr(by_hand, "work_at", _with_evaluation(by_hand.work_at))  # type: ignore[attr-defined]
     plain, compiled = (
-        found(f"plan={{precision: fp32, recompute: false, compile: {text}}}", host_s=1e-3).taken
+        found(f"plan={{precision: fp32, recompute: false, compile: {text}}}", host_s=1e-2).taken
         for text in ("false", "true")
     )
 
@@ -470,11 +470,11 @@ def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measu
     prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
     """Measured three times as slow as predicted, a third of the steps is enough."""
-    saved_s = _by_hand_s(64, 1, 1e-3) * (1 - 1 / COMPILE_GAIN["cpu"])
+    saved_s = _by_hand_s(64, 1, 1e-2) * (1 - 1 / COMPILE_GAIN["cpu"])
     steps = round(1.5 * COMPILE_SECONDS / saved_s / 2)
 
     one, slow = (
-        search(prepared(), tracer, rates(host_s=1e-3), steps, factor_at=lambda size, by=by: by)
+        search(prepared(), tracer, rates(host_s=1e-2), steps, factor_at=lambda size, by=by: by)
         for by in (1.0, 3.0)
     )
 
