@@ -134,7 +134,11 @@ def _look(sums: _Sums, attention: OkadfaAttention, inputs: tuple[Any, ...]) -> N
     sums.softmax += _squares(softmax_BHTD)
     if attention.config.attention == "kernel":
         kernel_BHTD = attend_in_chunks(
-            *attention.scaled(queries, keys), values, attention.projection_HMD.to(queries.dtype)
+            queries,
+            keys,
+            values,
+            attention.projection_HMD,
+            attention.temperature_H11().sqrt().flatten(),
         )
         sums.kernel += _squares(kernel_BHTD)
         sums.cosine += float(

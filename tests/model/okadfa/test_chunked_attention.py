@@ -7,16 +7,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
+from brimful.model.okadfa import chunked_attention
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
 from brimful.model.okadfa.kernel_attention import attend_by_features, for_every_query
+from brimful.model.okadfa.linear_attention import CHUNK
 
 SIZE, FEATURES = 6, 16
 TOLERANCE = {
     torch.float64: {"rtol": 1e-10, "atol": 1e-11},
     torch.float32: {"rtol": 5e-5, "atol": 5e-5},
 }
-Heads = tuple[Tensor, Tensor, Tensor]
+Heads = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def _heads(
@@ -27,9 +29,10 @@ def _heads(
     shared_by: int = 1,
     temperature: float = 2.0,
     dtype: torch.dtype = torch.float64,
+    has_short: bool = True,
 ) -> Heads:
-    """Queries and keys with their share of the temperature, and values that lie in memory as a
-    model's do.
+    """Queries, keys and values that lie in memory as a model's do, and the share of the
+    temperature. With `has_short` one query and one key are zero, and one is shorter than 1e-6.
     """
     generator = torch.Generator().manual_seed(length)
     heads = groups * shared_by, groups, groups
@@ -39,8 +42,18 @@ def _heads(
         .transpose(1, 2)
         for each in heads
     ]
-    queries, keys = (F.normalize(each, dim=-1) * temperature**0.5 for each in drawn[:2])
-    return queries.requires_grad_(), keys.requires_grad_(), drawn[2].requires_grad_()
+    queries, keys, values = drawn
+    if has_short:
+        queries[0, 0, -1], keys[0, 0, 0] = 0.0, 0.0
+        queries[-1, 0, -1] *= 1e-7
+        keys[-1, 0, length // 2] *= 1e-7
+    share = (torch.arange(groups, dtype=dtype) + 1).mul(temperature / groups).sqrt()
+    return (
+        queries.requires_grad_(),
+        keys.requires_grad_(),
+        values.requires_grad_(),
+        share.requires_grad_(),
+    )
 
 
 def _directions(groups: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -51,12 +64,16 @@ def _by_features(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
+    share: Tensor,
     directions: Tensor,
     *,
     segments_BT: Tensor | None = None,
     is_text_BT: Tensor | None = None,
 ) -> Tensor:
     shared_by = queries.shape[1] // keys.shape[1]
+    share = share[None, :, None, None]
+    queries = F.normalize(queries, dim=-1, eps=1e-6) * for_every_query(share, shared_by)
+    keys = F.normalize(keys, dim=-1, eps=1e-6) * share
     features = query_features(queries, for_every_query(directions[None], shared_by)[0])
     return attend_by_features(
         features,
@@ -69,15 +86,33 @@ def _by_features(
     )
 
 
+def _in_chunks(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    share: Tensor,
+    directions: Tensor,
+    *,
+    chunk: int = CHUNK,
+    **where: Tensor | None,
+) -> Tensor:
+    return attend_in_chunks(queries, keys, values, directions, share, chunk=chunk, **where)
+
+
 def _gradients(attended: Tensor, heads: Heads) -> tuple[Tensor, ...]:
+    """Those of queries and keys times what these are divided by, which is as small as 1e-6."""
     weights = torch.randn(attended.shape, generator=torch.Generator().manual_seed(9))
-    return torch.autograd.grad((attended * weights.to(attended.dtype)).sum(), heads)
+    of_queries, of_keys, *others = torch.autograd.grad(
+        (attended * weights.to(attended.dtype)).sum(), heads
+    )
+    divided_by = (each.detach().norm(dim=-1, keepdim=True).clamp_min(1e-6) for each in heads[:2])
+    return of_queries * next(divided_by), of_keys * next(divided_by), *others
 
 
 def _assert_equal(heads: Heads, chunk: int, **where: Tensor | None) -> None:
     dtype = heads[0].dtype
     directions = _directions(heads[1].shape[1], dtype)
-    attended = attend_in_chunks(*heads, directions, chunk=chunk, **where)
+    attended = _in_chunks(*heads, directions, chunk=chunk, **where)
     expected = _by_features(*heads, directions, **where)
     torch.testing.assert_close(attended, expected, **TOLERANCE[dtype])
     for one, other in zip(_gradients(attended, heads), _gradients(expected, heads), strict=True):
@@ -122,13 +157,27 @@ def test_padding_on_either_side_is_not_seen(text: int, padding: int, chunk: int)
     _assert_equal(_heads(len(before)), chunk, is_text_BT=torch.stack([before, before.flip(0)]))
 
 
+@pytest.mark.parametrize("most", [1, 2, 4, 5, 8, 100])
+@pytest.mark.parametrize("shared_by", [1, 2])
+def test_parts_of_rows_and_heads_equal_all_at_once(
+    most: int, shared_by: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_attention, "PART_BYTES", most * shared_by * 7 * FEATURES * 8)
+    length = 20
+    numbers_BT = torch.arange(3)[:, None] + torch.arange(length) // 6
+    is_text_BT = torch.arange(length) >= torch.tensor([[0], [3], [9]])
+    heads = _heads(length, rows=3, groups=4, shared_by=shared_by)
+    _assert_equal(heads, 7, segments_BT=numbers_BT)
+    _assert_equal(heads, 7, is_text_BT=is_text_BT)
+
+
 def test_gradients_are_those_of_differences() -> None:
-    heads = _heads(7, shared_by=2, rows=1)
+    heads = _heads(7, shared_by=2, rows=1, has_short=False)
     directions = _directions(2)
     numbers = torch.tensor([[0, 0, 1, 1, 1, 1, 1]])
-    assert torch.autograd.gradcheck(lambda *each: attend_in_chunks(*each, directions), heads)
+    assert torch.autograd.gradcheck(lambda *each: _in_chunks(*each, directions), heads)
     assert torch.autograd.gradcheck(
-        lambda *each: attend_in_chunks(*each, directions, segments_BT=numbers, chunk=3), heads
+        lambda *each: _in_chunks(*each, directions, segments_BT=numbers, chunk=3), heads
     )
 
 
@@ -143,6 +192,7 @@ def test_what_is_kept_does_not_grow_with_the_number_of_features(features: int) -
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        attend_in_chunks(*heads, directions)
-    of_text = 256 * 2 * (4 * SIZE + 2) * 8  # queries, keys, values with ones, output, normaliser
-    assert sum(kept.values()) == of_text + directions.nbytes
+        _in_chunks(*heads, directions)
+    of_text = 256 * 2 * (4 * SIZE + 1) * 8  # queries, keys, values, output, normaliser
+    scores = 256 * 2 * CHUNK * 8
+    assert sum(kept.values()) == of_text + scores + directions.nbytes + heads[3].nbytes

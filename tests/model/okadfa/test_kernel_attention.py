@@ -4,13 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     attend_by_features,
-    attend_by_kernel,
     count_positions,
     find_text,
     for_every_query,
+    keeps_no_features,
     number_segments,
 )
 from brimful.model.okadfa.kernel_llama import KernelLlamaConfig
@@ -49,30 +48,15 @@ def test_position_by_position_with_a_cache_equals_all_at_once() -> None:
     torch.testing.assert_close(torch.cat(parts, dim=2), whole)
 
 
-@pytest.mark.parametrize("shared_by", [1, 3])
-def test_an_implementation_that_keeps_no_features_gives_the_same(shared_by: int) -> None:
-    queries, keys, values = (
-        _positive(2, 2 * shared_by, 70, 8),
-        _positive(2, 2, 70, 8),
-        _positive(2, 2, 70, 8),
+def test_features_are_kept_in_compiled_code_with_a_cache_and_by_other_implementations() -> None:
+    assert keeps_no_features("brimful_blocks", None)
+    assert not keeps_no_features("sdpa", None)
+    past = RecurrentCache(KernelLlamaConfig(num_hidden_layers=1))
+    assert not keeps_no_features("brimful_blocks", past)
+    compiled = torch.compile(
+        lambda each: each + keeps_no_features("brimful_blocks", None), backend="eager"
     )
-    segments_BT = (torch.arange(70) >= 30).long().expand(2, -1)
-    is_text_BT = (torch.arange(70) >= 5).expand(2, -1)
-    kept = {
-        implementation: attend_by_kernel(
-            queries,
-            keys,
-            values,
-            draw_projection(2, 16, 8, seed=0, layer=0),
-            layer=0,
-            implementation=implementation,
-            segments_BT=segments_BT,
-            is_text_BT=is_text_BT,
-            past=None,
-        )
-        for implementation in ("sdpa", "brimful_blocks")
-    }
-    torch.testing.assert_close(kept["brimful_blocks"], kept["sdpa"])
+    assert compiled(torch.zeros(1)).item() == 0
 
 
 def test_positions_segments_and_padding_of_rows() -> None:

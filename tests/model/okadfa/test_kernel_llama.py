@@ -85,6 +85,20 @@ def test_attention_nears_softmax_of_the_cosines_with_many_features() -> None:
     assert F.cosine_similarity(found.flatten(), expected.flatten(), dim=0) > 0.998
 
 
+def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients() -> None:
+    model, ids_BT = _model(), _ids(2, 150)
+    mask_BT = (torch.arange(150) >= torch.tensor([[0], [20]])).long()
+    gradients = {}
+    for implementation in ("sdpa", "brimful_blocks"):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        model(ids_BT, attention_mask=mask_BT, labels=ids_BT).loss.backward()
+        gradients[implementation] = {
+            name: parameter.grad for name, parameter in model.named_parameters()
+        }
+    torch.testing.assert_close(gradients["brimful_blocks"], gradients["sdpa"], **CLOSE)
+
+
 def test_the_future_is_not_looked_at() -> None:
     model, ids_BT = _model(), _ids(2, 150)
     changed_BT = ids_BT.clone()

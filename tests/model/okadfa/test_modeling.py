@@ -229,6 +229,23 @@ def test_packed_documents_read_as_each_alone(attention: str) -> None:
     torch.testing.assert_close(packed, alone, **CLOSE)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients(
+    *, packed: bool
+) -> None:
+    model, ids_BT = _model(), _ids(2, 150)
+    how = {"packed_lengths": torch.tensor([60, 90])} if packed else {}
+    gradients = {}
+    for implementation in ("sdpa", "brimful_blocks"):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        model(ids_BT, labels=ids_BT, **how).loss.backward()
+        gradients[implementation] = {
+            name: parameter.grad for name, parameter in model.named_parameters()
+        }
+    torch.testing.assert_close(gradients["brimful_blocks"], gradients["sdpa"], **CLOSE)
+
+
 def test_packed_documents_are_read_without_a_cache(refuses: Refuses) -> None:
     with refuses(ValueError):
         _model()(_ids(1, 6), packed_lengths=torch.tensor([2, 4]), use_cache=True)

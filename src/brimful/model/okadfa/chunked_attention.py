@@ -1,19 +1,21 @@
-"""Kernel attention for CPUs, one chunk of positions after another, with nothing as long as the text
-times the number of features kept for the backward pass.
+"""Kernel attention for CPUs, some heads and one chunk of positions after another, with nothing as
+long as the text times the number of features kept for the backward pass.
 
 `causal_attention` by single operators keeps the features of all queries and keys, and passes over
 them a dozen times. Here a chunk's features are computed from queries and keys, used while they lie
 in the processor's cache, and dropped; the backward pass computes them again (the order of
-recomputation is that of Dao et al. 2022, section 3.1, for softmax attention). Values and gradients
-are those of `features` and `linear_attention` up to rounding. A GPU would wait for the program
-between small operators, so plans for GPUs take those.
+recomputation is that of Dao et al. 2022, section 3.1, for softmax attention). Queries and keys are
+scaled here, too, so that they are kept as the layer projected them. Values and gradients are those
+of `features` and `linear_attention` up to rounding. A GPU would wait for the program between small
+operators, so plans for GPUs take those.
 
-Shapes: P heads of keys of all rows, S heads of queries that share one, T positions, C positions of
-a chunk, D head size, M features, E = D + 1, values with their normaliser.
+Shapes: B rows, G heads of keys, S heads of queries that share one, P heads of keys of a part (some
+heads of some rows), T positions, C positions of a chunk, D head size, M features, E = D + 1, values
+with their normaliser.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,47 +24,53 @@ from torch import Tensor
 
 from brimful.model.okadfa.linear_attention import CHUNK
 
+SHORTEST = 1e-6
+"""Shorter queries and keys are divided by this, not by their norm."""
+PART_BYTES = 512 * 1024
+"""Most that the features of a chunk's queries take in all heads of a part: those of keys, the sum
+and results lie beside them in a cache of 2 MB. Smaller parts are more operators.
+"""
+
 
 def attend_in_chunks(
     queries_BHTD: Tensor,
     keys_BGTD: Tensor,
     values_BGTD: Tensor,
     projection_GMD: Tensor,
+    share_G: Tensor,
     *,
     segments_BT: Tensor | None = None,
     is_text_BT: Tensor | None = None,
     chunk: int = CHUNK,
 ) -> Tensor:
-    """Return kernel attention (B, H, T, D) of queries and keys that have their share of the scale.
-
-    All in one type, fp32 or more.
+    """Return kernel attention (B, H, T, D) of queries and keys that are scaled to a given norm, in
+    the type of the norms or the heads, whichever is wider.
 
     Args:
-        queries_BHTD: The H / G heads that share a head of keys lie beside each other.
+        queries_BHTD: Of any norm. The H / G heads that share a head of keys lie beside
+            each other.
         keys_BGTD: Of G heads, each with its own random directions.
         values_BGTD: As keys.
         projection_GMD: From `draw_projection`; no gradient reaches it.
+        share_G: Norm that queries and keys of a head get, in fp32 or more.
         segments_BT: Ascending numbers of the documents packed into a row, which attend only to
             themselves. None: a row is one document.
         is_text_BT: False at padding, which nothing attends to.
         chunk: C.
     """
-    rows, groups = keys_BGTD.shape[:2]
-    attended_PSTD: Tensor = _Chunked.apply(
-        queries_BHTD.unflatten(1, (groups, -1)).flatten(0, 1),
-        keys_BGTD.flatten(0, 1),
-        values_BGTD.flatten(0, 1),
-        projection_GMD if rows == 1 else projection_GMD.repeat(rows, 1, 1),
-        _for_heads(segments_BT, groups),
-        _for_heads(is_text_BT, groups),
+    wide = torch.promote_types(keys_BGTD.dtype, share_G.dtype)
+    attended_BGSTD: Tensor = _Chunked.apply(
+        queries_BHTD.unflatten(1, (keys_BGTD.shape[1], -1)),
+        keys_BGTD,
+        values_BGTD,
+        projection_GMD.to(wide),
+        share_G.to(wide),
+        segments_BT,
+        is_text_BT,
         chunk,
     )  # type: ignore[no-untyped-call]
-    attended_BHTD: Tensor = attended_PSTD.unflatten(0, (rows, groups)).flatten(1, 2)
+    attended_BHTD: Tensor = attended_BGSTD.flatten(1, 2)
     return attended_BHTD
-
-
-def _for_heads(each_BT: Tensor | None, groups: int) -> Tensor | None:
-    return None if each_BT is None else each_BT.repeat_interleave(groups, dim=0)
 
 
 @dataclass
@@ -93,10 +101,10 @@ class _Chunk:
         """Return left . right, 0 where a query may not see a key: (P, S x C, C)."""
         length = right.shape[1]
         scores = torch.bmm(left, right.mT)
-        by_query = scores.unflatten(1, (-1, length))
+        by_query = scores.view(-1, length, length)
         by_query.tril_()
         if self.together is not None:
-            by_query.mul_(self.together[:, None])
+            by_query.unflatten(0, (len(right), -1)).mul_(self.together[:, None])
         return scores
 
     def seen(self, each: Tensor) -> Tensor:
@@ -116,12 +124,65 @@ class _Chunk:
 
 
 @dataclass
-class _Text:
-    """Queries and keys with their share of the scale, values with a column of ones."""
+class _Scaled:
+    """Queries or keys of a part, scaled to a norm.
 
-    queries_PSTD: Tensor
-    keys_PTD: Tensor
+    Attributes:
+        vectors: (..., T, D).
+        factors: On what they were: (..., T, 1).
+        half_squares: (..., T, 1).
+        is_short: Whether they were too short to get the norm (..., T, 1).
+        norm: It, for each head, in a shape that broadcasts.
+    """
+
+    vectors: Tensor
+    factors: Tensor
+    half_squares: Tensor
+    is_short: Tensor
+    norm: Tensor
+
+    def gradients(
+        self, grad: Tensor, out: Tensor, half_square_grad: Tensor | None = None
+    ) -> Tensor:
+        """Write the gradient of what was scaled, and return that of the norm for each position
+        (..., T, 1).
+
+        Args:
+            grad: That of the vectors; overwritten.
+            out: Where to write.
+            half_square_grad: Minus that of half of their squares (..., T, 1).
+        """
+        along = torch.linalg.vecdot(grad, self.vectors).unsqueeze(-1)
+        # The gradient along a vector that has the norm is lost: scaling takes it away.
+        lost = (along / self.norm.square()).masked_fill_(self.is_short, 0.0)
+        if half_square_grad is not None:
+            lost += half_square_grad * self.is_short
+            along.addcmul_(half_square_grad, self.half_squares, value=-2)
+        grad.addcmul_(self.vectors, lost, value=-1)
+        torch.mul(grad.view(out.shape), self.factors.view(*out.shape[:-1], 1), out=out)
+        of_norm: Tensor = along.div_(self.norm)
+        return of_norm
+
+
+def _scaled(each: Tensor, norm: Tensor) -> _Scaled:
+    """Scale vectors of any layout and type, with rows and heads (R, H, ...) joined."""
+    norms = torch.linalg.vector_norm(each, dim=-1, keepdim=True, dtype=norm.dtype).flatten(0, 1)
+    is_short = norms < SHORTEST
+    factors = norm / norms.clamp_min(SHORTEST)
+    half_squares = norms.mul_(factors).square_().div_(2)
+    vectors = factors.new_empty(*norms.shape[:-1], each.shape[-1])
+    torch.mul(each, factors.view(*each.shape[:-1], 1), out=vectors.view(each.shape))
+    return _Scaled(vectors, factors, half_squares, is_short, norm)
+
+
+@dataclass
+class _Text:
+    """What one part reads: queries and keys scaled, values with a column of ones."""
+
+    queries_PSTD: _Scaled
+    keys_PTD: _Scaled
     values_PTE: Tensor
+    projection_PMD: Tensor
     directions_PDM: Tensor
     segments_PT: Tensor | None
     is_text_PT: Tensor | None
@@ -129,154 +190,258 @@ class _Text:
 
     def chunks(self) -> Iterator[_Chunk]:
         """Compute the features of one chunk after another."""
-        for start in range(0, self.keys_PTD.shape[1], self.chunk):
-            here = slice(start, start + self.chunk)
+        queries, keys = self.queries_PSTD.vectors, self.keys_PTD.vectors
+        log_features = math.log(self.directions_PDM.shape[-1])
+        shift_PT1 = self.keys_PTD.half_squares + log_features / 2
+        parts = (
+            each.split(self.chunk, dim=-2) for each in (queries, keys, shift_PT1, self.values_PTE)
+        )
+        for number, (queries_PSCD, keys_PCD, shift_PC1, values_PCE) in enumerate(
+            zip(*parts, strict=True)
+        ):
+            start = number * self.chunk
             chunk = _Chunk(
-                here, self._queries(here), self._keys(here), self.values_PTE[:, here].contiguous()
+                slice(start, start + self.chunk),
+                self._queries(queries_PSCD.flatten(1, 2)),
+                torch.bmm(keys_PCD, self.directions_PDM).sub_(shift_PC1).exp_(),
+                values_PCE,
             )
+            if self.is_text_PT is not None:
+                chunk.keys.mul_(self.is_text_PT[:, chunk.here].unsqueeze(-1))
             if self.segments_PT is not None:
-                segments_PC = self.segments_PT[:, here]
-                before_P1 = self.segments_PT[:, max(start - 1, 0)].unsqueeze(1)
-                last_P1 = segments_PC[:, -1:]
-                chunk.together = segments_PC[:, :, None] == segments_PC[:, None, :]
-                chunk.sees = (segments_PC == before_P1).unsqueeze(-1)
-                chunk.is_last = (segments_PC == last_P1).unsqueeze(-1)
-                chunk.goes_on = (last_P1 == before_P1).unsqueeze(-1)
+                self._separate(chunk, self.segments_PT)
             yield chunk
 
-    def _queries(self, here: slice) -> Tensor:
+    def _queries(self, queries_PCD: Tensor) -> Tensor:
         """Return `query_features` without |x|^2 / 2 and log(M) / 2: both cancel."""
-        logs = torch.bmm(self.queries_PSTD[:, :, here].flatten(1, 2), self.directions_PDM)
+        logs = torch.bmm(queries_PCD, self.directions_PDM)
         return logs.sub_(logs.amax(-1, keepdim=True)).exp_()
 
-    def _keys(self, here: slice) -> Tensor:
-        """Return `key_features`, 0 at padding."""
-        keys_PCD = self.keys_PTD[:, here]
-        shift_PC1 = keys_PCD.square().sum(-1, keepdim=True).div_(2)
-        shift_PC1.add_(0.5 * math.log(self.directions_PDM.shape[-1]))
-        features = torch.bmm(keys_PCD, self.directions_PDM).sub_(shift_PC1).exp_()
-        if self.is_text_PT is not None:
-            features.mul_(self.is_text_PT[:, here].unsqueeze(-1))
-        return features
+    @staticmethod
+    def _separate(chunk: _Chunk, segments_PT: Tensor) -> None:
+        segments_PC = segments_PT[:, chunk.here]
+        before_P1 = segments_PT[:, max(chunk.here.start - 1, 0)].unsqueeze(1)
+        last_P1 = segments_PC[:, -1:]
+        chunk.together = segments_PC[:, :, None] == segments_PC[:, None, :]
+        chunk.sees = (segments_PC == before_P1).unsqueeze(-1)
+        chunk.is_last = (segments_PC == last_P1).unsqueeze(-1)
+        chunk.goes_on = (last_P1 == before_P1).unsqueeze(-1)
+
+    def zero_sum(self) -> Tensor:
+        """Return zeros for the sum of values times features of keys (P, E, M)."""
+        heads, _, extended = self.values_PTE.shape
+        return self.values_PTE.new_zeros(heads, extended, self.directions_PDM.shape[-1])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Heads of rows that are computed together."""
+
+    rows: slice
+    groups: slice
+
+    def of(self, each: Tensor) -> Tensor:
+        """Return the part of a tensor of rows and heads."""
+        return each[self.rows, self.groups]
+
+
+@dataclass
+class _Heads:
+    """What all heads of a layer read, in any type; directions and norms in fp32 or more."""
+
+    queries_BGSTD: Tensor
+    keys_BGTD: Tensor
+    values_BGTD: Tensor
+    projection_GMD: Tensor
+    share_G: Tensor
+    segments_BT: Tensor | None
+    is_text_BT: Tensor | None
+    chunk: int
+
+    def parts(self) -> Iterator[_Part]:
+        """Divide the heads of all rows into parts of equal size."""
+        rows, groups, shared_by, length, _ = self.queries_BGSTD.shape
+        features = self.projection_GMD[0, :, 0]
+        per_head = features.shape[0] * features.itemsize * min(self.chunk, length) * shared_by
+        most = max(PART_BYTES // per_head, 1)
+        if groups > most:
+            heads_at_once = math.ceil(groups / math.ceil(groups / most))
+            for row in range(rows):
+                for start in range(0, groups, heads_at_once):
+                    yield _Part(slice(row, row + 1), slice(start, start + heads_at_once))
+            return
+        rows_at_once = math.ceil(rows / math.ceil(rows / (most // groups)))
+        for start in range(0, rows, rows_at_once):
+            yield _Part(slice(start, start + rows_at_once), slice(None))
+
+    def read(self, part: _Part) -> _Text:
+        """Scale queries and keys of a part, and lay out its values."""
+        values = part.of(self.values_BGTD)
+        rows, groups, length, size = values.shape
+        norm_P11 = self.share_G[part.groups].repeat(rows)[:, None, None]
+        values_PTE = norm_P11.new_empty(rows * groups, length, size + 1)
+        values_PTE.unflatten(0, (rows, groups))[..., :size] = values
+        values_PTE[..., size:] = 1.0
+        projection_PMD = self.projection_GMD[part.groups]
+        if rows > 1:
+            projection_PMD = projection_PMD.repeat(rows, 1, 1)
+        segments_PT, is_text_PT = (
+            None if each is None else each[part.rows].repeat_interleave(groups, dim=0)
+            for each in (self.segments_BT, self.is_text_BT)
+        )
+        return _Text(
+            _scaled(part.of(self.queries_BGSTD), norm_P11[:, None]),
+            _scaled(part.of(self.keys_BGTD), norm_P11),
+            values_PTE,
+            projection_PMD,
+            projection_PMD.mT.contiguous(),
+            segments_PT,
+            is_text_PT,
+            self.chunk,
+        )
 
 
 class _Chunked(torch.autograd.Function):
-    """Kernel attention (P, S, T, D) with a backward pass of its own, which gives the gradients of
-    queries, keys and values.
+    """Kernel attention (B, G, S, T, D) with a backward pass of its own, which gives the gradients
+    of queries, keys, values and norms.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        queries_PSTD: Tensor,
-        keys_PTD: Tensor,
-        values_PTD: Tensor,
-        projection_PMD: Tensor,
-        segments_PT: Tensor | None,
-        is_text_PT: Tensor | None,
-        chunk: int,
-    ) -> Tensor:
-        shared_by = queries_PSTD.shape[1]
-        values_PTE = torch.cat([values_PTD, torch.ones_like(values_PTD[..., :1])], dim=-1)
-        directions_PDM = projection_PMD.mT.contiguous()
-        text = _Text(
-            queries_PSTD, keys_PTD, values_PTE, directions_PDM, segments_PT, is_text_PT, chunk
-        )
-        attended_PSTD = torch.empty_like(queries_PSTD, memory_format=torch.contiguous_format)
-        normaliser_PST1 = attended_PSTD.new_empty(*attended_PSTD.shape[:-1], 1)
-        sum_PEM = _zero_sum(text)
-        for each in text.chunks():
-            sums = torch.bmm(each.scores(each.queries, each.keys), each.values)
-            if each.here.start:
-                sums.baddbmm_(each.seen(each.queries), sum_PEM.mT)
-            each.carried(sum_PEM).baddbmm_(each.values.mT, each.lasting(each.keys))
-            by_query = sums.unflatten(1, (shared_by, -1))
-            normaliser = by_query[..., -1:]
+    def forward(ctx: Any, queries_BGSTD: Tensor, *others: Any) -> Tensor:
+        layer = _Heads(queries_BGSTD, *others)
+        rows, groups, shared_by, length, size = queries_BGSTD.shape
+        # A projection follows, which reads the heads of a position beside each other.
+        attended = layer.share_G.new_empty(rows, length, groups, shared_by, size)
+        attended_BGSTD = attended.permute(0, 2, 3, 1, 4)
+        inverse_BGST1 = layer.share_G.new_empty(rows, groups, shared_by, length, 1)
+        scores: list[Tensor] = []
+        for part in layer.parts():
+            sums_PSTE, of_part = _sums(layer.read(part))
+            scores += of_part
+            attended, inverse = part.of(attended_BGSTD), part.of(inverse_BGST1)
+            sums = sums_PSTE.view(*attended.shape[:-1], size + 1)
+            normaliser = sums[..., size:]
             normaliser.masked_fill_(normaliser == 0, 1.0)  # sees nothing: padding before a text
-            normaliser_PST1[:, :, each.here] = normaliser
-            torch.div(by_query[..., :-1], normaliser, out=attended_PSTD[:, :, each.here])
-        ctx.save_for_backward(
-            queries_PSTD,
-            keys_PTD,
-            values_PTE,
-            directions_PDM,
-            segments_PT,
-            is_text_PT,
-            attended_PSTD,
-            normaliser_PST1,
-        )
-        ctx.chunk = chunk
-        return attended_PSTD
+            torch.mul(sums[..., :size], torch.reciprocal(normaliser, out=inverse), out=attended)
+        ctx.save_for_backward(queries_BGSTD, *others[:-1], attended_BGSTD, inverse_BGST1, *scores)
+        ctx.chunk = others[-1]
+        return attended_BGSTD
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        queries, keys, values, directions, segments, is_text, attended, normaliser = (
-            ctx.saved_tensors
+        saved = ctx.saved_tensors
+        read, (attended_BGSTD, inverse_BGST1), kept = saved[:7], saved[7:9], saved[9:]
+        layer, scores = _Heads(*read, chunk=ctx.chunk), iter(kept)
+        grad_queries, grad_keys, grad_values, grad_share_G = (
+            torch.empty_like(each) for each in read[:3] + read[4:5]
         )
-        text = _Text(queries, keys, values, directions, segments, is_text, ctx.chunk)
-        grad_PSTE = _grad_of_sums(grad_outputs[0], attended, normaliser)
-        chunks = list(text.chunks())
-        grad_queries = _grad_of_queries(text, chunks, grad_PSTE)
-        grad_keys, grad_values = _grads_of_keys_and_values(text, chunks, grad_PSTE)
-        return grad_queries, grad_keys, grad_values, None, None, None, None
+        grad_share_G.zero_()
+        for part in layer.parts():
+            text = layer.read(part)
+            grad_PSTE = _grad_of_sums(
+                *(part.of(each) for each in (grad_outputs[0], attended_BGSTD, inverse_BGST1))
+            )
+            chunks = list(text.chunks())
+            of_part = [next(scores) for _ in chunks]
+            grads = [each.flatten(1, 2) for each in grad_PSTE.split(ctx.chunk, dim=2)]
+            grad_PSTD, grad_scores = _grad_of_queries(text, chunks, grads)
+            of_keys, of_values, of_half_squares = _grads_of_keys_and_values(
+                text, chunks, grads, of_part, grad_scores
+            )
+            for_part = part.of(grad_queries), part.of(grad_keys)
+            part.of(grad_values).copy_(of_values.view(for_part[1].shape))
+            of_norms = text.queries_PSTD.gradients(grad_PSTD, for_part[0]).sum((1, 2, 3))
+            of_norms += text.keys_PTD.gradients(of_keys, for_part[1], of_half_squares).sum((1, 2))
+            grad_share_G[part.groups] += of_norms.view(for_part[1].shape[:2]).sum(0)
+        return grad_queries, grad_keys, grad_values, None, grad_share_G, None, None, None
 
 
-def _zero_sum(text: _Text) -> Tensor:
-    """Return zeros for the sum of values times features of keys (P, E, M)."""
-    heads, _, extended = text.values_PTE.shape
-    return text.values_PTE.new_zeros(heads, extended, text.directions_PDM.shape[-1])
+def _sums(text: _Text) -> tuple[Tensor, list[Tensor]]:
+    """Return what is divided by the normaliser, and the normaliser: (P, S, T, E); and the scores of
+    each chunk, as many numbers as C / D times the queries.
+    """
+    shared_by, length = text.queries_PSTD.vectors.shape[1:3]
+    sum_PEM = text.zero_sum()
+    sums, scores = [], []
+    for each in text.chunks():
+        scores.append(each.scores(each.queries, each.keys))
+        of_chunk = torch.bmm(scores[-1], each.values)
+        if each.here.start:
+            of_chunk.baddbmm_(each.seen(each.queries), sum_PEM.mT)
+        if each.here.stop < length:
+            each.carried(sum_PEM).baddbmm_(each.values.mT, each.lasting(each.keys))
+        sums.append(of_chunk.unflatten(1, (shared_by, -1)))
+    return torch.cat(sums, dim=2), scores
 
 
-def _grad_of_sums(grad_PSTD: Tensor, attended_PSTD: Tensor, normaliser_PST1: Tensor) -> Tensor:
-    """Return the gradient of what is divided by the normaliser, and of the normaliser."""
-    size = grad_PSTD.shape[-1]
-    grad_PSTE = grad_PSTD.new_empty(*grad_PSTD.shape[:-1], size + 1)
-    torch.div(grad_PSTD, normaliser_PST1, out=grad_PSTE[..., :size])
-    grad_PSTE[..., size] = torch.linalg.vecdot(grad_PSTE[..., :size], attended_PSTD).neg_()
-    return grad_PSTE
+def _grad_of_sums(grad_BGSTD: Tensor, attended_BGSTD: Tensor, inverse_BGST1: Tensor) -> Tensor:
+    """Return the gradient of what is divided by the normaliser, and of the normaliser, of a part:
+    (P, S, T, E).
+    """
+    size = grad_BGSTD.shape[-1]
+    grad_BGSTE = inverse_BGST1.new_empty(*grad_BGSTD.shape[:-1], size + 1)
+    torch.mul(grad_BGSTD, inverse_BGST1, out=grad_BGSTE[..., :size])
+    grad_BGSTE[..., size] = torch.linalg.vecdot(grad_BGSTE[..., :size], attended_BGSTD).neg_()
+    return grad_BGSTE.flatten(0, 1)
 
 
-def _grad_of_queries(text: _Text, chunks: list[_Chunk], grad_PSTE: Tensor) -> Tensor:
-    """Go through the text forwards, as the sum before a chunk is needed."""
-    projection_PMD = text.directions_PDM.mT
-    grad_PSTD = torch.empty_like(text.queries_PSTD, memory_format=torch.contiguous_format)
-    sum_PEM = _zero_sum(text)
-    for each in chunks:
-        grad = grad_PSTE[:, :, each.here].flatten(1, 2)
-        grad_features = torch.bmm(each.scores(grad, each.values), each.keys)
+def _grad_of_queries(
+    text: _Text, chunks: list[_Chunk], grads: Sequence[Tensor]
+) -> tuple[Tensor, list[Tensor]]:
+    """Go through the text forwards, as the sum before a chunk is needed. Return the gradient of
+    scaled queries (P, S, T, D), and those of the scores of each chunk.
+
+    Args:
+        grads: Gradient of the sums of each chunk (P, S x C, E).
+    """
+    shared_by = text.queries_PSTD.vectors.shape[1]
+    sum_PEM = text.zero_sum()
+    grad_queries, grad_scores = [], []
+    for each, grad in zip(chunks, grads, strict=True):
+        grad_scores.append(each.scores(grad, each.values))
+        grad_features = torch.bmm(grad_scores[-1], each.keys)
         if each.here.start:
             grad_features.baddbmm_(each.seen(grad), sum_PEM)
-        each.carried(sum_PEM).baddbmm_(each.values.mT, each.lasting(each.keys))
-        grad_queries = torch.bmm(grad_features.mul_(each.queries), projection_PMD)
-        grad_PSTD[:, :, each.here] = grad_queries.unflatten(1, (grad_PSTD.shape[1], -1))
-    return grad_PSTD
+        if each is not chunks[-1]:
+            each.carried(sum_PEM).baddbmm_(each.values.mT, each.lasting(each.keys))
+        of_chunk = torch.bmm(grad_features.mul_(each.queries), text.projection_PMD)
+        grad_queries.append(of_chunk.unflatten(1, (shared_by, -1)))
+    return torch.cat(grad_queries, dim=2), grad_scores
 
 
 def _grads_of_keys_and_values(
-    text: _Text, chunks: list[_Chunk], grad_PSTE: Tensor
-) -> tuple[Tensor, Tensor]:
+    text: _Text,
+    chunks: list[_Chunk],
+    grads: Sequence[Tensor],
+    scores: list[Tensor],
+    grad_scores: list[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
     """Go through the text backwards, with the gradient of the sum after a chunk. Features are
     dropped once they are used.
+
+    Returns:
+        Gradients of scaled keys as if their squares took no part (P, T, D), of values (P, T, D),
+        and minus that of half of the keys' squares (P, T, 1).
     """
-    projection_PMD, size = text.directions_PDM.mT, text.keys_PTD.shape[-1]
-    grad_keys_PTD, grad_values_PTD = (
-        torch.empty_like(text.keys_PTD, memory_format=torch.contiguous_format) for _ in range(2)
+    keys_PTD = text.keys_PTD.vectors
+    of_keys, of_values, size = (
+        torch.empty_like(keys_PTD),
+        torch.empty_like(keys_PTD),
+        keys_PTD.shape[-1],
     )
-    grad_sum_PEM = _zero_sum(text)
-    while chunks:
+    of_half_squares = torch.empty_like(keys_PTD[..., :1])
+    grad_sum_PEM = text.zero_sum()
+    for grad in reversed(grads):
         each = chunks.pop()
-        grad = grad_PSTE[:, :, each.here].flatten(1, 2)
-        grad_features = torch.bmm(each.scores(grad, each.values).mT, each.queries)
-        grad_features.baddbmm_(each.lasting(each.values), grad_sum_PEM)
-        grad_values = torch.bmm(each.scores(each.queries, each.keys).mT, grad[..., :size])
-        grad_values.baddbmm_(each.lasting(each.keys), grad_sum_PEM[:, :size].mT)
-        grad_values_PTD[:, each.here] = grad_values
+        grad_features = torch.bmm(grad_scores.pop().mT, each.queries)
+        grad_values = of_values[:, each.here]
+        torch.bmm(scores.pop().mT, grad[..., :size], out=grad_values)
+        if each.here.stop < keys_PTD.shape[1]:
+            grad_features.baddbmm_(each.lasting(each.values), grad_sum_PEM)
+            grad_values.baddbmm_(each.lasting(each.keys), grad_sum_PEM[:, :size].mT)
         if each.here.start:
             each.carried(grad_sum_PEM).baddbmm_(each.seen(grad).mT, each.queries)
         grad_logs = grad_features.mul_(each.keys)
-        grad_keys = torch.bmm(grad_logs, projection_PMD)
-        grad_shift = grad_logs.sum(-1, keepdim=True)
-        grad_keys_PTD[:, each.here] = grad_keys.addcmul_(
-            text.keys_PTD[:, each.here], grad_shift, value=-1
-        )
-    return grad_keys_PTD, grad_values_PTD
+        torch.bmm(grad_logs, text.projection_PMD, out=of_keys[:, each.here])
+        torch.sum(grad_logs, -1, keepdim=True, out=of_half_squares[:, each.here])
+    return of_keys, of_values, of_half_squares

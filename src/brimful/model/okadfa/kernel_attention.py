@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import Cache
 
 from brimful.model.attention import NAME as BLOCKS
-from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.features import key_features, query_features
 from brimful.model.okadfa.linear_attention import causal_attention, next_position
 from brimful.model.okadfa.recurrent_cache import num_read, sum_before
@@ -23,6 +22,17 @@ features of keys stay far from overflow and underflow of fp32.
 """
 
 
+def keeps_no_features(implementation: str | None, past: Cache | None) -> bool:
+    """Return whether a layer attends by `attend_in_chunks`, which is quicker on CPUs. Compiled
+    code, and texts that are read with a cache, keep features.
+
+    Args:
+        implementation: The model's, by its name in transformers.
+        past: Cache.
+    """
+    return implementation == BLOCKS and past is None and not torch.compiler.is_compiling()
+
+
 def attend_by_kernel(
     queries_BHTD: Tensor,
     keys_BGTD: Tensor,
@@ -30,7 +40,6 @@ def attend_by_kernel(
     projection_GMD: Tensor,
     *,
     layer: int,
-    implementation: str | None,
     segments_BT: Tensor | None,
     is_text_BT: Tensor | None,
     past: Cache | None,
@@ -39,26 +48,16 @@ def attend_by_kernel(
     in fp32 or more.
 
     Args:
-        queries_BHTD: As for `attend_in_chunks`, and so are keys and values.
+        queries_BHTD: The H / G heads that share a head of keys lie beside each other.
+        keys_BGTD: Of G heads, each with its own random directions.
+        values_BGTD: As keys.
         projection_GMD: Random directions of each head of keys, in any type.
         layer: Its number in the cache.
-        implementation: The model's, by its name in transformers: `attention.NAME` keeps no features
-            for the backward pass, which is quicker on CPUs. Compiled code, and texts that are read
-            with a cache, keep them.
         segments_BT: Ascending numbers of packed documents.
         is_text_BT: False at padding.
         past: Cache; its sums are read and updated.
     """
     projection_GMD = projection_GMD.to(keys_BGTD.dtype)
-    if implementation == BLOCKS and past is None and not torch.compiler.is_compiling():
-        return attend_in_chunks(
-            queries_BHTD,
-            keys_BGTD,
-            values_BGTD,
-            projection_GMD,
-            segments_BT=segments_BT,
-            is_text_BT=is_text_BT,
-        )
     groups, length = keys_BGTD.shape[1:3]
     # The queries of a group lie beside each other, as if they were more positions.
     beside = queries_BHTD.unflatten(1, (groups, -1)).flatten(2, 3)

@@ -25,6 +25,7 @@ from transformers.models.llama.modeling_llama import (
 from transformers.utils.generic import maybe_autocast
 
 from brimful.model.description import KERNEL_LLAMA
+from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
     at_least_fp32,
@@ -32,6 +33,7 @@ from brimful.model.okadfa.kernel_attention import (
     count_positions,
     find_text,
     for_every_query,
+    keeps_no_features,
     number_segments,
     refuse_packed_with_cache,
     temperature_of,
@@ -120,17 +122,22 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings)
+        where: dict[str, Any] = {"segments_BT": segments_BT, "is_text_BT": is_text_BT}
         with maybe_autocast(hidden_states.device.type, enabled=False):
-            attended_BHTD = attend_by_kernel(
-                *self.scaled(queries, keys),
-                at_least_fp32(values),
-                self.projection_GMD,
-                layer=self.layer_idx,
-                implementation=self.config._attn_implementation,
-                segments_BT=segments_BT,
-                is_text_BT=is_text_BT,
-                past=past_key_values,
-            )
+            if keeps_no_features(self.config._attn_implementation, past_key_values):
+                share_G = temperature_of(self.log_temperature_G).sqrt()
+                attended_BHTD = attend_in_chunks(
+                    queries, keys, values, self.projection_GMD, share_G, **where
+                )
+            else:
+                attended_BHTD = attend_by_kernel(
+                    *self.scaled(queries, keys),
+                    at_least_fp32(values),
+                    self.projection_GMD,
+                    layer=self.layer_idx,
+                    past=past_key_values,
+                    **where,
+                )
         attended_BTD = attended_BHTD.transpose(1, 2).flatten(2).to(values.dtype)
         return self.o_proj(attended_BTD), None
 

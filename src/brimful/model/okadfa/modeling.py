@@ -28,6 +28,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import maybe_autocast
 
+from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
 from brimful.model.okadfa.features import draw_projection
 from brimful.model.okadfa.kernel_attention import (
@@ -35,6 +36,7 @@ from brimful.model.okadfa.kernel_attention import (
     attend_by_kernel,
     count_positions,
     find_text,
+    keeps_no_features,
     number_segments,
     refuse_packed_with_cache,
     temperature_of,
@@ -129,6 +131,10 @@ class OkadfaAttention(nn.Module):
             past_key_values: Cache; read, and updated.
             others: For the implementation of softmax attention.
         """
+        if self.config.attention == "kernel" and keeps_no_features(
+            self.config._attn_implementation, past_key_values
+        ):
+            return self._in_chunks(hidden_BTD, segments_BT, is_text_BT)
         queries, keys = self.unit_queries_and_keys(hidden_BTD)
         values = self.in_heads(self.v_proj(hidden_BTD))
         if self.config.attention == "softmax":
@@ -140,12 +146,32 @@ class OkadfaAttention(nn.Module):
                     at_least_fp32(values),
                     self.projection_HMD,
                     layer=self.layer,
-                    implementation=self.config._attn_implementation,
                     segments_BT=segments_BT,
                     is_text_BT=is_text_BT,
                     past=past_key_values,
                 )
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
+        out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
+        return out_BTD
+
+    def _in_chunks(
+        self, hidden_BTD: Tensor, segments_BT: Tensor | None, is_text_BT: Tensor | None
+    ) -> Tensor:
+        queries, keys, values = (
+            self.in_heads(project(hidden_BTD))
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        with maybe_autocast(hidden_BTD.device.type, enabled=False):
+            attended_BHTD = attend_in_chunks(
+                queries,
+                keys,
+                values,
+                self.projection_HMD,
+                temperature_of(self.log_temperature_H).sqrt(),
+                segments_BT=segments_BT,
+                is_text_BT=is_text_BT,
+            )
+        attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
         return out_BTD
 
