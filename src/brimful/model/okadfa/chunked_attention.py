@@ -331,7 +331,7 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         read, (attended_BGSTD, inverse_BGST1), kept = saved[:7], saved[7:9], saved[9:]
-        layer, scores = _Heads(*read, chunk=ctx.chunk), iter(kept)
+        layer, scores = _Heads(*(*read, ctx.chunk)), iter(kept)
         grad_queries, grad_keys, grad_values, grad_share_G = (
             torch.empty_like(each) for each in read[:3] + read[4:5]
         )
