@@ -90,7 +90,7 @@ def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients() ->
     mask_BT = (torch.arange(150) >= torch.tensor([[0], [20]])).long()
     gradients = {}
     for implementation in ("sdpa", "brimful_blocks"):
-        model.set_attn_implementation(implementation)
+        model.config._attn_implementation = implementation
         model.zero_grad()
         model(ids_BT, attention_mask=mask_BT, labels=ids_BT).loss.backward()
         gradients[implementation] = {

@@ -189,7 +189,7 @@ def test_queries_and_keys_are_normalised_because_else_the_estimate_is_noise(
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_the_future_is_not_looked_at(attention: str, implementation: str) -> None:
     model, ids_BT = _model(attention), _ids(2, 150)
-    model.set_attn_implementation(implementation)
+    model.config._attn_implementation = implementation
     changed_BT = ids_BT.clone()
     changed_BT[:, 90:] = 60 - changed_BT[:, 90:]
     with torch.no_grad():
@@ -237,7 +237,7 @@ def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients(
     how = {"packed_lengths": torch.tensor([60, 90])} if packed else {}
     gradients = {}
     for implementation in ("sdpa", "brimful_blocks"):
-        model.set_attn_implementation(implementation)
+        model.config._attn_implementation = implementation
         model.zero_grad()
         model(ids_BT, labels=ids_BT, **how).loss.backward()
         gradients[implementation] = {

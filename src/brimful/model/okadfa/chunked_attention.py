@@ -423,25 +423,22 @@ def _grads_of_keys_and_values(
         Gradients of scaled keys as if their squares took no part (P, T, D), of values (P, T, D),
         and minus that of half of the keys' squares (P, T, 1).
     """
-    keys_PTD = text.keys_PTD.vectors
-    of_keys, of_values, size = (
-        torch.empty_like(keys_PTD),
-        torch.empty_like(keys_PTD),
-        keys_PTD.shape[-1],
-    )
-    of_half_squares = torch.empty_like(keys_PTD[..., :1])
+    length, size = text.keys_PTD.vectors.shape[1:]
     grad_sum_PEM = text.zero_sum()
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
     for grad in reversed(grads):
         each = chunks.pop()
         grad_features = torch.bmm(grad_scores.pop().mT, each.queries)
-        grad_values = of_values[:, each.here]
-        torch.bmm(scores.pop().mT, grad[..., :size], out=grad_values)
-        if each.here.stop < keys_PTD.shape[1]:
+        grad_values = torch.bmm(scores.pop().mT, grad[..., :size])
+        if each.here.stop < length:
             grad_features.baddbmm_(each.lasting(each.values), grad_sum_PEM)
             grad_values.baddbmm_(each.lasting(each.keys), grad_sum_PEM[:, :size].mT)
         if each.here.start:
             each.carried(grad_sum_PEM).baddbmm_(each.seen(grad).mT, each.queries)
         grad_logs = grad_features.mul_(each.keys)
-        torch.bmm(grad_logs, text.projection_PMD, out=of_keys[:, each.here])
-        torch.sum(grad_logs, -1, keepdim=True, out=of_half_squares[:, each.here])
+        grad_keys = torch.bmm(grad_logs, text.projection_PMD)
+        found.append((grad_keys, grad_values, grad_logs.sum(-1, keepdim=True)))
+    of_keys, of_values, of_half_squares = (
+        torch.cat(each[::-1], dim=1) for each in zip(*found, strict=True)
+    )
     return of_keys, of_values, of_half_squares
