@@ -2,11 +2,11 @@
 they cross, and how well one estimates the other.
 
     python benchmarks/okadfa_attention.py [--rounds 5] [--lengths 512 1024 ...] [--device cpu|cuda]
-    [--compile]
+    [--bf16] [--compile]
 
 Time: forward and backward pass of one layer's attention (four projections included, which are the
-same) of an okadfa model, one text, in training's types: fp32 on a CPU with one thread, bf16
-autocast on a GPU. Softmax attention runs with the fastest implementation that brimful has for the
+same) of an okadfa model, one text, in training's types: fp32 on a CPU with one thread (with --bf16
+bf16 autocast, in which kernel attention stays in fp32), bf16 autocast on a GPU. Softmax attention runs with the fastest implementation that brimful has for the
 length. Kinds take turns, forwards and backwards; the first pass of each is not counted. CPU time on
 a CPU, wall time around a synchronised GPU; median of paired ratios with a bootstrap interval. The
 crossing is interpolated between lengths, both logarithmic. Lengths whose tensors would take more
@@ -56,6 +56,7 @@ def main() -> None:
     )
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--bf16", action="store_true", help="bf16 autocast on a CPU, too")
     parser.add_argument("--compile", action="store_true")
     arguments = parser.parse_args()
     register()
@@ -64,7 +65,9 @@ def main() -> None:
         torch.set_num_threads(1)
     width = arguments.heads * HEAD_SIZE
     fitting = [length for length in arguments.lengths if _fits(length, arguments.heads, device)]
-    timed = measure(fitting, arguments.heads, arguments.rounds, device, compiles=arguments.compile)
+    has_bf16 = arguments.bf16 or device.type == "cuda"
+    how = {"has_bf16": has_bf16, "compiles": arguments.compile}
+    timed = measure(fitting, arguments.heads, arguments.rounds, device, **how)
     values = {
         "layer": {
             "width": width,
@@ -73,7 +76,7 @@ def main() -> None:
             "features": 4 * HEAD_SIZE,
             "rows": 1,
         },
-        "precision": "fp32" if device.type == "cpu" else "bf16 autocast",
+        "precision": "bf16 autocast" if has_bf16 else "fp32",
         "measured_on": device.type if device.type == "cpu" else torch.cuda.get_device_name(device),
         "clock": "CPU time" if device.type == "cpu" else "wall time, synchronised",
         "compiled": arguments.compile,
@@ -93,7 +96,8 @@ def main() -> None:
     for each in [*values["fidelity_by_features"], *values["fidelity_by_temperature"]]:
         print(each, flush=True)
     print("crossing:", values["crossing_length"])
-    print(write_record(f"okadfa_attention_{device.type}", values))
+    kind = "_bf16" if arguments.bf16 and device.type == "cpu" else ""
+    print(write_record(f"okadfa_attention_{device.type}{kind}", values))
 
 
 def _fits(length: int, heads: int, device: torch.device) -> bool:
@@ -106,12 +110,12 @@ def _fits(length: int, heads: int, device: torch.device) -> bool:
 
 
 def measure(
-    lengths: Sequence[int], heads: int, rounds: int, device: torch.device, *, compiles: bool
+    lengths: Sequence[int], heads: int, rounds: int, device: torch.device, **how: bool
 ) -> list[dict[str, Any]]:
     """Seconds and kept bytes of both kinds by length."""
     results = []
     for length in lengths:
-        passes = {kind: _pass(kind, length, heads, device, compiles=compiles) for kind in KINDS}
+        passes = {kind: _pass(kind, length, heads, device, **how) for kind in KINDS}
         kept_bytes = {
             kind: _kept_bytes(one_pass) for kind, one_pass in passes.items()
         }  # warms up as well
@@ -148,7 +152,7 @@ def _softmax(length: int, device: torch.device) -> str:
 
 
 def _pass(
-    kind: str, length: int, heads: int, device: torch.device, *, compiles: bool
+    kind: str, length: int, heads: int, device: torch.device, *, has_bf16: bool, compiles: bool
 ) -> Callable[[], None]:
     """A forward and a backward pass of one layer's attention; the forward pass alone keeps what
     `_kept_bytes` counts.
@@ -173,7 +177,7 @@ def _pass(
     if compiles:
         layer.compile()
     precision: AbstractContextManager[Any] = (
-        nullcontext() if device.type == "cpu" else torch.autocast("cuda", torch.bfloat16)
+        torch.autocast(device.type, torch.bfloat16) if has_bf16 else nullcontext()
     )
 
     def run() -> None:

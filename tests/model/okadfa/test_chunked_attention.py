@@ -181,6 +181,16 @@ def test_gradients_are_those_of_differences() -> None:
     )
 
 
+def test_products_stay_in_fp32_where_autocast_asks_for_bf16() -> None:
+    heads = _heads(70, dtype=torch.float32)
+    directions = _directions(2, torch.float32)
+    expected = _gradients(_in_chunks(*heads, directions), heads)
+    attended = _in_chunks(*heads, directions)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = _gradients(attended, heads)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("features", [64, 256])
 def test_what_is_kept_does_not_grow_with_the_number_of_features(features: int) -> None:
     heads = _heads(256, rows=1)

@@ -330,30 +330,46 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        read, (attended_BGSTD, inverse_BGST1), kept = saved[:7], saved[7:9], saved[9:]
-        layer, scores = _Heads(*(*read, ctx.chunk)), iter(kept)
-        grad_queries, grad_keys, grad_values, grad_share_G = (
-            torch.empty_like(each) for each in read[:3] + read[4:5]
+        heads = _Heads(*(*saved[:7], ctx.chunk))
+        with torch.autocast(grad_outputs[0].device.type, enabled=False):
+            of_queries, of_keys, of_values, of_share = _gradients(
+                heads, (grad_outputs[0], *saved[7:9]), saved[9:]
+            )
+        return of_queries, of_keys, of_values, None, of_share, None, None, None
+
+
+def _gradients(
+    heads: _Heads, attended: tuple[Tensor, Tensor, Tensor], scores: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return the gradients of queries, keys, values and norms.
+
+    Args:
+        attended: The gradient of the attended values, these (B, G, S, T, D), and what they were
+            multiplied by at last (B, G, S, T, 1).
+        scores: Of each chunk of each part.
+    """
+    read = heads.queries_BGSTD, heads.keys_BGTD, heads.values_BGTD
+    grad_queries, grad_keys, grad_values = (torch.empty_like(each) for each in read)
+    grad_share_G = torch.zeros_like(heads.share_G)
+    remaining = iter(scores)
+    for part in heads.parts():
+        text = heads.read(part)
+        grad_PSTE = _grad_of_sums(*(part.of(each) for each in attended))
+        chunks = list(text.chunks())
+        of_part = [next(remaining) for _ in chunks]
+        grads = [each.flatten(1, 2) for each in grad_PSTE.split(heads.chunk, dim=2)]
+        grad_PSTD, grad_scores = _grad_of_queries(text, chunks, grads)
+        of_keys, of_values, of_half_squares = _grads_of_keys_and_values(
+            text, chunks, grads, of_part, grad_scores
         )
-        grad_share_G.zero_()
-        for part in layer.parts():
-            text = layer.read(part)
-            grad_PSTE = _grad_of_sums(
-                *(part.of(each) for each in (grad_outputs[0], attended_BGSTD, inverse_BGST1))
-            )
-            chunks = list(text.chunks())
-            of_part = [next(scores) for _ in chunks]
-            grads = [each.flatten(1, 2) for each in grad_PSTE.split(ctx.chunk, dim=2)]
-            grad_PSTD, grad_scores = _grad_of_queries(text, chunks, grads)
-            of_keys, of_values, of_half_squares = _grads_of_keys_and_values(
-                text, chunks, grads, of_part, grad_scores
-            )
-            for_part = part.of(grad_queries), part.of(grad_keys)
-            part.of(grad_values).copy_(of_values.view(for_part[1].shape))
-            of_norms = text.queries_PSTD.gradients(grad_PSTD, for_part[0]).sum((1, 2, 3))
-            of_norms += text.keys_PTD.gradients(of_keys, for_part[1], of_half_squares).sum((1, 2))
-            grad_share_G[part.groups] += of_norms.view(for_part[1].shape[:2]).sum(0)
-        return grad_queries, grad_keys, grad_values, None, grad_share_G, None, None, None
+        for_queries, for_keys, for_values = (
+            part.of(each) for each in (grad_queries, grad_keys, grad_values)
+        )
+        for_values.copy_(of_values.view(for_values.shape))
+        of_norms_P = text.queries_PSTD.gradients(grad_PSTD, for_queries).sum((1, 2, 3))
+        of_norms_P += text.keys_PTD.gradients(of_keys, for_keys, of_half_squares).sum((1, 2))
+        grad_share_G[part.groups] += of_norms_P.view(for_keys.shape[:2]).sum(0)
+    return grad_queries, grad_keys, grad_values, grad_share_G
 
 
 def _sums(text: _Text) -> tuple[Tensor, list[Tensor]]:
