@@ -16,7 +16,7 @@ with their normaliser.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -129,17 +129,19 @@ class _Scaled:
 
     Attributes:
         vectors: (..., T, D).
-        factors: On what they were: (..., T, 1).
-        half_squares: (..., T, 1).
-        is_short: Whether they were too short to get the norm (..., T, 1).
-        norm: It, for each head, in a shape that broadcasts.
+        lengths: Norms before (..., T, 1).
+        factors: What they were multiplied by (..., T, 1).
+        norm: That of each head, in a shape that broadcasts.
     """
 
     vectors: Tensor
+    lengths: Tensor
     factors: Tensor
-    half_squares: Tensor
-    is_short: Tensor
     norm: Tensor
+
+    def half_squares(self) -> Tensor:
+        """Return (..., T, 1)."""
+        return (self.lengths * self.factors).square_().div_(2)
 
     def gradients(
         self, grad: Tensor, out: Tensor, half_square_grad: Tensor | None = None
@@ -153,11 +155,12 @@ class _Scaled:
             half_square_grad: Minus that of half of their squares (..., T, 1).
         """
         along = torch.linalg.vecdot(grad, self.vectors).unsqueeze(-1)
+        is_short = self.lengths < SHORTEST
         # The gradient along a vector that has the norm is lost: scaling takes it away.
-        lost = (along / self.norm.square()).masked_fill_(self.is_short, 0.0)
+        lost = (along / self.norm.square()).masked_fill_(is_short, 0.0)
         if half_square_grad is not None:
-            lost += half_square_grad * self.is_short
-            along.addcmul_(half_square_grad, self.half_squares, value=-2)
+            lost += half_square_grad * is_short
+            along.addcmul_(half_square_grad, self.half_squares(), value=-2)
         grad.addcmul_(self.vectors, lost, value=-1)
         torch.mul(grad.view(out.shape), self.factors.view(*out.shape[:-1], 1), out=out)
         of_norm: Tensor = along.div_(self.norm)
@@ -166,13 +169,12 @@ class _Scaled:
 
 def _scaled(each: Tensor, norm: Tensor) -> _Scaled:
     """Scale vectors of any layout and type, with rows and heads (R, H, ...) joined."""
-    norms = torch.linalg.vector_norm(each, dim=-1, keepdim=True, dtype=norm.dtype).flatten(0, 1)
-    is_short = norms < SHORTEST
-    factors = norm / norms.clamp_min(SHORTEST)
-    half_squares = norms.mul_(factors).square_().div_(2)
-    vectors = factors.new_empty(*norms.shape[:-1], each.shape[-1])
-    torch.mul(each, factors.view(*each.shape[:-1], 1), out=vectors.view(each.shape))
-    return _Scaled(vectors, factors, half_squares, is_short, norm)
+    wide = each.to(norm.dtype)
+    lengths = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).flatten(0, 1)
+    factors = norm / lengths.clamp_min(SHORTEST)
+    vectors = factors.new_empty(*factors.shape[:-1], each.shape[-1])
+    torch.mul(wide, factors.view(*each.shape[:-1], 1), out=vectors.view(each.shape))
+    return _Scaled(vectors, lengths, factors, norm)
 
 
 @dataclass
@@ -192,7 +194,7 @@ class _Text:
         """Compute the features of one chunk after another."""
         queries, keys = self.queries_PSTD.vectors, self.keys_PTD.vectors
         log_features = math.log(self.directions_PDM.shape[-1])
-        shift_PT1 = self.keys_PTD.half_squares + log_features / 2
+        shift_PT1 = self.keys_PTD.half_squares().add_(log_features / 2)
         parts = (
             each.split(self.chunk, dim=-2) for each in (queries, keys, shift_PT1, self.values_PTE)
         )
@@ -257,6 +259,7 @@ class _Heads:
     segments_BT: Tensor | None
     is_text_BT: Tensor | None
     chunk: int
+    _directions: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def parts(self) -> Iterator[_Part]:
         """Divide the heads of all rows into parts of equal size."""
@@ -282,9 +285,10 @@ class _Heads:
         values_PTE = norm_P11.new_empty(rows * groups, length, size + 1)
         values_PTE.unflatten(0, (rows, groups))[..., :size] = values
         values_PTE[..., size:] = 1.0
-        projection_PMD = self.projection_GMD[part.groups]
-        if rows > 1:
-            projection_PMD = projection_PMD.repeat(rows, 1, 1)
+        key = rows, part.groups.start or 0
+        if key not in self._directions:
+            projection_PMD = self.projection_GMD[part.groups].repeat(rows, 1, 1)
+            self._directions[key] = projection_PMD, projection_PMD.mT.contiguous()
         segments_PT, is_text_PT = (
             None if each is None else each[part.rows].repeat_interleave(groups, dim=0)
             for each in (self.segments_BT, self.is_text_BT)
@@ -293,8 +297,7 @@ class _Heads:
             _scaled(part.of(self.queries_BGSTD), norm_P11[:, None]),
             _scaled(part.of(self.keys_BGTD), norm_P11),
             values_PTE,
-            projection_PMD,
-            projection_PMD.mT.contiguous(),
+            *self._directions[key],
             segments_PT,
             is_text_PT,
             self.chunk,
