@@ -154,7 +154,8 @@ def _train(worker: Worker, name: str) -> None:
     from brimful.training.method import Network, compiled, hidden_states_of
 
     recipe = load(name, [*RECIPE, *KINDS[worker.name]])
-    vocabulary = int(recipe.tokenizer.vocabulary)
+    assert recipe.tokenizer is not None
+    vocabulary = int(recipe.tokenizer.vocabulary or 0)
     with kept_traces() as traces:
         plan = derive(recipe, here(recipe), traces, Facts(vocabulary=vocabulary))
     keep_freed_memory()

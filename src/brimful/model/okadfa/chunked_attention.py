@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from brimful.model.okadfa.linear_attention import CHUNK
+from brimful.model.okadfa.scaled_vectors import ScaledVectors, scale_to_norm
 
-SHORTEST = 1e-6
-"""Shorter queries and keys are divided by this, not by their norm."""
 PART_BYTES = 512 * 1024
 """Most that the features of a chunk's queries take in all heads of a part: those of keys, the sum
 and results lie beside them in a cache of 2 MB. Smaller parts are more operators.
@@ -124,65 +123,11 @@ class _Chunk:
 
 
 @dataclass
-class _Scaled:
-    """Queries or keys of a part, scaled to a norm.
-
-    Attributes:
-        vectors: (..., T, D).
-        lengths: Norms before (..., T, 1).
-        factors: What they were multiplied by (..., T, 1).
-        norm: That of each head, in a shape that broadcasts.
-    """
-
-    vectors: Tensor
-    lengths: Tensor
-    factors: Tensor
-    norm: Tensor
-
-    def half_squares(self) -> Tensor:
-        """Return (..., T, 1)."""
-        return (self.lengths * self.factors).square_().div_(2)
-
-    def gradients(
-        self, grad: Tensor, out: Tensor, half_square_grad: Tensor | None = None
-    ) -> Tensor:
-        """Write the gradient of what was scaled, and return that of the norm for each position
-        (..., T, 1).
-
-        Args:
-            grad: That of the vectors; overwritten.
-            out: Where to write.
-            half_square_grad: Minus that of half of their squares (..., T, 1).
-        """
-        along = torch.linalg.vecdot(grad, self.vectors).unsqueeze(-1)
-        is_short = self.lengths < SHORTEST
-        # The gradient along a vector that has the norm is lost: scaling takes it away.
-        lost = (along / self.norm.square()).masked_fill_(is_short, 0.0)
-        if half_square_grad is not None:
-            lost += half_square_grad * is_short
-            along.addcmul_(half_square_grad, self.half_squares(), value=-2)
-        grad.addcmul_(self.vectors, lost, value=-1)
-        torch.mul(grad.view(out.shape), self.factors.view(*out.shape[:-1], 1), out=out)
-        of_norm: Tensor = along.div_(self.norm)
-        return of_norm
-
-
-def _scaled(each: Tensor, norm: Tensor) -> _Scaled:
-    """Scale vectors of any layout and type, with rows and heads (R, H, ...) joined."""
-    wide = each.to(norm.dtype)
-    lengths = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).flatten(0, 1)
-    factors = norm / lengths.clamp_min(SHORTEST)
-    vectors = factors.new_empty(*factors.shape[:-1], each.shape[-1])
-    torch.mul(wide, factors.view(*each.shape[:-1], 1), out=vectors.view(each.shape))
-    return _Scaled(vectors, lengths, factors, norm)
-
-
-@dataclass
 class _Text:
     """What one part reads: queries and keys scaled, values with a column of ones."""
 
-    queries_PSTD: _Scaled
-    keys_PTD: _Scaled
+    queries_PSTD: ScaledVectors
+    keys_PTD: ScaledVectors
     values_PTE: Tensor
     projection_PMD: Tensor
     directions_PDM: Tensor
@@ -294,8 +239,8 @@ class _Heads:
             for each in (self.segments_BT, self.is_text_BT)
         )
         return _Text(
-            _scaled(part.of(self.queries_BGSTD), norm_P11[:, None]),
-            _scaled(part.of(self.keys_BGTD), norm_P11),
+            scale_to_norm(part.of(self.queries_BGSTD), norm_P11[:, None]),
+            scale_to_norm(part.of(self.keys_BGTD), norm_P11),
             values_PTE,
             *self._directions[key],
             segments_PT,
