@@ -63,7 +63,7 @@ def test_the_second_time_everything_comes_from_the_cache(
     """Nothing is read for training, trained or tokenised; the values are equal."""
     wanted = recipe({"path": corpus, "validation": 0.2})
     first = prepare(wanted, tmp_path / "cache")
-    for name in ("scan", "train_tokenizer", "write_tokens"):
+    for name in ("scan", "train_backend", "write_tokens"):
         monkeypatch.setattr(prepare_module, name, forbidden)
     second = prepare(wanted, tmp_path / "cache", forbidden)
     assert second.report == first.report

@@ -13,13 +13,12 @@ from fixture_types import Refuses
 
 from brimful.base.errors import DataError
 from brimful.data import tokens
+from brimful.data.cache_places import token_dtype
 from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import (
     batch_encoder,
-    cache_key,
     read_tokens,
     text_pieces,
-    token_dtype,
     write_tokens,
 )
 from brimful.model.published import load_tokenizer
@@ -211,14 +210,6 @@ def test_progress_reaches_the_total(tmp_path: Path) -> None:
         progress=lambda *told: seen.append(told),
     )
     assert seen[-1] == ("tokenising", 4, 4)
-
-
-def test_keys_differ_when_any_part_does() -> None:
-    """And do not depend on the order of the parts."""
-    assert cache_key(a=1, b=[2]) == cache_key(b=[2], a=1)
-    assert (
-        len({cache_key(a=1, b=2), cache_key(a=1, b=3), cache_key(a=1), cache_key(a="1", b=2)}) == 4
-    )
 
 
 def test_a_tokenizer_that_contradicts_itself_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import time
 
 from brimful.base.version import installed_version
+from brimful.data.prepared_ahead import preparing_paused
 from brimful.hardware import calibration, kept_rates
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.device import Device
@@ -32,7 +33,7 @@ def with_matrix_rates(device: Device) -> Device:
     kept = kept_rates.read_kept(device.name)
     matrix = kept.matrix
     if matrix is None or not kept.is_fresh(matrix.made, matrix.lost_share, time.time()):
-        with CoreWatch() as watch:
+        with preparing_paused(), CoreWatch() as watch:
             measured = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
         threads = torch.get_num_threads()
         one_thread = {dtype: rate / threads for dtype, rate in measured.items()}

@@ -1,10 +1,12 @@
 """Turn what several verbs are given into values: a recipe with its changes, the folder of a run."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import BrimfulError, RequestError, RunFolderError
-from brimful.cli.output import say
+from brimful.cli.output import loading, say
 
 if TYPE_CHECKING:
     from brimful.recipe import Recipe
@@ -60,6 +62,28 @@ def look_at_data(recipe: "Recipe") -> None:
 
     if recipe.study is None and not _is_finished(recipe):
         first_look(recipe)
+
+
+@contextmanager
+def with_data_ahead(recipe: "Recipe", devices: str | None) -> Iterator[None]:
+    """Look at the first rows of a recipe's data, and then let all of it be prepared beside the
+    block, if that gains anything.
+
+    Args:
+        recipe: What the block trains; nothing of torch is imported yet.
+        devices: Value of `--devices`; several processes prepare data themselves.
+
+    Raises:
+        DataError, RunFolderError: as `look_at_data`.
+    """
+    with loading():
+        look_at_data(recipe)
+        from brimful.data.prepared_ahead import preparing_ahead
+    if devices is not None or recipe.makes_several_runs or _is_finished(recipe):
+        yield
+        return
+    with preparing_ahead(recipe):
+        yield
 
 
 def _is_finished(recipe: "Recipe") -> bool:

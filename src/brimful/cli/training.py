@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from brimful.base.errors import RequestError
-from brimful.cli.inputs import load_recipe, look_at_data
+from brimful.cli.inputs import load_recipe, look_at_data, with_data_ahead
 from brimful.cli.options import (
     Accept,
     DeviceCount,
@@ -48,21 +48,33 @@ def train(  # noqa: PLR0913 - every option of a verb is a parameter
     command again continues what is unfinished.
     """
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
+    with with_data_ahead(resolved, devices):
+        _train(resolved, fresh, accept_change, plan_file, explain, devices, restarts)
+
+
+def _train(
+    recipe: "Recipe",
+    fresh: bool,
+    accept: list[str] | None,
+    plan_file: Path | None,
+    explain: bool,
+    devices: str | None,
+    restarts: int,
+) -> None:
     with loading():
-        look_at_data(resolved)
         from brimful.chains import pipeline, ranks
         from brimful.mirror.opening import catch_up
-    if _started_ranks(resolved, devices, restarts):
+    if _started_ranks(recipe, devices, restarts):
         return
-    if resolved.makes_several_runs:
-        _run_several(resolved, fresh, accept_change, plan_file, explain)
+    if recipe.makes_several_runs:
+        _run_several(recipe, fresh, accept, plan_file, explain)
         return
     with ranks.joined() as world:
         finished = pipeline.train(
-            resolved,
+            recipe,
             open_console(),
             fresh=fresh,
-            accept=accept_change or [],
+            accept=accept or [],
             plan_file=plan_file,
             explain=explain,
             world=world,
@@ -71,9 +83,9 @@ def train(  # noqa: PLR0913 - every option of a verb is a parameter
         return
     name = finished.folder.name
     if not finished.trained_now:
-        catch_up(resolved, finished.folder, say)
+        catch_up(recipe, finished.folder, say)
         say(f"for another run of this recipe: run.name={name}-2")
-    _say_next([f"brimful evaluate {name}", *_uses(resolved, name), f"brimful report {name}"])
+    _say_next([f"brimful evaluate {name}", *_uses(recipe, name), f"brimful report {name}"])
 
 
 def _started_ranks(recipe: "Recipe", devices: str | None, restarts: int) -> bool:
@@ -130,26 +142,39 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
     variant, of rft for every round, and one table.
     """
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
+    with with_data_ahead(resolved, devices):
+        if parallel or only:
+            _refuse_without_study(resolved, devices, parallel=parallel, only=only)
+        if only:
+            _run_variant(resolved, only, fresh, accept_change)
+            return
+        _run(resolved, fresh, accept_change, plan_file, explain, devices, restarts, parallel)
+
+
+def _run(
+    recipe: "Recipe",
+    fresh: bool,
+    accept: list[str] | None,
+    plan_file: Path | None,
+    explain: bool,
+    devices: str | None,
+    restarts: int,
+    parallel: bool,
+) -> None:
     with loading():
-        look_at_data(resolved)
         from brimful.chains import pipeline, ranks
-    if parallel or only:
-        _refuse_without_study(resolved, devices, parallel=parallel, only=only)
-    if only:
-        _run_variant(resolved, only, fresh, accept_change)
+    if not parallel and _started_ranks(recipe, devices, restarts):
         return
-    if not parallel and _started_ranks(resolved, devices, restarts):
-        return
-    if resolved.makes_several_runs:
-        beside = _side_by_side(resolved, str(devices), restarts) if parallel else None
-        _run_several(resolved, fresh, accept_change, plan_file, explain, beside)
+    if recipe.makes_several_runs:
+        beside = _side_by_side(recipe, str(devices), restarts) if parallel else None
+        _run_several(recipe, fresh, accept, plan_file, explain, beside)
         return
     with ranks.joined() as world:
         path = pipeline.run(
-            resolved,
+            recipe,
             open_console(),
             fresh=fresh,
-            accept=accept_change or [],
+            accept=accept or [],
             plan_file=plan_file,
             explain=explain,
             world=world,
@@ -157,7 +182,7 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
     if not world.is_first:
         return
     print(f"report: {path}")
-    _say_next(_uses(resolved, path.parent.name))
+    _say_next(_uses(recipe, path.parent.name))
 
 
 def sample(

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from brimful.base.errors import DataError
 from brimful.base.text import clause
 from brimful.base.warning_codes import all_coded, coded
+from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
@@ -25,7 +26,7 @@ from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
 from brimful.data.stratified import hold_out
 from brimful.data.tokenizer import tokenizer_fingerprint
-from brimful.data.tokens import Progress, cache_key
+from brimful.data.tokens import Progress
 from brimful.recipe import DataRecipe, Recipe
 
 _ENCODED_AT_ONCE = 1024

@@ -4,6 +4,7 @@ labels. No model, no torch, and nothing is downloaded.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -38,7 +39,12 @@ def first_look(recipe: Recipe) -> None:
 
 
 def _look_at_documents(recipe: Recipe, data: DataRecipe) -> None:
-    _read_beginnings(open_source(data), lambda documents: documents)
+    source = open_source(data)
+    for part in source.parts:
+        if part.is_builtin:
+            _ = part.fingerprint  # raises where it cannot be made; making it takes seconds
+    local = tuple(part for part in source.parts if not part.is_builtin)
+    _read_beginnings(replace(source, parts=local), lambda documents: documents)
 
 
 def _look_at_examples(recipe: Recipe, data: DataRecipe) -> None:

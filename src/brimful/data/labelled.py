@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
 from brimful.base.warning_codes import all_coded, coded
+from brimful.data.cache_places import cache_key
 from brimful.data.labels import (
     LabelCell,
     Labels,
@@ -45,7 +46,7 @@ from brimful.data.rows import LABEL_KEY, Row, cell_of, short, text_of
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
-from brimful.data.tokens import Progress, cache_key
+from brimful.data.tokens import Progress
 from brimful.recipe import DataRecipe, LabelsRecipe, Recipe
 
 _FIELDS = {"text_column", "label_column", "validation", "test", "duplicates"}

@@ -9,13 +9,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerFast
+from tokenizers import Tokenizer
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.warning_codes import all_coded
+from brimful.data import cache_places
+from brimful.data.cache_places import (
+    FINGERPRINT_FILE,
+    REPORT_FILE,
+    TOKENIZER_FILE,
+    token_dtype,
+)
 from brimful.data.leakage import Scan, leakage_notes, scan, without
 from brimful.data.sharding import (
     identity_of_files,
@@ -26,28 +33,30 @@ from brimful.data.sharding import (
 from brimful.data.shards import Shards
 from brimful.data.sources import Source, open_source
 from brimful.data.splits import (
-    SPLIT_SEED,
     LabelledDocuments,
     check_not_empty,
     far_from_shares,
 )
 from brimful.data.tokenizer import (
     TokenizerReport,
+    as_transformers,
     check_compression,
+    end_of_text_id,
     measure_tokenizer,
     tokenizer_fingerprint,
-    train_tokenizer,
+    train_backend,
 )
 from brimful.data.tokens import (
     Progress,
     TokenSplit,
     batch_encoder,
-    cache_key,
     read_tokens,
-    token_dtype,
     write_tokens,
 )
 from brimful.recipe import DataRecipe, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SAMPLES_PER_SPLIT = 16
 SAMPLE_CHARACTERS = 4096
@@ -67,13 +76,33 @@ class PreparedData:
         shards: With data.cache_gib, all training tokens; `splits["train"]` is their beginning then.
     """
 
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: "PreTrainedTokenizerFast"
     tokenizer_report: TokenizerReport
     splits: dict[str, TokenSplit]
     data_fingerprint: str
     tokenizer_fingerprint: str
     report: dict[str, Any]
     shards: Shards | None = None
+
+
+@dataclass(frozen=True)
+class PreparedTokens:
+    """The same before transformers is needed.
+
+    Attributes:
+        source: Where the documents come from.
+        folder: Of the cache, with the token ids.
+        tokenizer: As the library `tokenizers` has it.
+        splits, report, data_fingerprint, tokenizer_fingerprint: As in `PreparedData`.
+    """
+
+    source: Source
+    folder: Path
+    tokenizer: Tokenizer
+    splits: dict[str, TokenSplit]
+    report: dict[str, Any]
+    data_fingerprint: str
+    tokenizer_fingerprint: str
 
 
 def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedData:
@@ -87,24 +116,33 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
     Raises:
         DataError: the data cannot be read, or do not support what the recipe asks.
     """
+    made = prepare_tokens(recipe, cache, progress)
+    tokenizer_report = TokenizerReport(**made.report["tokenizer"])
+    check_compression(tokenizer_report)
+    tokenizer = as_transformers(made.tokenizer)
+    prepared = PreparedData(
+        tokenizer,
+        tokenizer_report,
+        made.splits,
+        made.data_fingerprint,
+        made.tokenizer_fingerprint,
+        made.report,
+    )
+    if recipe.data.cache_gib is None:
+        return prepared
+    shards = open_shards(made.source, recipe.data, made.folder / "files", tokenizer, progress)
+    report = report_of_shards(made.report, shards)
+    return dataclasses.replace(prepared, shards=shards, report=report)
+
+
+def prepare_tokens(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedTokens:
+    """Make or find the tokenizer and the token ids of a recipe's data; as `prepare`, but of
+    transformers and torch nothing is imported.
+    """
     source = open_source(recipe.data)
-    identity = (
-        source.fingerprint
-        if recipe.data.cache_gib is None
-        else identity_of_files(source, recipe.data)
-    )
-    data_fingerprint = cache_key(
-        source=identity, split_seed=SPLIT_SEED, **_split_options(recipe.data)
-    )
+    data_fingerprint = _data_fingerprint(source, recipe.data)
     documents = LabelledDocuments(source, recipe.data)
-    special_tokens = {"encoder": True} if recipe.kind.fills_masks else {}
-    tokenizer_folder = (
-        cache
-        / "tokenizers"
-        / cache_key(
-            data=data_fingerprint, **recipe.own_tokenizer.model_dump(mode="json"), **special_tokens
-        )
-    )
+    tokenizer_folder = cache_places.tokenizer_folder(recipe, cache, data_fingerprint)
     scanned: Scan | None = None
     tokenizer = _load_tokenizer(tokenizer_folder)
     if tokenizer is None:
@@ -112,32 +150,18 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
         tokenizer = _make_tokenizer(recipe, documents, scanned, progress)
         _save_tokenizer(tokenizer, tokenizer_folder)
     fingerprint = tokenizer_fingerprint(tokenizer)
-    token_folder = (
-        cache
-        / "tokens"
-        / cache_key(data=data_fingerprint, tokenizer=fingerprint, dtype=token_dtype(len(tokenizer)))
-    )
+    dtype = token_dtype(tokenizer.get_vocab_size())
+    token_folder = cache_places.token_folder(cache, data_fingerprint, fingerprint, dtype)
     tokens = _load_tokens(token_folder)
     if tokens is None:
         scanned = scanned or _scan(documents, recipe.data, progress)
         tokens = _make_tokens(token_folder, recipe, source, documents, scanned, tokenizer, progress)
-    splits, report = tokens
-    tokenizer_report = TokenizerReport(**report["tokenizer"])
-    check_compression(tokenizer_report)
-    prepared = PreparedData(
-        tokenizer, tokenizer_report, splits, data_fingerprint, fingerprint, report
-    )
-    if recipe.data.cache_gib is None:
-        return prepared
-    shards = open_shards(source, recipe.data, token_folder / "files", tokenizer, progress)
-    return dataclasses.replace(prepared, shards=shards, report=report_of_shards(report, shards))
+    return PreparedTokens(source, token_folder, tokenizer, *tokens, data_fingerprint, fingerprint)
 
 
-def _split_options(data: DataRecipe) -> dict[str, Any]:
-    names = {"validation", "test", "split_by", "duplicates"}
-    if data.cache_gib is not None:
-        names.add("shuffled_files")  # decides the order
-    return data.model_dump(mode="json", include=names)
+def _data_fingerprint(source: Source, data: DataRecipe) -> str:
+    identity = source.fingerprint if data.cache_gib is None else identity_of_files(source, data)
+    return cache_places.data_fingerprint(identity, data)
 
 
 def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | None) -> Scan:
@@ -153,7 +177,7 @@ def _scan(documents: LabelledDocuments, data: DataRecipe, progress: Progress | N
 
 def _make_tokenizer(
     recipe: Recipe, documents: LabelledDocuments, scanned: Scan, progress: Progress | None
-) -> PreTrainedTokenizerFast:
+) -> Tokenizer:
     total = scanned.num_documents["train"]
 
     def training_texts() -> Iterator[str]:
@@ -165,7 +189,7 @@ def _make_tokenizer(
             yield text
 
     settings = recipe.own_tokenizer
-    return train_tokenizer(
+    return train_backend(
         settings.kind,
         settings.vocabulary,
         settings.min_frequency,
@@ -183,7 +207,7 @@ def _make_tokens(
     source: Source,
     documents: LabelledDocuments,
     scanned: Scan,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Tokenizer,
     progress: Progress | None,
 ) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
     dropped = scanned.dropped(recipe.data)
@@ -194,8 +218,8 @@ def _make_tokens(
         folder,
         _keeping_samples(kept if whole else with_little_training(kept), samples),
         batch_encoder(tokenizer),
-        vocabulary=len(tokenizer),
-        end_of_text=tokenizer.eos_token_id,
+        vocabulary=tokenizer.get_vocab_size(),
+        end_of_text=end_of_text_id(tokenizer),
         num_documents=sum(scanned.num_documents.values()) - len(dropped) if whole else None,
         progress=progress,
     )
@@ -221,7 +245,7 @@ def _make_tokens(
             *all_coded("B204", leakage_notes(scanned, len(dropped))),
         ],
     }
-    write_json_atomically(folder / "report.json", report)
+    write_json_atomically(folder / REPORT_FILE, report)
     return splits, report
 
 
@@ -254,7 +278,7 @@ def _counts(split: TokenSplit) -> dict[str, int]:
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:
     try:
-        report: dict[str, Any] = read_json(folder / "report.json")
+        report: dict[str, Any] = read_json(folder / REPORT_FILE)
         TokenizerReport(**report["tokenizer"])
     except (RunFolderError, KeyError, TypeError):
         return None
@@ -264,27 +288,25 @@ def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] |
     return splits, report
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerFast | None:
+def _load_tokenizer(folder: Path) -> Tokenizer | None:
     """The cached tokenizer; None where there is none, or it was changed after it was saved."""
+    expected = cache_places.kept_fingerprint(folder)
+    if expected is None:
+        return None
     try:
-        expected = read_json(folder / "brimful.json")["fingerprint"]
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    except (RunFolderError, OSError, ValueError, KeyError, TypeError):
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    except Exception:  # the library raises no class of its own
         return None
-    if tokenizer_fingerprint(tokenizer) != expected:
-        return None
-    for key in ("is_local", "local_files_only"):  # how it was read; an export would repeat it
-        tokenizer.init_kwargs.pop(key, None)
-    return tokenizer
+    return tokenizer if tokenizer_fingerprint(tokenizer) == expected else None
 
 
-def _save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
         aside.mkdir(parents=True)
-        tokenizer.save_pretrained(aside)
+        (aside / TOKENIZER_FILE).write_text(tokenizer.to_str(), encoding="utf-8")
         write_json_atomically(
-            aside / "brimful.json", {"fingerprint": tokenizer_fingerprint(tokenizer)}
+            aside / FINGERPRINT_FILE, {"fingerprint": tokenizer_fingerprint(tokenizer)}
         )
         if _load_tokenizer(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)

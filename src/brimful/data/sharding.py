@@ -6,18 +6,20 @@ import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast
+from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import DataError
 from brimful.base.units import GIB
 from brimful.base.warning_codes import coded
+from brimful.data.cache_places import cache_key
 from brimful.data.shards import Shards, ShardSource
 from brimful.data.sources import Documents, Part, Piece, Source
 from brimful.data.splits import LabelledDocuments, training_texts
-from brimful.data.tokens import Progress, batch_encoder, cache_key
+from brimful.data.tokens import Progress, batch_encoder
 from brimful.recipe import DataRecipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 LITTLE_CHARACTERS = 1 << 24
 """Training text that is kept beside the shards: baselines and the tokenizer are measured on it."""
@@ -75,7 +77,7 @@ def open_shards(
     source: Source,
     data: DataRecipe,
     folder: Path,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: "PreTrainedTokenizerFast",
     progress: Progress | None,
 ) -> Shards:
     """Return the shards of a source, counted.

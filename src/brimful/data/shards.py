@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.units import GIB, format_bytes
-from brimful.data.tokens import Encode, Progress, TokenSplit, read_tokens, token_dtype, write_tokens
+from brimful.data.cache_places import token_dtype
+from brimful.data.tokens import Encode, Progress, TokenSplit, read_tokens, write_tokens
 
 _ATTEMPTS = 3
 """Another process with the same cache may remove a shard between making and reading it."""

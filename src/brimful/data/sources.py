@@ -127,7 +127,8 @@ class Piece(Generic[Items]):
 class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source
     brings them. `identify` reads the raw content and returns its fingerprint. `files` are the
-    local files it lies in, `pieces` those of `train` one by one.
+    local files it lies in, `pieces` those of `train` one by one; `is_builtin`: it is a corpus that
+    is made on the spot.
     """
 
     description: str
@@ -136,6 +137,7 @@ class AnyPart(Generic[Items]):
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     pieces: tuple[Piece[Items], ...] = ()
+    is_builtin: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -341,6 +343,7 @@ def _open_builtin(name: str, access: _SourceReaders[Items]) -> AnyPart[Items]:
         description,
         _items({"train": access.builtin[name]}, description, access),
         partial(access.builtin_fingerprint, name),
+        is_builtin=True,
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from tokenizers import (
@@ -18,11 +18,13 @@ from tokenizers import (
     processors,
     trainers,
 )
-from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
-from brimful.data.tokens import TokenSplit, batch_encoder, text_pieces
+from brimful.data.tokens import TokenSplit, backend_of, batch_encoder, text_pieces
 from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
@@ -76,9 +78,39 @@ def train_tokenizer(
     split_digits: bool = False,
     lowercase: bool = False,
     encoder: bool = False,
-) -> PreTrainedTokenizerFast:
-    """Train a tokenizer with `<|endoftext|>` (id 0) as end, begin and padding token; or an
-    encoder's.
+) -> "PreTrainedTokenizerFast":
+    """Train a tokenizer as `train_backend` does, in the form of transformers, with
+    `<|endoftext|>` as end, begin and padding token; or an encoder's.
+
+    Raises:
+        DataError: as `train_backend`.
+    """
+    backend = train_backend(
+        kind,
+        vocabulary,
+        min_frequency,
+        texts,
+        accept_fewer=accept_fewer,
+        split_digits=split_digits,
+        lowercase=lowercase,
+        encoder=encoder,
+    )
+    return as_transformers(backend)
+
+
+def train_backend(
+    kind: Literal["bpe", "character"],
+    vocabulary: int | None,
+    min_frequency: int,
+    texts: Iterable[str],
+    *,
+    accept_fewer: bool = False,
+    split_digits: bool = False,
+    lowercase: bool = False,
+    encoder: bool = False,
+) -> Tokenizer:
+    """Train a tokenizer in which `<|endoftext|>` (id 0) ends a document; or an encoder's. This
+    imports no transformers.
 
     bpe: byte-level (Radford et al. 2019, the GPT-2 scheme), all 256 bytes in the alphabet, so
     nothing is unknown. character: one token per distinct character of the texts, and `<|unknown|>`
@@ -100,7 +132,7 @@ def train_tokenizer(
     """
     specials = ENCODER_TOKENS if encoder else (END_OF_TEXT,)
     if kind == "character":
-        return _as_transformers(_character_tokenizer(texts, specials), unk_token=UNKNOWN)
+        return _with_frame(_character_tokenizer(texts, specials))
     if vocabulary is None:
         raise ValueError("a bpe tokenizer needs a vocabulary size")
     tokenizer = _bpe_tokenizer(
@@ -114,7 +146,7 @@ def train_tokenizer(
             f" tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more"
             " text."
         )
-    return _as_transformers(tokenizer)
+    return _with_frame(tokenizer)
 
 
 def _bpe_tokenizer(
@@ -165,46 +197,80 @@ def _character_tokenizer(texts: Iterable[str], specials: tuple[str, ...]) -> Tok
     return tokenizer
 
 
-def _as_transformers(tokenizer: Tokenizer, **special_tokens: str) -> PreTrainedTokenizerFast:
-    roles = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
-    if tokenizer.token_to_id(END_OF_TEXT) is None:
-        roles = {"bos_token": CLS_TOKEN, "eos_token": SEP_TOKEN, "pad_token": PAD_TOKEN}
-        roles |= {"cls_token": CLS_TOKEN, "sep_token": SEP_TOKEN, "mask_token": MASK_TOKEN}
+def _with_frame(tokenizer: Tokenizer) -> Tokenizer:
+    """Set what stands around a text by itself: of an encoder `[CLS]` and `[SEP]`, of others
+    nothing. transformers would set the latter, which changes the tokenizer's fingerprint.
+    """
+    if _is_encoder(tokenizer):
         ids = [(token, tokenizer.token_to_id(token)) for token in (CLS_TOKEN, SEP_TOKEN)]
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{CLS_TOKEN} $A {SEP_TOKEN}",
             pair=f"{CLS_TOKEN} $A {SEP_TOKEN} $B {SEP_TOKEN}",
             special_tokens=ids,
         )
+    elif tokenizer.post_processor is None:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="$A", pair="$A:0 $B:1", special_tokens=[]
+        )
+    return tokenizer
+
+
+def as_transformers(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":
+    """Return a tokenizer that `train_backend` made in the form of transformers."""
+    # Takes half a second, and what only prepares tokens does without.
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    roles = dict.fromkeys(("bos_token", "eos_token", "pad_token"), END_OF_TEXT)
+    if _is_encoder(tokenizer):
+        roles = {"bos_token": CLS_TOKEN, "eos_token": SEP_TOKEN, "pad_token": PAD_TOKEN}
+        roles |= {"cls_token": CLS_TOKEN, "sep_token": SEP_TOKEN, "mask_token": MASK_TOKEN}
+    if unknown_id(tokenizer) is not None:
+        roles["unk_token"] = UNKNOWN
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles, **special_tokens
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **roles
     )
 
 
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
+def _is_encoder(tokenizer: Tokenizer) -> bool:
+    return tokenizer.token_to_id(END_OF_TEXT) is None
+
+
+def end_of_text_id(tokenizer: Tokenizer) -> int:
+    """Return the id of the token that ends a document."""
+    return tokenizer.get_vocab()[SEP_TOKEN if _is_encoder(tokenizer) else END_OF_TEXT]
+
+
+def unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Return the id of characters that training text lacked; None where bytes are tokens."""
+    found: int | None = tokenizer.token_to_id(UNKNOWN)
+    return found
+
+
+def tokenizer_fingerprint(tokenizer: "PreTrainedTokenizerFast | Tokenizer") -> str:
     """SHA-256 of tokenizer.json with sorted keys: equal for equal tokenizers, whatever wrote the
     file.
     """
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content = json.loads(backend_of(tokenizer).to_str())
     return hashlib.sha256(
         json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
 
 
-def round_trips(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> bool:
+def round_trips(tokenizer: "PreTrainedTokenizerFast | Tokenizer", texts: list[str]) -> bool:
     """Whether every text comes back exactly from its ids, but for what the tokenizer's normalizer
     says.
     """
-    normalizer = tokenizer.backend_tokenizer.normalizer
+    backend = backend_of(tokenizer)
+    normalizer = backend.normalizer
     return all(
-        tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        backend.decode(ids, skip_special_tokens=False)
         == (normalizer.normalize_str(text) if normalizer else text)
         for text, ids in zip(texts, batch_encoder(tokenizer)(texts), strict=True)
     )
 
 
 def measure_tokenizer(
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Tokenizer,
     kind: str,
     train: TokenSplit,
     validation: TokenSplit,
@@ -213,11 +279,11 @@ def measure_tokenizer(
     """Compression on whole splits, unknown share, round trip on samples, verdict."""
     characters_per_token, bytes_per_token = _per_token(validation)
     train_characters_per_token, train_bytes_per_token = _per_token(train)
-    unknown = tokenizer.unk_token_id
+    unknown = unknown_id(tokenizer)
     num_unknown = 0 if unknown is None else int(np.count_nonzero(validation.tokens_N == unknown))
     return TokenizerReport(
         kind=kind,
-        vocabulary=len(tokenizer),
+        vocabulary=tokenizer.get_vocab_size(),
         characters_per_token=characters_per_token,
         bytes_per_token=bytes_per_token,
         train_characters_per_token=train_characters_per_token,

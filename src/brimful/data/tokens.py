@@ -6,7 +6,6 @@ A folder holds, per split, `SPLIT.tokens.bin` (little-endian uint16 or uint32) a
 Suffixes: N tokens of a split, D documents of a split.
 """
 
-import json
 import re
 import shutil
 import time
@@ -23,6 +22,7 @@ from tokenizers import Tokenizer
 
 from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
+from brimful.data.cache_places import FORMAT_VERSION, token_dtype
 
 Progress = Callable[[str, int, int | None], None]
 """`progress(what, done, total)`: called now and then while something long goes on; total is None
@@ -31,7 +31,6 @@ when unknown.
 Encode = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, without special tokens."""
 
-FORMAT_VERSION = 1
 BATCH_CHARACTERS = 1 << 20
 """Text handed to the tokenizer at once, and the length from which one document is encoded in
 pieces.
@@ -70,26 +69,6 @@ class TokenSplit:
     def end_of_text(self) -> int:
         """Id that closes every document."""
         return int(self.tokens_N[-1])
-
-
-def token_dtype(vocabulary: int) -> str:
-    """`<u2` while every id fits into 16 bits (vocabulary up to 65536), else `<u4`."""
-    if vocabulary <= 1 << 16:
-        return "<u2"
-    return "<u4"
-
-
-def cache_key(**parts: object) -> str:
-    """Name of a cache folder: 128-bit hash of the canonical JSON of everything the content depends
-    on.
-    """
-    text = json.dumps(
-        {"format": FORMAT_VERSION, **parts},
-        sort_keys=True,
-        ensure_ascii=True,
-        separators=(",", ":"),
-    )
-    return xxhash.xxh3_128_hexdigest(text.encode())
 
 
 def text_pieces(text: str, size: int = BATCH_CHARACTERS) -> Iterator[str]:
@@ -302,18 +281,23 @@ def _checksum(values: NDArray[Any]) -> str:
     return checksum.hexdigest()
 
 
+def backend_of(tokenizer: Any) -> Tokenizer:
+    """Return a tokenizer of the library `tokenizers`: itself, or inside of one of transformers."""
+    return tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.backend_tokenizer
+
+
 def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> Encode:
-    """Batch encoder of a transformers fast tokenizer for training text.
+    """Batch encoder of a tokenizer, or of a fast one of transformers, for training text.
 
     Text that happens to spell a special token, such as `<|endoftext|>`, is encoded as the text it
     is, or else as that token.
     """
     try:
-        backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+        backend = Tokenizer.from_str(backend_of(tokenizer).to_str())
     except Exception as error:  # the library raises no class of its own
+        name = getattr(tokenizer, "name_or_path", "")
         raise DataError(
-            f"the tokenizer {tokenizer.name_or_path} contradicts itself: {error}. Put a sound"
-            " tokenizer.json back."
+            f"the tokenizer {name} contradicts itself: {error}. Put a sound tokenizer.json back."
         ) from error
     backend.encode_special_tokens = special_tokens_are_text
     backend.no_truncation()

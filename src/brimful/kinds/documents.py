@@ -11,6 +11,7 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
+from brimful.data.prepared_ahead import wait_for_prepared
 from brimful.data.sequences import TokenSequences
 from brimful.data.shard_sequences import ShardSequences
 from brimful.data.tokens import Progress, TokenSplit
@@ -44,6 +45,7 @@ class DocumentRunData(RunData[TokenSplit]):
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
+        wait_for_prepared(progress)
         return cls(recipe, prepare(recipe, cache_folder(), progress))
 
     @cached_property

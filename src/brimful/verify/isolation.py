@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from brimful.base.libc import c_library
 from brimful.base.units import GIB, MIB
 from brimful.verify import landlock, seccomp
-from brimful.verify.libc import c_library
 
 LEVELS = ("landlock", "seccomp", "none")
 """Strongest first. `landlock`: an allow-list of system calls, files by path. `seccomp`: the same

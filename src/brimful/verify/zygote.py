@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from brimful.base.libc import end_with
 from brimful.verify import children
 from brimful.verify.isolation import (
     LEVELS,
@@ -28,7 +29,6 @@ from brimful.verify.isolation import (
     holds,
     load_modules,
 )
-from brimful.verify.libc import end_with
 from brimful.verify.plain import ClosedError, decode, encode, receive, send
 
 _WATCH_S = 0.05

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from brimful.verify.libc import c_library, call, end_with
+from brimful.base.libc import c_library, call, end_with
 
 
 def test_a_call_answers_what_the_function_answers() -> None:

@@ -1,0 +1,92 @@
+"""Where in the cache folder the tokenizer and the token ids of documents lie: folders named after
+everything their content depends on. No numpy, so that a command can look before it loads anything.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json
+from brimful.data.sources import open_source
+from brimful.data.splits import SPLIT_SEED
+from brimful.recipe import DataRecipe, Recipe
+
+FORMAT_VERSION = 1
+TOKENIZER_FILE, FINGERPRINT_FILE = "tokenizer.json", "brimful.json"
+REPORT_FILE = "report.json"
+"""Written when the token ids beside it are whole."""
+TOKEN_DTYPES = ("<u2", "<u4")
+
+
+def token_dtype(vocabulary: int) -> str:
+    """`<u2` while every id fits into 16 bits (vocabulary up to 65536), else `<u4`."""
+    short, long = TOKEN_DTYPES
+    return short if vocabulary <= 1 << 16 else long
+
+
+def cache_key(**parts: object) -> str:
+    """Name of a cache folder: 128-bit hash of the canonical JSON of everything the content depends
+    on.
+    """
+    text = json.dumps(
+        {"format": FORMAT_VERSION, **parts},
+        sort_keys=True,
+        ensure_ascii=True,
+        separators=(",", ":"),
+    )
+    return xxhash.xxh3_128_hexdigest(text.encode())
+
+
+def data_fingerprint(identity: str, data: DataRecipe) -> str:
+    """Return what changes when the documents, their split or their order do.
+
+    Args:
+        identity: Of the source.
+        data: How it is read and split.
+    """
+    return cache_key(source=identity, split_seed=SPLIT_SEED, **_split_options(data))
+
+
+def _split_options(data: DataRecipe) -> dict[str, Any]:
+    names = {"validation", "test", "split_by", "duplicates"}
+    if data.cache_gib is not None:
+        names.add("shuffled_files")  # decides the order
+    return data.model_dump(mode="json", include=names)
+
+
+def tokenizer_folder(recipe: Recipe, cache: Path, fingerprint: str) -> Path:
+    """Return where the tokenizer of a recipe lies, by the fingerprint of its data."""
+    special_tokens = {"encoder": True} if recipe.kind.fills_masks else {}
+    settings = recipe.own_tokenizer.model_dump(mode="json")
+    key = cache_key(data=fingerprint, **settings, **special_tokens, form=TOKENIZER_FILE)
+    return cache / "tokenizers" / key
+
+
+def token_folder(cache: Path, fingerprint: str, tokenizer: str, dtype: str) -> Path:
+    """Return where token ids lie, by the fingerprints of data and tokenizer."""
+    return cache / "tokens" / cache_key(data=fingerprint, tokenizer=tokenizer, dtype=dtype)
+
+
+def kept_fingerprint(folder: Path) -> str | None:
+    """Return the fingerprint of the tokenizer in a folder, as it was written; None without one."""
+    try:
+        return str(read_json(folder / FINGERPRINT_FILE)["fingerprint"])
+    except (RunFolderError, KeyError, TypeError):
+        return None
+
+
+def tokens_are_kept(recipe: Recipe, cache: Path) -> bool:
+    """Return whether the token ids of a recipe's documents are in the cache, by names of files.
+
+    Raises:
+        DataError: the data cannot be read.
+    """
+    fingerprint = data_fingerprint(open_source(recipe.data).fingerprint, recipe.data)
+    tokenizer = kept_fingerprint(tokenizer_folder(recipe, cache, fingerprint))
+    return tokenizer is not None and any(
+        (token_folder(cache, fingerprint, tokenizer, dtype) / REPORT_FILE).exists()
+        for dtype in TOKEN_DTYPES
+    )

@@ -1,0 +1,240 @@
+"""What another process prepares meanwhile is what this one prepares, to the byte, and what that
+process cannot do is done here.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brimful.base.errors import DataError
+from brimful.data import prepared_ahead
+from brimful.data.cache_places import tokens_are_kept
+from brimful.data.prepare import prepare, prepare_tokens
+from brimful.data.prepared_ahead import (
+    PreparingProcess,
+    Progress,
+    preparing_ahead,
+    preparing_paused,
+    wait_for_prepared,
+)
+from brimful.recipe import Recipe
+
+Make = Callable[..., Recipe]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="nothing is prepared ahead here"),
+    # Only the tests' own process has threads here.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
+PHASES = ["reading", "training the tokenizer", "tokenising"]
+
+
+@pytest.fixture
+def wanted(tmp_path: Path, recipe: Make) -> Recipe:
+    """Of sixty small documents."""
+    rows = [
+        {"text": f"Story {number}.\n" + "the cat sat on the mat, the dog on the log\n" * 3}
+        for number in range(60)
+    ]
+    path = tmp_path / "stories.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return recipe({"path": path, "validation": 0.2})
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache folder, and a machine with a core to spare."""
+    monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(prepared_ahead, "_can_fork", lambda: True)
+    return tmp_path / "cache"
+
+
+def _files(cache: Path) -> dict[str, bytes]:
+    """Of prepared data, by their path in the cache folder, but for what is not whole."""
+    return {
+        str(path.relative_to(cache)): path.read_bytes()
+        for name in ("tokenizers", "tokens")
+        for path in (cache / name).rglob("*")
+        if path.is_file() and not path.parent.name.startswith(".")
+    }
+
+
+def test_it_is_equal_to_the_byte_and_its_progress_is_told_here(
+    wanted: Recipe, cache: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    with preparing_ahead(wanted):
+        wait_for_prepared(lambda what, done, total: told.append(what))
+
+    prepare(wanted, tmp_path / "other")
+    assert list(dict.fromkeys(told)) == PHASES
+    assert tokens_are_kept(wanted, cache)
+    assert _files(cache) == _files(tmp_path / "other") != {}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed_at_any_phase_it_leaves_the_rest_to_this_process(
+    wanted: Recipe, cache: Path, tmp_path: Path, phase: str
+) -> None:
+    def prepare_until(progress: Progress) -> None:
+        def kill_at(what: str, done: int, total: int | None) -> None:
+            progress(what, done, total)
+            if what == phase:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        prepare_tokens(wanted, cache, kill_at)
+
+    told: list[str] = []
+    PreparingProcess(prepare_until).wait(lambda what, done, total: told.append(what))
+    assert told[-1] == phase
+    assert not tokens_are_kept(wanted, cache)
+
+    prepare(wanted, cache)
+    prepare(wanted, tmp_path / "other")
+    assert _files(cache) == _files(tmp_path / "other")
+
+
+def test_bad_data_are_refused_here_as_without_it(
+    tmp_path: Path, recipe: Make, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [*({"text": f"the cat {number}"} for number in range(50)), {"words": "the cat"}]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bad = recipe({"path": path})
+
+    with pytest.raises(DataError) as alone:
+        prepare(bad, tmp_path / "other")
+    with preparing_ahead(bad):
+        wait_for_prepared()
+        with pytest.raises(DataError) as after:
+            prepare(bad, cache)
+    assert str(after.value) == str(alone.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def _is_gone(process: int) -> bool:
+    """Wait until a process is gone, a minute at most."""
+    for _ in range(6000):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _sleep(progress: Progress) -> None:
+    progress("begun", os.getpid(), None)
+    time.sleep(600)
+
+
+def test_what_nobody_waits_for_ends_with_the_block(wanted: Recipe, cache: Path) -> None:
+    with preparing_ahead(wanted):
+        (process,) = prepared_ahead._running
+        assert process._process is not None
+    assert process._process is None
+    assert prepared_ahead._running == []
+
+
+def test_it_ends_when_the_process_that_started_it_is_killed() -> None:
+    heard, told = os.pipe()
+    parent = os.fork()
+    if not parent:
+        try:
+            started = PreparingProcess(_sleep)
+            os.write(told, str(started._process).encode())
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(parent, 0)
+    assert _is_gone(int(os.read(heard, 32)))
+    os.close(heard)
+    os.close(told)
+
+
+def _state(process: int | None) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+
+
+def test_it_stands_still_while_something_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = PreparingProcess(_sleep)
+    monkeypatch.setattr(prepared_ahead, "_running", [process])
+    with preparing_paused():
+        assert _state(process._process) == "T"
+    assert _state(process._process) != "T"
+    process.end()
+    with preparing_paused():
+        process.end()
+
+
+def test_one_that_ended_before_is_not_waited_for_twice() -> None:
+    process = PreparingProcess(lambda progress: None)
+    process.wait()
+    process.wait()
+    ended = PreparingProcess(lambda progress: None)
+    while _state(ended._process) != "Z":
+        time.sleep(0.01)
+    with ended.paused():
+        assert ended._process is None
+    ended.wait()
+
+
+def test_more_progress_than_a_pipe_holds_does_not_stop_it() -> None:
+    told: list[int] = []
+
+    def work(progress: Progress) -> None:
+        for number in range(10_000):
+            progress("x", number, None)
+
+    process = PreparingProcess(work)
+    while _state(process._process) != "Z":
+        time.sleep(0.01)
+    process.wait(lambda what, done, total: told.append(done))
+    assert 0 < len(told) < 10_000
+    assert told == list(range(len(told)))
+
+
+def test_nothing_is_started_where_the_tokens_are_kept(wanted: Recipe, cache: Path) -> None:
+    assert prepared_ahead._gains(wanted)
+    prepare(wanted, cache)
+    assert not prepared_ahead._gains(wanted)
+
+
+@pytest.mark.parametrize("option", [{"cache_gib": 1}, {"path": "owner/name"}])
+def test_nothing_is_started_for_files_of_their_own_or_the_hub(
+    wanted: Recipe, cache: Path, recipe: Make, option: dict[str, Any]
+) -> None:
+    assert not prepared_ahead._gains(recipe({"path": wanted.data.path, **option}))
+
+
+def test_nothing_is_started_for_large_files(
+    wanted: Recipe, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared_ahead, "MOST_BYTES", 100)
+    assert not prepared_ahead._gains(wanted)
+
+
+def test_nothing_is_started_by_one_of_several_ranks(
+    wanted: Recipe, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert not prepared_ahead._gains(wanted)
+
+
+def test_nothing_is_started_on_one_core_or_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_ahead, "usable_cores", lambda limits: 1)
+    assert not prepared_ahead._can_fork()
+    monkeypatch.setattr(prepared_ahead, "usable_cores", lambda limits: 2)
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    assert not prepared_ahead._can_fork()
+    stop.set()
+    thread.join()
