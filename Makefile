@@ -15,11 +15,13 @@ plain: $(PLAIN)
 setup: $(DEV)
 
 # torch first, alone and pinned: anything else may pull a build for another machine. setuptools builds brimful.
+# pip compiles what it installs, but for what stays where it is.
 $(PLAIN): constraints.txt pyproject.toml src/brimful/planning/_replay.c
 	@echo "Installing torch and what brimful needs into $(VENV), once: about 75 packages, a few minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) "$$(grep '^torch==' constraints.txt)" "$$(grep '^setuptools==' constraints.txt)"
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable .
+	@$(BIN)/python -m compileall -q src/brimful
 	@touch $@
 
 $(DEV): $(PLAIN)

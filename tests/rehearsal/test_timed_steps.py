@@ -93,6 +93,25 @@ def test_the_faster_half_of_the_passes_counts(clock: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("passes_s", "agree"),
+    [
+        ([9.0, 1.0, 1.02, 1.04], False),  # too few
+        ([9.0, 1.0, 1.02, 1.04, 8.0], True),  # the slower half does not count
+        ([9.0, 1.0, 1.02, 1.06, 8.0], False),
+        ([1.0] * 5, True),
+    ],
+)
+def test_timing_ends_early_where_passes_agree(
+    clock: list[float], passes_s: list[float], agree: bool
+) -> None:
+    stamps = _stamps()
+    for seconds in passes_s:
+        _take(stamps, clock, outside_s=seconds, block_s=0.0)
+
+    assert stamps.agree is agree
+
+
+@pytest.mark.parametrize(
     ("short_s", "long_s", "whole_s"),
     [
         (1.0, 4.0, 16.0),  # in proportion

@@ -56,6 +56,10 @@ MOST_TIMES_BUDGET = 2.0
 for each other on a busy machine can take a hundred times as long.
 """
 MOST_CALLS = 12
+ENOUGH_PASSES, AGREE_WITHIN = 5, 1.05
+"""From so many passes on, nothing more is timed once the slowest of their faster half took no
+longer than so many times the fastest.
+"""
 MOST_PARAMETERS = 150_000_000
 """A larger model is not made only to time it: filling its weights would take longer."""
 
@@ -213,6 +217,14 @@ class _Stamps:
         """Return the seconds of all passes."""
         return [total for each in self.passes_s.values() for total, _ in each]
 
+    @property
+    def agree(self) -> bool:
+        """Return whether further passes would hardly change the result."""
+        return all(
+            len(passes) >= ENOUGH_PASSES and _agree([total for total, _ in passes])
+            for passes in self.passes_s.values()
+        )
+
     def of_whole(self, whole: int) -> tuple[float, float] | None:
         """Return the seconds of a first and a further pass through all blocks of the whole model;
         None without the stamps of a pass.
@@ -303,7 +315,16 @@ def _typical(times_s: Sequence[float]) -> float:
     """Return the median of the faster half: other programs only slow down, and the first seconds of
     a process are slower than those that follow.
     """
-    return statistics.median(sorted(times_s)[: (len(times_s) + 1) // 2])
+    return statistics.median(_faster_half(times_s))
+
+
+def _faster_half(times_s: Sequence[float]) -> list[float]:
+    return sorted(times_s)[: (len(times_s) + 1) // 2]
+
+
+def _agree(times_s: Sequence[float]) -> bool:
+    fastest_s, *rest_s = _faster_half(times_s)
+    return max(rest_s, default=fastest_s) <= AGREE_WITHIN * fastest_s
 
 
 def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> list[_Stamps]:
@@ -345,7 +366,9 @@ def _size(positions: int, micro_batch: int, length: int) -> tuple[int, int]:
 def _take_steps(
     spec: StepSpec, model: nn.Module, blocks: nn.ModuleList, stamps: _Stamps, end_s: float
 ) -> None:
-    """Run steps with passes of the stamps' size: once, and again while there is time for it."""
+    """Run steps with passes of the stamps' size: once, and again while there is time for it and
+    their times do not agree.
+    """
     hooks = [
         block.register_forward_hook(partial(stamps.made, index))
         for index, block in enumerate(blocks)
@@ -355,7 +378,7 @@ def _take_steps(
         for _ in range(MOST_CALLS):
             started_s = time.perf_counter()
             take(stamps.micro_batch)
-            if 2 * time.perf_counter() - started_s > end_s:
+            if stamps.agree or 2 * time.perf_counter() - started_s > end_s:
                 break
     finally:
         for hook in hooks:
