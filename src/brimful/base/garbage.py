@@ -28,5 +28,5 @@ def importing(module: str) -> Iterator[None]:
     is_first = module not in sys.modules
     with collector_off():
         yield
-    if is_first and module in sys.modules:
-        gc.freeze()
+        if is_first and module in sys.modules:
+            gc.freeze()  # once the collector is on, it would first search all of it

@@ -10,6 +10,7 @@ import typer
 
 from brimful.base.console import width_of
 from brimful.base.errors import RequestError
+from brimful.base.light_imports import import_transformers
 from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import DeviceName, Json, RunName, SharedBy
@@ -60,6 +61,7 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     """
     folder = run_folder(run)
     with loading():
+        import_transformers()
         from brimful.chains.finished import write
         from brimful.generation.answers import GenerationRequest
         from brimful.generation.sampler import SamplingSettings
@@ -131,6 +133,7 @@ def predict(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if _shared(devices, device):
         return
     with loading():
+        import_transformers()
         from brimful.chains.ranks import device_to_share, joined
         from brimful.classification.predict import PredictionRequest
         from brimful.classification.predict import predict as predict_texts
@@ -352,6 +355,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     if _shared(devices):
         return
     with loading():
+        import_transformers()
         from brimful.chains.ranks import joined
         from brimful.chains.scoring import evaluate as evaluate_run
         from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
@@ -405,6 +409,7 @@ def diagnose(run: RunName, json_output: Json = False) -> None:
 
     folder = run_folder(run)
     with loading():
+        import_transformers()
         from brimful.chains.finished import diagnose as examine_run
         from brimful.report.text import finding_lines
 

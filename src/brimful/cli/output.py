@@ -1,6 +1,5 @@
 """Where verbs print: the console, and JSON; and how they load what they need."""
 
-import gc
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from brimful.base.console import console_printer, waiting
-from brimful.base.garbage import collector_off
+from brimful.base.garbage import importing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,10 +43,8 @@ def loading() -> Iterator[None]:
         if "torch" in sys.modules:
             yield
             return
-        with collector_off():
+        with importing("torch"):
             yield
-        if "torch" in sys.modules:
-            gc.freeze()
 
 
 def _width_is_known() -> bool:

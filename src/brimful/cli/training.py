@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from brimful.base.errors import RequestError
+from brimful.base.light_imports import import_transformers
 from brimful.cli.inputs import load_recipe, look_at_data, with_data_ahead
 from brimful.cli.options import (
     Accept,
@@ -62,6 +63,7 @@ def _train(
     restarts: int,
 ) -> None:
     with loading():
+        import_transformers()
         from brimful.chains import pipeline, ranks
         from brimful.mirror.opening import catch_up
     if _started_ranks(recipe, devices, restarts):
@@ -162,6 +164,7 @@ def _run(
     parallel: bool,
 ) -> None:
     with loading():
+        import_transformers()
         from brimful.chains import pipeline, ranks
     if not parallel and _started_ranks(recipe, devices, restarts):
         return
@@ -200,6 +203,7 @@ def sample(
     resolved = load_recipe(recipe, overrides)
     with loading():
         look_at_data(resolved)
+        import_transformers()
         from brimful.chains import calls, ranks
     if _started_ranks(resolved, devices, restarts):
         return
