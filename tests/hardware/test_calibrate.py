@@ -61,6 +61,26 @@ def test_the_rate_is_operations_over_the_fastest_time_for_every_thread(
     }
 
 
+@pytest.mark.parametrize(
+    ("turns_s", "timed"),
+    [
+        ([1.0] * 10, 4),
+        ([1.0, 1.0, 1.005, 1.005, 1.0], 4),
+        ([1.0, 1.0, 1.02, 1.02, 1.02, 1.0, 1.0], 6),
+    ],
+)
+def test_measuring_ends_early_where_turns_agree(
+    monkeypatch: pytest.MonkeyPatch, turns_s: list[float], timed: int
+) -> None:
+    """Every product is a turn; the first one warms up."""
+    durations_s = [5.0, *turns_s]
+    times_s = iter(durations_s)
+    monkeypatch.setattr("brimful.hardware.calibrate._Product.time_s", lambda product: next(times_s))
+    rates = measure_matrix_rates(CPU, ["fp32"], seconds=9.0, size=10)
+    assert rates == {"fp32": torch.get_num_threads() * 2 * 10**3 / 1.0}
+    assert len(list(times_s)) == len(turns_s) - timed
+
+
 def test_measuring_leaves_the_random_state_alone() -> None:
     before = torch.get_rng_state()
     measure_matrix_rates(CPU, ["fp32"], seconds=0.01, size=16)

@@ -60,6 +60,10 @@ LARGEST_GPU_SIZE = 8192
 FEWEST_TIMES = 3
 TURNS = 10
 """Turns in which a dtype's products are timed."""
+ENOUGH_TURNS, FASTEST_TURNS, AGREE_WITHIN = 4, 3, 1.01
+"""On a CPU nothing more is timed once the fastest products of so many of at least so many turns
+took no longer than so many times the fastest of all. A GPU may need longer to raise its clock.
+"""
 MOST_WAIT = 4.0
 """Time that may pass in all, as a multiple of the processor time for a dtype."""
 SHORTEST_S = 1e-9
@@ -77,10 +81,10 @@ def measure_matrix_rates(
     which stands while another program has the core, and its rate multiplied by torch's number of
     threads: each core has matrix units.
 
-    Takes about `seconds` per dtype. Without a `size`, the side doubles from 128 while the next
-    product fits several times into the time, so that an unusably slow dtype (fp16 on most CPUs) is
-    measured on a small product. The global random state and the fp32 precision settings do not
-    change.
+    Takes about `seconds` per dtype; less on a CPU where turns agree. Without a `size`, the side
+    doubles from 128 while the next product fits several times into the time, so that an unusably
+    slow dtype (fp16 on most CPUs) is measured on a small product. The global random state and the
+    fp32 precision settings do not change.
 
     Args:
         device: Where to measure.
@@ -122,6 +126,7 @@ class _TimedProducts:
     def __init__(self, device: torch.device, dtype: str, seconds: float, size: int | None) -> None:
         self.dtype, self._device, self._seconds = dtype, device, seconds
         self._times_s: list[float] = []
+        self._turns_s: list[float] = []
         self._end_s = time.monotonic() + MOST_WAIT * seconds
         with self._mode():
             self._size = size or _fitting_size(device, TORCH_DTYPES[dtype], seconds)
@@ -131,7 +136,14 @@ class _TimedProducts:
     @property
     def is_done(self) -> bool:
         is_over = sum(self._times_s) >= self._seconds or time.monotonic() > self._end_s
-        return is_over and len(self._times_s) >= FEWEST_TIMES
+        return (is_over and len(self._times_s) >= FEWEST_TIMES) or self._agree
+
+    @property
+    def _agree(self) -> bool:
+        if self._device.type != "cpu" or len(self._turns_s) < ENOUGH_TURNS:
+            return False
+        fastest_s = sorted(self._turns_s)[:FASTEST_TURNS]
+        return fastest_s[-1] <= AGREE_WITHIN * fastest_s[0]
 
     @property
     def flop_per_s(self) -> float:
@@ -143,6 +155,7 @@ class _TimedProducts:
         with self._mode():
             while not self.is_done and sum(self._times_s[start:]) < enough:
                 self._times_s.append(self._product.time_s())
+        self._turns_s.append(min(self._times_s[start:]))
 
     @contextmanager
     def _mode(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ import numpy as np
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
+from brimful.model import attention
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_key import GRANULE, StepSize, TraceFamilyKey
 from brimful.planning.parametric import (
@@ -63,6 +64,8 @@ class _Sizes:
 
 _EAGER = _Sizes(4, 5, (1, 7), {4: 3.0, 5: 3.0, 1: 0.75, 7: 5.0}, 2.0)
 """A line is checked with 1, or 7 where one sequence is a special case."""
+_IN_BLOCKS = dataclasses.replace(_EAGER, checks=(7, 1))
+"""To attention in blocks one sequence always is a special case: a trace of it would be in vain."""
 _COMPILED = _Sizes(17, 23, (29,), {17: 14.0, 23: 14.0, 29: 20.0}, 10.0)
 """The compiler reuses a buffer for another of the same number of elements. With such primes no
 tensor of the batch is as large as one of the weights by accident.
@@ -70,7 +73,9 @@ tensor of the batch is as large as one of the weights by accident.
 
 
 def _sizes_of(spec: StepSpec) -> _Sizes:
-    return _EAGER if spec.compiled == "none" else _COMPILED
+    if spec.compiled != "none":
+        return _COMPILED
+    return _IN_BLOCKS if spec.attention == attention.NAME else _EAGER
 
 
 @functools.lru_cache(maxsize=16)
