@@ -49,10 +49,10 @@ from brimful.data.tokenizer import (
 from brimful.data.tokens import (
     Progress,
     TokenSplit,
-    batch_encoder,
     read_tokens,
     write_tokens,
 )
+from brimful.data.word_encoder import quickest_encoder
 from brimful.recipe import DataRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _make_tokens(
     write_tokens(
         folder,
         _keeping_samples(kept if whole else with_little_training(kept), samples),
-        batch_encoder(tokenizer),
+        quickest_encoder(tokenizer),
         vocabulary=tokenizer.get_vocab_size(),
         end_of_text=end_of_text_id(tokenizer),
         num_documents=sum(scanned.num_documents.values()) - len(dropped) if whole else None,
