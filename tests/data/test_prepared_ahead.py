@@ -5,8 +5,8 @@ process cannot do is done here.
 import json
 import os
 import signal
+import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -228,13 +228,34 @@ def test_nothing_is_started_by_one_of_several_ranks(
     assert not prepared_ahead._gains(wanted)
 
 
-def test_nothing_is_started_on_one_core_or_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_ahead, "usable_cores", lambda limits: 1)
-    assert not prepared_ahead._can_fork()
-    monkeypatch.setattr(prepared_ahead, "usable_cores", lambda limits: 2)
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    assert not prepared_ahead._can_fork()
-    stop.set()
-    thread.join()
+ASKED = """
+import sys, threading
+from brimful.data import prepared_ahead
+cores, state = int(sys.argv[1]), sys.argv[2]
+prepared_ahead.usable_cores = lambda limits: cores
+stop = threading.Event()
+if state == "thread":
+    threading.Thread(target=stop.wait).start()
+if state == "torch":
+    sys.modules["torch"] = sys
+print(prepared_ahead._can_fork())
+stop.set()
+"""
+"""In a process of its own: the tests' has threads."""
+
+
+@pytest.mark.parametrize(
+    ("cores", "state", "can"),
+    [
+        (2, "alone", True),
+        (1, "alone", False),
+        (2, "thread", False),
+        (2, "torch", False),
+    ],
+)
+def test_nothing_is_started_on_one_core_beside_threads_or_after_torch(
+    cores: int, state: str, can: bool
+) -> None:
+    asked = [sys.executable, "-c", ASKED, str(cores), state]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert done.stdout == f"{can}\n"

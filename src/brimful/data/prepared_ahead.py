@@ -165,7 +165,9 @@ def _gains(recipe: Recipe) -> bool:
 
 def _can_fork() -> bool:
     """Return whether there is a core for another process, and this one can be forked safely."""
-    if sys.platform != "linux" or usable_cores(control_group_limits()) == 1:
+    if sys.platform != "linux" or "torch" in sys.modules:
+        return False
+    if usable_cores(control_group_limits()) == 1:
         return False
     until_s = time.monotonic() + THREAD_ENDS_WITHIN_S
     while len(os.listdir("/proc/self/task")) > 1:
