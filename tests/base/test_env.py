@@ -1,6 +1,8 @@
 """Environment variables are read in one module, when asked, never at import."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,37 @@ def test_kernels_kept_per_shape_are_bounded_unless_the_user_chose_otherwise(
         "7",
         "256",
     )
+
+
+_STARTED = """
+import os, sys
+from brimful.base import env
+env.start_again_with_whole_heap(sys.argv[1:])
+print(os.environ.get("GLIBC_TUNABLES", "as it was"), *sys.argv[1:], os.getpid())
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or env._NVIDIA.exists(), reason="only on Linux without an NVIDIA GPU"
+)
+def test_a_command_starts_again_once_with_a_heap_of_joined_blocks(tmp_path: Path) -> None:
+    command = tmp_path / "brimful"
+    command.write_text(_STARTED)
+    other = tmp_path / "other.py"
+    other.write_text(_STARTED)
+    plain = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
+
+    def said(script: Path, variables: dict[str, str]) -> tuple[str, bool]:
+        words = [sys.executable, str(script), "train", "two words"]
+        with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as process:
+            text, pid = process.communicate()[0].rsplit(maxsplit=1)
+        return text, int(pid) == process.pid
+
+    whole = env.WHOLE_HEAP["GLIBC_TUNABLES"]
+    assert said(command, plain) == (f"{whole} train two words", True)
+    own = {**plain, "GLIBC_TUNABLES": "glibc.malloc.check=0"}
+    assert said(command, own) == ("glibc.malloc.check=0 train two words", True)
+    assert said(other, plain) == ("as it was train two words", True)
 
 
 def test_notebooks_run_small_only_when_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,24 @@
 import sys
 from typing import Any
 
+from brimful.base.env import start_again_with_whole_heap
 from brimful.base.garbage import collector_off
 from brimful.cli.kept_answers import AskedCommand
 
 __all__ = ["app", "main"]
+
+TRAINING_VERBS = {"train", "run"}
+"""Those that train in this process."""
 
 
 def main() -> None:
     """Run the command line. A question that was answered before, and whose answer can be no other
     now, is answered without loading anything.
     """
-    question = AskedCommand.asked(sys.argv[1:])
+    words = sys.argv[1:]
+    if words and words[0] in TRAINING_VERBS:
+        start_again_with_whole_heap(words)
+    question = AskedCommand.asked(words)
     code = None if question is None else question.answer_again()
     if code is not None:
         raise SystemExit(code)
