@@ -72,6 +72,7 @@ def main() -> None:
 
 
 def _compare(folder: Path, rounds: int, steps: int) -> None:
+    from brimful.base.env import WHOLE_HEAP
     from brimful.model.description import training_flop_per_token
     from brimful.recipe import load
     from record import ratio_interval, summary, write_record
@@ -79,7 +80,10 @@ def _compare(folder: Path, rounds: int, steps: int) -> None:
     prepare(folder)
     contestants = [
         Contestant(
-            name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
+            name,
+            folder,
+            [sys.executable, __file__, "--worker", name, "--folder", str(folder)],
+            WHOLE_HEAP if name in OURS else None,
         )
         for name in (*TRAINERS, *OURS)
     ]
