@@ -16,9 +16,10 @@ dropout) the mean loss of held-out texts is at most `LOSS_TOLERANCE` (relative) 
 as it comes; predicted probabilities are those of fp32 (absolute; `PROBABILITY_TOLERANCE` in fp32,
 `BF16_TOLERANCE` in bf16).
 
-"memory kept" is Trainer with one setting of brimful's that its documentation does not have: freed
-memory stays in the process (`hardware/host.py`). It counts for nothing, but says what of the lead is
-that setting.
+"memory kept" is Trainer with settings of brimful's that its documentation does not have: freed
+memory stays in the process (`hardware/host.py`), and freed blocks are joined (`base/env.py`). It
+counts for nothing, but says what of the lead these settings are. Peaks of memory are those of the
+process until the last timed step.
 """
 
 import argparse
@@ -129,9 +130,14 @@ def _compared(folder: Path, data: str, options: argparse.Namespace) -> dict[str,
 
 
 def _contestants(folder: Path, names: list[str]) -> list[Contestant]:
+    from brimful.base.env import WHOLE_HEAP
+
     return [
         Contestant(
-            name, folder, [sys.executable, __file__, "--worker", name, "--folder", str(folder)]
+            name,
+            folder,
+            [sys.executable, __file__, "--worker", name, "--folder", str(folder)],
+            WHOLE_HEAP if name in OWN_SETTINGS or KEPT in name else None,
         )
         for name in names
     ]
@@ -145,6 +151,7 @@ def _trained(
     for each in interleaved(contestants, options.rounds, loads):
         cpu_s, tokens = each.ask(f"run {options.steps}")
         done[each.name].append((tokens, cpu_s))
+    peaks = {each.name: each.ask("memory")["peak_bytes"] for each in contestants}
     losses = {each.name: [each.ask("held_out")] for each in contestants}
     for each in contestants:
         each.quit()
@@ -159,12 +166,18 @@ def _trained(
     most = means[names[0]] * (1 + LOSS_TOLERANCE)
     results = _ratios(done, "tokens_per_cpu_s", [name for name in names if means[name] <= most])
     for name, result in results.items():
-        result |= {"held_out_losses": losses[name], "valid": means[name] <= most}
+        result |= {
+            "held_out_losses": losses[name],
+            "valid": means[name] <= most,
+            "peak_bytes": peaks[name],
+            "peak_over_default": peaks[name] / peaks[names[0]],
+        }
         _print(
             name,
             result,
             "tokens",
-            f"held-out loss {means[name]:.4f} {'valid' if result['valid'] else 'NOT VALID'}",
+            f"held-out loss {means[name]:.4f} {'valid' if result['valid'] else 'NOT VALID'}"
+            f"  {peaks[name] / 2**20:,.0f} MiB",
         )
     return results
 

@@ -151,7 +151,11 @@ def main() -> None:
 
 
 def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contestant:
-    """With a compiler cache of its own: nobody reads another's half-written files."""
+    """With a compiler cache of its own: nobody reads another's half-written files; brimful with the
+    heap that its command starts with.
+    """
+    from brimful.base.env import WHOLE_HEAP
+
     command = [
         options.trl_python if name in TRL else sys.executable,
         __file__,
@@ -168,7 +172,8 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
     command += ["--lora"] * options.lora
     if options.quantize:
         command += ["--quantize", options.quantize]
-    return Contestant(name, folder, command, {"TORCHINDUCTOR_CACHE_DIR": cache})
+    heap = WHOLE_HEAP if name in OURS else {}
+    return Contestant(name, folder, command, {"TORCHINDUCTOR_CACHE_DIR": cache} | heap)
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
