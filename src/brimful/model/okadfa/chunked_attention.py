@@ -10,13 +10,13 @@ of `features` and `linear_attention` up to rounding. A GPU would wait for the pr
 operators, so plans for GPUs take those.
 
 Shapes: B rows, G heads of keys, S heads of queries that share one, P heads of keys of a part (some
-heads of some rows), T positions, C positions of a chunk, D head size, M features, E = D + 1, values
+heads of all rows), T positions, C positions of a chunk, D head size, M features, E = D + 1, values
 with their normaliser.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,8 +26,8 @@ from brimful.model.okadfa.linear_attention import CHUNK
 from brimful.model.okadfa.scaled_vectors import ScaledVectors, scale_to_norm
 
 PART_BYTES = 512 * 1024
-"""Most that the features of a chunk's queries take in all heads of a part: those of keys, the sum
-and results lie beside them in a cache of 2 MB. Smaller parts are more operators.
+"""Most that the features of a chunk's queries take in the heads of a part, for one row: those of
+keys, the sum and results lie beside them in a cache of 2 MB. Smaller parts are more operators.
 """
 
 
@@ -180,18 +180,6 @@ class _Text:
         return self.values_PTE.new_zeros(heads, extended, self.directions_PDM.shape[-1])
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Heads of rows that are computed together."""
-
-    rows: slice
-    groups: slice
-
-    def of(self, each: Tensor) -> Tensor:
-        """Return the part of a tensor of rows and heads."""
-        return each[self.rows, self.groups]
-
-
 @dataclass
 class _Heads:
     """What all heads of a layer read, in any type; directions and norms in fp32 or more."""
@@ -204,45 +192,38 @@ class _Heads:
     segments_BT: Tensor | None
     is_text_BT: Tensor | None
     chunk: int
-    _directions: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    def parts(self) -> Iterator[_Part]:
-        """Divide the heads of all rows into parts of equal size."""
-        rows, groups, shared_by, length, _ = self.queries_BGSTD.shape
+    def parts(self) -> Iterator[slice]:
+        """Divide the heads into parts of equal size. Their number does not depend on the number of
+        rows: planning takes memory as linear in it.
+        """
+        _, groups, shared_by, length, _ = self.queries_BGSTD.shape
         features = self.projection_GMD[0, :, 0]
         per_head = features.shape[0] * features.itemsize * min(self.chunk, length) * shared_by
-        most = max(PART_BYTES // per_head, 1)
-        if groups > most:
-            heads_at_once = math.ceil(groups / math.ceil(groups / most))
-            for row in range(rows):
-                for start in range(0, groups, heads_at_once):
-                    yield _Part(slice(row, row + 1), slice(start, start + heads_at_once))
-            return
-        rows_at_once = math.ceil(rows / math.ceil(rows / (most // groups)))
-        for start in range(0, rows, rows_at_once):
-            yield _Part(slice(start, start + rows_at_once), slice(None))
+        parts = math.ceil(groups / max(PART_BYTES // per_head, 1))
+        heads_at_once = math.ceil(groups / parts)
+        for start in range(0, groups, heads_at_once):
+            yield slice(start, start + heads_at_once)
 
-    def read(self, part: _Part) -> _Text:
+    def read(self, part: slice) -> _Text:
         """Scale queries and keys of a part, and lay out its values."""
-        values = part.of(self.values_BGTD)
+        values = self.values_BGTD[:, part]
         rows, groups, length, size = values.shape
-        norm_P11 = self.share_G[part.groups].repeat(rows)[:, None, None]
+        norm_P11 = self.share_G[part].repeat(rows)[:, None, None]
         values_PTE = norm_P11.new_empty(rows * groups, length, size + 1)
         values_PTE.unflatten(0, (rows, groups))[..., :size] = values
         values_PTE[..., size:] = 1.0
-        key = rows, part.groups.start or 0
-        if key not in self._directions:
-            projection_PMD = self.projection_GMD[part.groups].repeat(rows, 1, 1)
-            self._directions[key] = projection_PMD, projection_PMD.mT.contiguous()
+        projection_PMD = self.projection_GMD[part].repeat(rows, 1, 1)
         segments_PT, is_text_PT = (
-            None if each is None else each[part.rows].repeat_interleave(groups, dim=0)
+            None if each is None else each.repeat_interleave(groups, dim=0)
             for each in (self.segments_BT, self.is_text_BT)
         )
         return _Text(
-            scale_to_norm(part.of(self.queries_BGSTD), norm_P11[:, None]),
-            scale_to_norm(part.of(self.keys_BGTD), norm_P11),
+            scale_to_norm(self.queries_BGSTD[:, part], norm_P11[:, None]),
+            scale_to_norm(self.keys_BGTD[:, part], norm_P11),
             values_PTE,
-            *self._directions[key],
+            projection_PMD,
+            projection_PMD.mT.contiguous(),
             segments_PT,
             is_text_PT,
             self.chunk,
@@ -266,7 +247,7 @@ class _Chunked(torch.autograd.Function):
         for part in layer.parts():
             sums_PSTE, of_part = _sums(layer.read(part))
             scores += of_part
-            attended, inverse = part.of(attended_BGSTD), part.of(inverse_BGST1)
+            attended, inverse = attended_BGSTD[:, part], inverse_BGST1[:, part]
             sums = sums_PSTE.view(*attended.shape[:-1], size + 1)
             normaliser = sums[..., size:]
             normaliser.masked_fill_(normaliser == 0, 1.0)  # sees nothing: padding before a text
@@ -302,7 +283,7 @@ def _gradients(
     remaining = iter(scores)
     for part in heads.parts():
         text = heads.read(part)
-        grad_PSTE = _grad_of_sums(*(part.of(each) for each in attended))
+        grad_PSTE = _grad_of_sums(*(each[:, part] for each in attended))
         chunks = list(text.chunks())
         of_part = [next(remaining) for _ in chunks]
         grads = [each.flatten(1, 2) for each in grad_PSTE.split(heads.chunk, dim=2)]
@@ -311,12 +292,12 @@ def _gradients(
             text, chunks, grads, of_part, grad_scores
         )
         for_queries, for_keys, for_values = (
-            part.of(each) for each in (grad_queries, grad_keys, grad_values)
+            each[:, part] for each in (grad_queries, grad_keys, grad_values)
         )
         for_values.copy_(of_values.view(for_values.shape))
         of_norms_P = text.queries_PSTD.gradients(grad_PSTD, for_queries).sum((1, 2, 3))
         of_norms_P += text.keys_PTD.gradients(of_keys, for_keys, of_half_squares).sum((1, 2))
-        grad_share_G[part.groups] += of_norms_P.view(for_keys.shape[:2]).sum(0)
+        grad_share_G[part] += of_norms_P.view(for_keys.shape[:2]).sum(0)
     return grad_queries, grad_keys, grad_values, grad_share_G
 
 
