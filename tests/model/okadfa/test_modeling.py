@@ -219,7 +219,7 @@ def test_padding_on_either_side_changes_nothing_of_the_text(attention: str) -> N
 def test_packed_documents_read_as_each_alone(attention: str) -> None:
     lengths = (3, 90, 1, 140, 17)
     model, ids_BT = _model(attention), _ids(1, sum(lengths))
-    model.set_attn_implementation("brimful_packed")
+    model.config._attn_implementation = "brimful_packed"
     positions_BT = torch.cat([torch.arange(each) for each in lengths])[None]
     with torch.no_grad():
         packed = model(
