@@ -81,6 +81,18 @@ def test_measuring_ends_early_where_turns_agree(
     assert len(list(times_s)) == len(turns_s) - timed
 
 
+@pytest.mark.parametrize("looks", range(10, 30))
+def test_time_may_be_over_at_any_look_at_the_clock(
+    monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """Also between two looks before a turn, which then times nothing."""
+    now_s = iter([0.0] * looks)
+    monkeypatch.setattr("brimful.hardware.calibrate.time.monotonic", lambda: next(now_s, 1000.0))
+    monkeypatch.setattr("brimful.hardware.calibrate._Product.time_s", lambda product: 0.1)
+    rates = measure_matrix_rates(CPU, ["fp32"], seconds=9.0, size=10)
+    assert rates == {"fp32": pytest.approx(torch.get_num_threads() * 2 * 10**3 / 0.1)}
+
+
 def test_measuring_leaves_the_random_state_alone() -> None:
     before = torch.get_rng_state()
     measure_matrix_rates(CPU, ["fp32"], seconds=0.01, size=16)
