@@ -220,6 +220,19 @@ def test_nothing_is_started_for_large_files(
     assert not prepared_ahead._gains(wanted)
 
 
+def test_nothing_is_started_for_a_folder_of_many_files(
+    cache: Path, tmp_path: Path, recipe: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.txt").write_text("the cat sat on the mat\n" * 9)
+    monkeypatch.setattr(prepared_ahead, "MOST_FILES", 3)
+    assert prepared_ahead._gains(recipe({"path": folder}))
+    (folder / "last.txt").write_text("the dog sat on the log\n")
+    assert not prepared_ahead._gains(recipe({"path": folder}))
+
+
 def test_nothing_is_started_by_one_of_several_ranks(
     wanted: Recipe, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
 
 from brimful.base.env import cache_folder, launched_rank
 from brimful.base.garbage import collector_off
@@ -27,6 +29,8 @@ MOST_BYTES = 1 << 28
 """Of files: more takes minutes, beside which a start is short, and all is read to look for it in
 the cache.
 """
+MOST_FILES = 1000
+"""Of a folder: each is opened to see how it is written."""
 THREAD_ENDS_WITHIN_S = 0.05
 """That a terminal's line was shown by, when the line is gone."""
 
@@ -154,13 +158,19 @@ def _gains(recipe: Recipe) -> bool:
         return False
     if recipe.kind.first_rows != "documents" or recipe.data.cache_gib is not None:
         return False
-    if not all(map(is_local, recipe.data.paths)):
+    if not all(is_local(path) and _has_few_files(path) for path in recipe.data.paths):
         return False  # asking the hub starts threads
     parts = open_source(recipe.data).parts
     if not all(part.is_builtin or part.files for part in parts):
         return False  # and so does the library that saved them
     num_bytes = sum(path.stat().st_size for part in parts for path in part.files)
     return num_bytes <= MOST_BYTES and not tokens_are_kept(recipe, cache_folder())
+
+
+def _has_few_files(path: str) -> bool:
+    place = Path(path).expanduser()
+    inside = place.rglob("*") if place.is_dir() else iter(())
+    return next(islice(inside, MOST_FILES, None), None) is None
 
 
 def _can_fork() -> bool:
