@@ -42,7 +42,8 @@ def _pairs() -> Iterator[str]:
 
 
 def test_all_ids_are_those_of_the_library(tokenizer: Tokenizer, texts: list[str]) -> None:
-    some = [*texts, *_pairs(), "", "naïve text", "it's ½ <|endoftext|> 日本 they'll", "\u00a0x"]
+    special = ["a <|endoftext|> b", "it's ½ <|endoftext|> 日本 they'll"]
+    some = [*texts, *_pairs(), *special, "", "naïve text", "\u00a0x"]
     assert WordEncoder(tokenizer)(some) == batch_encoder(tokenizer)(some)
 
 
