@@ -107,3 +107,11 @@ def test_no_tensor_of_all_logits_is_ever_made(few_passes: bool) -> None:
         loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=16, few_passes=few_passes)
         loss.backward()
     assert largest == 16 * 500
+
+
+def test_a_second_backward_pass_is_refused_where_gradients_are_scaled_in_place() -> None:
+    hidden, weight, targets = _inputs()
+    loss = linear_cross_entropy(hidden, weight, targets, chunk_tokens=4, few_passes=True)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

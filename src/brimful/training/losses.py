@@ -36,8 +36,8 @@ def linear_cross_entropy(
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
         softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
-        few_passes: For CPUs: pass over the logits as rarely as possible, and leave ignored
-            positions out of what is small instead. Not with a softcap.
+        few_passes: For CPUs: pass over the logits as rarely as possible, leave ignored positions
+            out of what is small instead, and scale gradients in place. Not with a softcap.
 
     Returns:
         fp32 scalar.
@@ -136,17 +136,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if grad_weight_VD is not None:
                 grad_weight_VD = grad_weight_VD.to(weight_VD.dtype)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        ctx.few_passes = few_passes
         return loss
 
     @staticmethod
     def backward(
         ctx: Any, *grad_outputs: Tensor
     ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
-        gradients = (
-            None if gradient is None else gradient * grad_outputs[0].to(gradient.dtype)
-            for gradient in ctx.saved_tensors
+        of_hidden, of_weight = (
+            None if each is None else _scaled(each, grad_outputs[0], in_place=ctx.few_passes)
+            for each in ctx.saved_tensors
         )
-        return next(gradients), next(gradients), None, None, None, None
+        return of_hidden, of_weight, None, None, None, None
+
+
+def _scaled(gradient: Tensor, factor: Tensor, *, in_place: bool) -> Tensor:
+    """Return the product; in place, a second backward pass over the same graph is an error."""
+    factor = factor.to(gradient.dtype)
+    return gradient.mul_(factor) if in_place else gradient * factor
 
 
 def _in_few_passes(hidden_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
