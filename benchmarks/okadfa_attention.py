@@ -6,8 +6,9 @@ they cross, and how well one estimates the other.
 
 Time: forward and backward pass of one layer's attention (four projections included, which are the
 same) of an okadfa model, one text, in training's types: fp32 on a CPU with one thread (with --bf16
-bf16 autocast, in which kernel attention stays in fp32), bf16 autocast on a GPU. Softmax attention runs with the fastest implementation that brimful has for the
-length. Kinds take turns, forwards and backwards; the first pass of each is not counted. CPU time on
+bf16 autocast, in which kernel attention stays in fp32), bf16 autocast on a GPU. Softmax attention
+runs with the fastest implementation that brimful has for the length.
+Kinds take turns, forwards and backwards; the first pass of each is not counted. CPU time on
 a CPU, wall time around a synchronised GPU; median of paired ratios with a bootstrap interval. The
 crossing is interpolated between lengths, both logarithmic. Lengths whose tensors would take more
 than half of the free memory are left out, and named.
