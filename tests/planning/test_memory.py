@@ -174,11 +174,11 @@ def test_off_cuda_live_bytes_and_an_assumed_share_count(
 @pytest.mark.parametrize(
     ("held", "passes", "expected", "most"),
     [
-        ("activations", 1, 0.4 * 400, 1.0 * 400),
-        ("activations", FEW_PASSES, 0.4 * 400, 1.0 * 400),
-        ("activations", 35, 0.95 * 400, 1.5 * 400),
-        ("loss and logits", MANY_PASSES, 1.5 * 400, 2.0 * 400),
-        ("activations", 10 * MANY_PASSES, 1.5 * 400, 2.0 * 400),
+        ("activations", 1, 0.17 * 400, 1.0 * 400),
+        ("activations", FEW_PASSES, 0.17 * 400, 1.0 * 400),
+        ("activations", 35, 0.385 * 400, 1.5 * 400),
+        ("loss and logits", MANY_PASSES, 0.6 * 400, 2.0 * 400),
+        ("activations", 10 * MANY_PASSES, 0.6 * 400, 2.0 * 400),
         ("weights", MANY_PASSES, 0.05 * 500, 0.10 * 500),
         ("activations", 0, 0.05 * 500, 0.10 * 500),
     ],

@@ -294,7 +294,7 @@ def test_a_long_pass_alone_in_its_step_finds_no_gradients(
 
 
 @pytest.mark.parametrize(
-    ("passes", "share"), [(None, 1.5), (10**6, 1.5), (35, 0.95), (4, 0.4), ("one length", 0.05)]
+    ("passes", "share"), [(None, 0.6), (10**6, 0.6), (35, 0.385), (4, 0.17), ("one length", 0.0)]
 )
 def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
     by_hand: Callable[..., Any], passes: Any, share: float
@@ -310,7 +310,8 @@ def test_a_cpus_heap_is_that_of_a_run_of_so_many_passes(
     found = memory.at(2)
     held = sum(found.terms.get(kind, 0) for kind in ("activations", "loss and logits"))
 
-    lost = share * (found.allocated.value if passes == "one length" else held)
+    simulated = 0.05 * found.allocated.value
+    lost = max(simulated, share * held)
     assert found.terms["allocator slack"] == pytest.approx(lost, rel=0.01)
 
 
