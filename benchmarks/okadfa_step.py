@@ -14,14 +14,13 @@ earlier commit within `LOSS_TOLERANCE`, for contestants with kernel attention.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from contestant import Contestant, Worker, interleaved, train_ours
-from record import ratio_interval, summary, write_record
+from record import commit, ratio_interval, summary, write_record
 
 HERE = Path(__file__).resolve().parent.parent
 LOSS_TOLERANCE = 0.005
@@ -94,11 +93,9 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
             f" {ratio['median']:.2f}x [{ratio['low']:.2f}, {ratio['high']:.2f}], loss {loss:.4f}"
             f" {'valid' if results[name]['valid'] else 'NOT VALID'}"
         )
-    command = ["git", "-C", str(checkouts["before"]), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     values = {
         "recipe": options.recipe,
-        "before": commit,
+        "before": commit(checkouts["before"]),
         "rounds": options.rounds,
         "steps": options.steps,
         "contestant_threads": 1,

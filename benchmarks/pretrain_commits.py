@@ -12,7 +12,6 @@ agrees within `LOSS_TOLERANCE`.
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 from contestant import Contestant, interleaved
 from pretrain_cpu import GATE_STEPS, LOSS_TOLERANCE, OURS, prepare
-from record import ratio_interval, summary, write_record
+from record import commit, ratio_interval, summary, write_record
 
 HERE = Path(__file__).resolve().parent.parent
 
@@ -67,10 +66,8 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
             f" {1000 * statistics.median(now):.0f} ms a step, {ratio['median']:.2f}x"
             f" [{ratio['low']:.2f}, {ratio['high']:.2f}], losses {last[1]:.4f} and {last[0]:.4f}"
         )
-    command = ["git", "-C", str(checkouts["before"]), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     values = {
-        "before": commit,
+        "before": commit(checkouts["before"]),
         "rounds": options.rounds,
         "steps": options.steps,
         "contestant_threads": 1,

@@ -20,10 +20,18 @@ RECORDS = Path(__file__).parent / "records"
 
 
 @functools.cache
-def commit() -> str:
-    """Return the short hash of what is checked out."""
-    command = ["git", "-C", str(RECORDS), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+def commit(checkout: Path | None = None) -> str:
+    """Return the short hash of what is checked out in a folder.
+
+    Args:
+        checkout: None: this project; empty where it lies in no repository.
+
+    Raises:
+        CalledProcessError: the given folder lies in no repository.
+    """
+    command = ["git", "-C", str(checkout or RECORDS), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=checkout is not None)
+    return done.stdout.strip()
 
 
 def write_record(name: str, values: Mapping[str, Any]) -> Path:

@@ -10,14 +10,13 @@ one with the libraries of this one.
 
 import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from contestant import Contestant, interleaved
-from record import ratio_interval, summary, write_record
+from record import commit, ratio_interval, summary, write_record
 
 NOW, BEFORE = "now", "before"
 
@@ -45,7 +44,7 @@ def main() -> None:
             each.quit()
     rates = {name: [run["tokens"] / run["cpu_s"] for run in runs[name]] for name in runs}
     values = {
-        "before": _commit(options.old),
+        "before": commit(options.old),
         "rounds": options.rounds,
         "prompts": options.prompts,
         "useful_tokens_per_cpu_s": {name: summary(rates[name]) for name in rates},
@@ -64,11 +63,6 @@ def _contestant(name: str, folder: Path, logs: Path, prompts: int) -> Contestant
     script = folder / "benchmarks" / "sampling_cpu.py"
     command = [sys.executable, str(script), "--prompts", str(prompts), "--worker", "brimful"]
     return Contestant(name, logs, command, {"PYTHONPATH": str(folder / "src")})
-
-
-def _commit(folder: Path) -> str:
-    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

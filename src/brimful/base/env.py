@@ -127,9 +127,9 @@ def keep_few_kernels() -> None:
 
 
 WHOLE_HEAP = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"}
-"""Variables of a process in which glibc joins every freed block to the free ones beside it."""
+"""Environment variables that make glibc join every freed block to the free blocks beside it."""
 _NVIDIA = Path("/dev/nvidiactl")
-"""Is there where NVIDIA's driver runs."""
+"""Exists on machines on which NVIDIA's driver runs."""
 
 
 def start_again_with_whole_heap(arguments: Sequence[str]) -> None:

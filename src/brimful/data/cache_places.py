@@ -41,7 +41,7 @@ def cache_key(**parts: object) -> str:
 
 
 def data_fingerprint(identity: str, data: DataRecipe) -> str:
-    """Return what changes when the documents, their split or their order do.
+    """Return a key that differs wherever the documents, their split or their order differ.
 
     Args:
         identity: Of the source.

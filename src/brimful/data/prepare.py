@@ -136,8 +136,8 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
 
 
 def prepare_tokens(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedTokens:
-    """Make or find the tokenizer and the token ids of a recipe's data; as `prepare`, but of
-    transformers and torch nothing is imported.
+    """Make or find the tokenizer and the token ids of a recipe's data, as `prepare` does, without
+    importing transformers or torch.
     """
     source = open_source(recipe.data)
     data_fingerprint = _data_fingerprint(source, recipe.data)

@@ -21,7 +21,7 @@ _PARTED = {
     "trim_offsets": True,
     "use_regex": True,
 }
-"""The part of a tokenizer that says it does so."""
+"""How tokenizer.json describes the pre-tokenizer that parts text into these words."""
 MOST_CORES = 2
 """With more of them the library is faster, which uses all."""
 MOST_WORDS = 1 << 20

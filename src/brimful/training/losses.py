@@ -157,8 +157,8 @@ def _scaled(gradient: Tensor, factor: Tensor, *, in_place: bool) -> Tensor:
 
 
 def _in_few_passes(hidden_CD: Tensor, head_VD: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the losses (0 where ignored), and d loss / d logits in the dtype of the products:
-    values without meaning where ignored.
+    """Return the loss of each position (C,), 0 where ignored, and the gradient of the logits (C, V)
+    in the dtype of the products. Gradient rows of ignored positions have no meaning.
     """
     logs_CV = torch.log_softmax((hidden_CD @ head_VD.T).float(), dim=-1)
     chosen_C1 = targets_C.clamp(min=0)[:, None]
