@@ -20,11 +20,11 @@ from brimful.data.cache_places import tokens_are_kept
 from brimful.data.prepare import prepare, prepare_tokens
 from brimful.data.prepared_ahead import (
     PreparingProcess,
-    Progress,
     preparing_ahead,
     preparing_paused,
     wait_for_prepared,
 )
+from brimful.data.tokens import Progress
 from brimful.recipe import Recipe
 
 Make = Callable[..., Recipe]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from brimful.base.env import cache_folder, launched_rank
 from brimful.base.garbage import collector_off
@@ -24,7 +25,10 @@ from brimful.data.sources import is_local, open_source
 from brimful.hardware.host import control_group_limits, usable_cores
 from brimful.recipe import Recipe
 
-Progress = Callable[[str, int, int | None], None]
+if TYPE_CHECKING:  # brings numpy, whose threads must not be there before the fork
+    from brimful.data.tokens import Progress
+
+
 MOST_BYTES = 1 << 28
 """Of files: more takes minutes, beside which a start is short, and all is read to look for it in
 the cache.
@@ -42,7 +46,7 @@ class PreparingProcess:
         work: What it does; is given what to call with its progress.
     """
 
-    def __init__(self, work: Callable[[Progress], object]) -> None:
+    def __init__(self, work: "Callable[[Progress], object]") -> None:
         self._reports, reports = os.pipe()
         parent = os.getpid()
         self._process: int | None = os.fork()
@@ -56,7 +60,7 @@ class PreparingProcess:
                 os._exit(0)  # nothing of the other process is flushed or ended here
         os.close(reports)
 
-    def wait(self, progress: Progress | None = None) -> None:
+    def wait(self, progress: "Progress | None" = None) -> None:
         """Wait for its end, and pass on what it reports."""
         if self._process is None:
             return
@@ -130,7 +134,7 @@ def preparing_ahead(recipe: Recipe) -> Iterator[None]:
         process.end()
 
 
-def wait_for_prepared(progress: Progress | None = None) -> None:
+def wait_for_prepared(progress: "Progress | None" = None) -> None:
     """Wait for what is prepared beside this process, if anything is."""
     for process in _running:
         process.wait(progress)
@@ -146,7 +150,7 @@ def preparing_paused() -> Iterator[None]:
         yield
 
 
-def _prepare(recipe: Recipe, progress: Progress) -> None:
+def _prepare(recipe: Recipe, progress: "Progress") -> None:
     # Brings numpy, whose threads must not be there before the fork.
     from brimful.data.prepare import prepare_tokens  # noqa: PLC0415
 
