@@ -2,6 +2,9 @@
 positions only.
 """
 
+from inspect import Parameter, Signature
+from typing import Any
+
 import pytest
 import torch
 from fixture_types import Refuses
@@ -17,6 +20,7 @@ from transformers import (
 
 from brimful.base.errors import RequestError
 from brimful.generation.forward import Forward
+from brimful.model.cache_name import CACHE_NAME
 
 IDS = torch.tensor([[5, 9, 20, 3]])
 POSITIONS = torch.arange(4)[None]
@@ -40,6 +44,30 @@ def test_models_with_other_names_and_without_positions_go_on_from_their_cache(nu
         last = forward(IDS[:, 3:], cache, positions_BT=POSITIONS[:, 3:])
     torch.testing.assert_close(torch.cat([first, last], dim=1), whole[:, [0, 2, 3]])
     assert not forward.has_positions
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values", "cache_params"])
+def test_a_model_is_given_its_cache_by_the_name_that_it_has(
+    name: str, model: PreTrainedModel
+) -> None:
+    """Code that comes with a model keeps the names of its time."""
+
+    def forward(self: PreTrainedModel, input_ids: torch.Tensor, **options: Any) -> Any:
+        options[CACHE_NAME] = options.pop(name)
+        return super(named, self).forward(input_ids, **options)
+
+    parameters = [
+        Parameter(each, Parameter.KEYWORD_ONLY)
+        for each in ("input_ids", name, "use_cache", "position_ids")
+    ]
+    forward.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    named = type("Named", (type(model),), {"forward": forward})
+    renamed, cache = named(model.config).eval(), DynamicCache()
+    with torch.no_grad():
+        whole = renamed(IDS, **{name: DynamicCache()}).logits
+        Forward(renamed)(IDS[:, :3], cache, positions_BT=POSITIONS[:, :3])
+        last = Forward(renamed)(IDS[:, 3:], cache, positions_BT=POSITIONS[:, 3:])
+    torch.testing.assert_close(last, whole[:, 3:])
 
 
 def test_one_token_sees_the_slots_that_it_is_shown(model: PreTrainedModel) -> None:

@@ -16,7 +16,7 @@ from quick_models import (
 )
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from brimful.generation.copied_weights import copied_weights
 from brimful.generation.engine import Engine
@@ -94,6 +94,18 @@ def test_written_tokens_are_as_likely_as_the_model_in_fp32_says() -> None:
         exact, usual = both
         found = torch.tensor(generation.logprobs)
         assert (found - exact).abs().mean() < 1.5 * (usual - exact).abs().mean()
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values"])
+def test_a_quick_block_keeps_keys_in_the_cache_by_either_name(name: str) -> None:
+    """A block that did not know the name would attend to nothing before, and say nothing."""
+    model = llama().eval()
+    with copied_weights(model, "bf16", with_blocks=True) as is_quick, torch.inference_mode():
+        assert is_quick
+        block, cache = model.model.layers[0], DynamicCache()
+        turned = model.model.rotary_emb(torch.zeros(1), position_ids=PROMPT[:1])
+        block.forward(torch.ones(1, 6, 256), position_embeddings=turned, **{name: cache})
+    assert cache.get_seq_length() == 6
 
 
 @pytest.mark.parametrize("rows", [ROWS, PROMPT_ROWS])

@@ -18,6 +18,7 @@ from brimful.model.attention import (
     register,
 )
 from brimful.model.build import build
+from brimful.model.cache_name import CACHE_NAME
 from brimful.recipe import Recipe
 
 
@@ -153,10 +154,10 @@ def test_generating_with_it_is_refused_rather_than_wrong(
         attention=attention.NAME,
         device=torch.device("cpu"),
     ).eval()
-    cache = model(torch.tensor([[1, 2, 3]]), use_cache=True).past_key_values
+    cache = model(torch.tensor([[1, 2, 3]]), use_cache=True)[CACHE_NAME]
 
     with refuses(ValueError):
-        model(torch.tensor([[4]]), past_key_values=cache)
+        model(torch.tensor([[4]]), **{CACHE_NAME: cache})
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from brimful.base.units import GIB
+from brimful.model.cache_name import CACHE_NAME
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
 from brimful.planning.kv_cache import CPU_ROWS, GPU_ROWS, kv_shape, room_for_rows
@@ -58,7 +59,7 @@ def models() -> list[PreTrainedModel]:
 def test_bytes_per_token_are_those_of_the_cache_that_a_model_fills(number: int) -> None:
     model, cache = models()[number], DynamicCache()
     with torch.no_grad():
-        model(torch.zeros(1, 7, dtype=torch.long), past_key_values=cache, use_cache=True)
+        model(torch.zeros(1, 7, dtype=torch.long), use_cache=True, **{CACHE_NAME: cache})
     stored_bytes = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
     assert 7 * kv_shape(model.config).bytes_per_token(4) == stored_bytes
 
@@ -100,9 +101,9 @@ KERNEL = OkadfaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4
 @pytest.mark.parametrize("length", [1, 90])
 def test_kernel_attention_keeps_the_same_bytes_of_a_text_however_long(length: int) -> None:
     with torch.no_grad():
-        cache = OkadfaForCausalLM(KERNEL)(
-            torch.zeros(3, length, dtype=torch.long), use_cache=True
-        ).past_key_values
+        cache = OkadfaForCausalLM(KERNEL)(torch.zeros(3, length, dtype=torch.long), use_cache=True)[
+            CACHE_NAME
+        ]
     assert (
         3 * kv_shape(KERNEL).state_bytes(4)
         == 3 * kv_shape(KERNEL).state_bytes(2)

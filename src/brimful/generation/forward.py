@@ -13,8 +13,10 @@ from transformers import Cache, PreTrainedModel
 
 from brimful.base.errors import RequestError
 
-_CACHE_NAMES = ("past_key_values", "cache_params")
-"""What models call their cache; state-space models (Mamba) take the second."""
+_CACHE_NAMES = ("cache", "past_key_values", "cache_params")
+"""What models call their cache: from transformers 5.24 on, before, and before in state-space models
+(Mamba). A model with code of its own may keep an earlier name.
+"""
 
 
 class Forward:

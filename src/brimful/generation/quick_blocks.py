@@ -18,6 +18,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from brimful.generation.quick_slots import BankLayer, PackedPrompts
+from brimful.model.cache_name import CACHE_NAME, takes_cache
 
 ROWS = 64
 """Every product in bf16 has so many rows; missing ones are filled up with zeros. How a product is
@@ -171,12 +172,13 @@ class QuickBlock:
             Product(weights[layer]) for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
 
+    @takes_cache
     def __call__(
         self,
         hidden_states: Tensor,
         *args: Any,
         position_embeddings: tuple[Tensor, Tensor],
-        past_key_values: Any = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> Tensor:
         """The block's output, in fp32.
@@ -186,11 +188,11 @@ class QuickBlock:
                 and they follow each other.
             args: Not looked at.
             position_embeddings: Cosines and sines.
-            past_key_values: Where keys and values are kept.
+            cache: Where keys and values are kept.
             kwargs: Not looked at.
         """
         del args, kwargs
-        layers = () if past_key_values is None else past_key_values.layers
+        layers = () if cache is None else cache.layers
         layer = layers[self._layer] if len(layers) > self._layer else None
         rows = ROWS if isinstance(layer, BankLayer) else PROMPT_ROWS
         residual_NW = hidden_states.flatten(0, 1)
@@ -200,7 +202,7 @@ class QuickBlock:
             attended_NX = layer.attend(query, key, value, self._scale)
         else:
             texts = len(hidden_states)
-            attended_NX = self._read(query, key, value, past_key_values, texts)
+            attended_NX = self._read(query, key, value, cache, texts)
         residual_NW = residual_NW + self._out_of_heads(attended_NX, rows)
         normed_NW = _filled(self._norms[1](residual_NW), rows)
         gate_NX = self._gate(normed_NW, rows, activation="swish")
@@ -276,7 +278,7 @@ def _agrees(block: nn.Module, quick: QuickBlock) -> bool:
         "attention_mask": None,
         "position_embeddings": (angles.cos(), angles.sin()),
         "position_ids": torch.arange(PROBE_TOKENS)[None],
-        "past_key_values": None,
+        CACHE_NAME: None,
     }
     with torch.inference_mode():
         own = block(hidden, **options)

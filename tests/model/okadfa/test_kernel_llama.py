@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from brimful.model.cache_name import CACHE_NAME
 from brimful.model.okadfa.kernel_llama import (
     KernelLlamaAttention,
     KernelLlamaConfig,
@@ -133,8 +134,8 @@ def test_a_text_read_in_parts_and_generated_with_a_cache_is_the_same() -> None:
     with torch.no_grad():
         whole, parts, cache = model(ids_BT).logits, [], None
         for start, end in ((0, 70), (70, 71), (71, 100)):
-            outputs = model(ids_BT[:, start:end], past_key_values=cache, use_cache=True)
-            cache = outputs.past_key_values
+            outputs = model(ids_BT[:, start:end], use_cache=True, **{CACHE_NAME: cache})
+            cache = outputs[CACHE_NAME]
             parts.append(outputs.logits)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, **CLOSE)
     # One sum for each head of keys, whatever the number of heads of queries.

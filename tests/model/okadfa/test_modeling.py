@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+from brimful.model.cache_name import CACHE_NAME
 from brimful.model.catalog import config_of_model
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
@@ -290,8 +291,8 @@ def test_a_text_may_be_read_in_parts(attention: str) -> None:
                     how = {"position_ids": torch.arange(start, end)[None]}
                 elif told == "mask":
                     how = {"attention_mask": torch.ones(2, end)}
-                outputs = model(ids_BT[:, start:end], past_key_values=cache, use_cache=True, **how)
-                cache = outputs.past_key_values
+                outputs = model(ids_BT[:, start:end], use_cache=True, **{CACHE_NAME: cache}, **how)
+                cache = outputs[CACHE_NAME]
                 parts.append(outputs.logits)
             torch.testing.assert_close(torch.cat(parts, dim=1), whole, **CLOSE)
 
@@ -367,7 +368,7 @@ def test_sixteen_bit_weights_keep_sums_and_directions_in_fp32(dtype: torch.dtype
     assert outputs.logits.dtype == dtype
     assert (
         _attentions(model)[0].projection_HMD.dtype
-        == outputs.past_key_values.layers[0].recurrent_states[0].dtype
+        == outputs[CACHE_NAME].layers[0].recurrent_states[0].dtype
         == torch.float32
     )
 

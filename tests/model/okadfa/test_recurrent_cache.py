@@ -4,6 +4,7 @@ import torch
 from fixture_types import Refuses
 from transformers import DynamicCache
 
+from brimful.model.cache_name import CACHE_NAME
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
 from brimful.model.okadfa.recurrent_cache import RecurrentCache, num_read, sum_before
@@ -14,7 +15,7 @@ SIZES = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_atten
 def _read(cache: DynamicCache, length: int, config: OkadfaConfig) -> None:
     with torch.no_grad():
         OkadfaForCausalLM(config)(
-            torch.zeros(3, length, dtype=torch.long), past_key_values=cache, use_cache=True
+            torch.zeros(3, length, dtype=torch.long), use_cache=True, **{CACHE_NAME: cache}
         )
 
 

@@ -25,7 +25,7 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
 
     model_type = MODEL_TYPE
     # Transformers' class attribute.
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012
 
     vocab_size: int = 50257
     hidden_size: int = 768

@@ -155,8 +155,7 @@ def refuse_packed_with_cache(past: Cache | None, packed_lengths: Tensor | None) 
     """Raise ValueError for packed documents and a cache."""
     if past is not None and packed_lengths is not None:
         raise ValueError(
-            "packed documents are read whole, without a cache: leave out past_key_values and"
-            " use_cache"
+            "packed documents are read whole, without a cache: leave out the cache and use_cache"
         )
 
 

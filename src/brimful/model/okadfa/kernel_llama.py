@@ -24,6 +24,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.utils.generic import maybe_autocast
 
+from brimful.model.cache_name import CACHE_NAME, takes_cache
 from brimful.model.description import KERNEL_LLAMA
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.features import draw_projection
@@ -96,12 +97,13 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
             layer=self.layer_idx,
         )
 
+    @takes_cache
     def forward(
         self,
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
         *,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         segments_BT: Tensor | None = None,
         is_text_BT: Tensor | None = None,
         **others: Any,
@@ -111,7 +113,7 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
         Args:
             hidden_states: (B, T, D).
             position_embeddings: Cosines and sines of the rotary positions.
-            past_key_values: Cache; read, and updated.
+            cache: Cache; read, and updated.
             segments_BT: Ascending numbers of packed documents.
             is_text_BT: False at padding.
             others: What transformers passes to attention functions; not used.
@@ -124,7 +126,7 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
         queries, keys = apply_rotary_pos_emb(queries, keys, *position_embeddings)
         where: dict[str, Any] = {"segments_BT": segments_BT, "is_text_BT": is_text_BT}
         with maybe_autocast(hidden_states.device.type, enabled=False):
-            if keeps_no_features(self.config._attn_implementation, past_key_values):
+            if keeps_no_features(self.config._attn_implementation, cache):
                 share_G = temperature_of(self.log_temperature_G).sqrt()
                 attended_BHTD = attend_in_chunks(
                     queries, keys, values, self.projection_GMD, share_G, **where
@@ -135,7 +137,7 @@ class KernelLlamaAttention(LlamaAttention):  # type: ignore[misc]
                     at_least_fp32(values),
                     self.projection_GMD,
                     layer=self.layer_idx,
-                    past=past_key_values,
+                    past=cache,
                     **where,
                 )
         attended_BTD = attended_BHTD.transpose(1, 2).flatten(2).to(values.dtype)
@@ -177,12 +179,13 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
             block.self_attn = KernelLlamaAttention(config, layer)
         self.post_init()
 
+    @takes_cache
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         packed_lengths: Tensor | None = None,
@@ -197,13 +200,13 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
         del others
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and past_key_values is None:
-            past_key_values = RecurrentCache(self.config)
-        refuse_packed_with_cache(past_key_values, packed_lengths)
+        if use_cache and cache is None:
+            cache = RecurrentCache(self.config)
+        refuse_packed_with_cache(cache, packed_lengths)
         if position_ids is None:
-            position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
-        how = {
-            "past_key_values": past_key_values,
+            position_ids = count_positions(inputs_embeds, attention_mask, cache)
+        how: dict[str, Any] = {
+            CACHE_NAME: cache,
             "position_embeddings": self.rotary_emb(inputs_embeds, position_ids=position_ids),
             "segments_BT": number_segments(inputs_embeds, packed_lengths),
             "is_text_BT": find_text(inputs_embeds, attention_mask),
@@ -211,11 +214,9 @@ class KernelLlamaModel(KernelLlamaPreTrainedModel, LlamaModel):  # type: ignore[
         hidden_BTD = inputs_embeds
         for block in self.layers:
             hidden_BTD = block(hidden_BTD, **how)
-        if isinstance(past_key_values, RecurrentCache):
-            past_key_values.positions += inputs_embeds.shape[1]
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values
-        )
+        if isinstance(cache, RecurrentCache):
+            cache.positions += inputs_embeds.shape[1]
+        return BaseModelOutputWithPast(self.norm(hidden_BTD), cache)
 
 
 class KernelLlamaForCausalLM(

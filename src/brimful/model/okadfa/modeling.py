@@ -28,6 +28,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import maybe_autocast
 
+from brimful.model.cache_name import CACHE_NAME, takes_cache
 from brimful.model.okadfa.chunked_attention import attend_in_chunks
 from brimful.model.okadfa.configuration import MODEL_TYPE, OkadfaConfig
 from brimful.model.okadfa.features import draw_projection
@@ -112,6 +113,7 @@ class OkadfaAttention(nn.Module):
         """Return the factor on the cosines of each head, in fp32 or more."""
         return temperature_of(self.log_temperature_H)[:, None, None]
 
+    @takes_cache
     def forward(
         self,
         hidden_BTD: Tensor,
@@ -119,7 +121,7 @@ class OkadfaAttention(nn.Module):
         mask: Tensor | None = None,
         segments_BT: Tensor | None = None,
         is_text_BT: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **others: Any,
     ) -> Tensor:
         """(B, T, D) in and out.
@@ -128,17 +130,17 @@ class OkadfaAttention(nn.Module):
             mask: For softmax attention, in the form that its implementation takes.
             segments_BT: For kernel attention: ascending numbers of packed documents.
             is_text_BT: For kernel attention: False at padding.
-            past_key_values: Cache; read, and updated.
+            cache: Cache; read, and updated.
             others: For the implementation of softmax attention.
         """
         if self.config.attention == "kernel" and keeps_no_features(
-            self.config._attn_implementation, past_key_values
+            self.config._attn_implementation, cache
         ):
             return self._in_chunks(hidden_BTD, segments_BT, is_text_BT)
         queries, keys = self.unit_queries_and_keys(hidden_BTD)
         values = self.in_heads(self.v_proj(hidden_BTD))
         if self.config.attention == "softmax":
-            attended_BTHD = self._softmax(queries, keys, values, mask, past_key_values, **others)
+            attended_BTHD = self._softmax(queries, keys, values, mask, cache, **others)
         else:
             with maybe_autocast(hidden_BTD.device.type, enabled=False):
                 attended_BHTD = attend_by_kernel(
@@ -148,7 +150,7 @@ class OkadfaAttention(nn.Module):
                     layer=self.layer,
                     segments_BT=segments_BT,
                     is_text_BT=is_text_BT,
-                    past=past_key_values,
+                    past=cache,
                 )
             attended_BTHD = attended_BHTD.transpose(1, 2).to(values.dtype)
         out_BTD: Tensor = self.o_proj(attended_BTHD.flatten(2))
@@ -282,7 +284,7 @@ class OkadfaPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["OkadfaBlock"]  # noqa: RUF012 - transformers' class attribute
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = [CACHE_NAME]  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
     _is_stateful = True
@@ -324,12 +326,13 @@ class OkadfaModel(OkadfaPreTrainedModel):
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.post_init()
 
+    @takes_cache
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         packed_lengths: Tensor | None = None,
@@ -340,7 +343,7 @@ class OkadfaModel(OkadfaPreTrainedModel):
         Args:
             attention_mask: (B, S), 0 at padding, of these tokens or of all up to them.
             position_ids: (B, T) or (1, T); None: counted from the mask or the cache.
-            past_key_values: For kernel attention a `RecurrentCache`, or with given positions any
+            cache: For kernel attention a `RecurrentCache`, or with given positions any
                 cache with recurrent layers.
             packed_lengths: (E,) lengths of the documents that lie end to end in every row.
 
@@ -351,15 +354,13 @@ class OkadfaModel(OkadfaPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         is_kernel = self.config.attention == "kernel"
-        if use_cache and past_key_values is None:
-            past_key_values = (
-                RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
-            )
-        refuse_packed_with_cache(past_key_values, packed_lengths)
+        if use_cache and cache is None:
+            cache = RecurrentCache(self.config) if is_kernel else DynamicCache(config=self.config)
+        refuse_packed_with_cache(cache, packed_lengths)
         given_positions = position_ids
         if position_ids is None:
-            position_ids = count_positions(inputs_embeds, attention_mask, past_key_values)
-        for_blocks: dict[str, Any] = {"past_key_values": past_key_values}
+            position_ids = count_positions(inputs_embeds, attention_mask, cache)
+        for_blocks: dict[str, Any] = {CACHE_NAME: cache}
         if is_kernel:
             for_blocks |= {
                 "segments_BT": number_segments(inputs_embeds, packed_lengths),
@@ -368,13 +369,8 @@ class OkadfaModel(OkadfaPreTrainedModel):
         else:
             if packed_lengths is not None:
                 for_blocks["packed_lengths"] = packed_lengths
-            masked = {
-                "attention_mask": attention_mask,
-                "past_key_values": past_key_values,
-                "position_ids": given_positions,
-            }
             for_blocks["mask"] = create_causal_mask(
-                config=self.config, inputs_embeds=inputs_embeds, **masked
+                self.config, inputs_embeds, attention_mask, cache, given_positions
             )
         positions = sinusoids(position_ids, self.config.hidden_size) * (
             math.sqrt(2) * self.config.initializer_range
@@ -382,11 +378,9 @@ class OkadfaModel(OkadfaPreTrainedModel):
         hidden_BTD = self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))
         for block in self.layers:
             hidden_BTD = block(hidden_BTD, **for_blocks)
-        if isinstance(past_key_values, RecurrentCache):
-            past_key_values.positions += inputs_embeds.shape[1]
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(hidden_BTD), past_key_values=past_key_values
-        )
+        if isinstance(cache, RecurrentCache):
+            cache.positions += inputs_embeds.shape[1]
+        return BaseModelOutputWithPast(self.norm(hidden_BTD), cache)
 
 
 def sinusoids(positions_BT: Tensor, width: int) -> Tensor:
@@ -415,12 +409,13 @@ class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
+    @takes_cache
     def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -434,7 +429,7 @@ class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
             input_ids,
             attention_mask,
             position_ids,
-            past_key_values,
+            cache,
             inputs_embeds,
             use_cache,
             **others,
@@ -446,6 +441,4 @@ class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
         if labels is not None:
             vocabulary = self.config.vocab_size
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=vocabulary)
-        return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=outputs.past_key_values
-        )
+        return CausalLMOutputWithPast(loss, logits, getattr(outputs, CACHE_NAME))

@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedConfig
 
+from brimful.model.cache_name import CACHE_NAME
+
 
 class RecurrentCache(DynamicCache):  # type: ignore[misc]
     """transformers' cache of recurrent layers, extended by the number of positions read, which
@@ -46,11 +48,11 @@ class RecurrentGenerationMixin(GenerationMixin):  # type: ignore[misc]
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **others: Any
     ) -> None:
-        is_given = model_kwargs.get("past_key_values") is not None
+        is_given = model_kwargs.get(CACHE_NAME) is not None
         super()._prepare_cache_for_generation(generation_config, model_kwargs, *rest, **others)
         is_recurrent = "linear_attention" in self.config.layer_types
-        if is_recurrent and not is_given and model_kwargs.get("past_key_values") is not None:
-            model_kwargs["past_key_values"] = RecurrentCache(self.config)
+        if is_recurrent and not is_given and model_kwargs.get(CACHE_NAME) is not None:
+            model_kwargs[CACHE_NAME] = RecurrentCache(self.config)
 
 
 def sum_before(cache: Cache, layer: int) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
+from brimful.model.cache_name import CACHE_NAME
 from brimful.other_trainers.step import ForeignStep, LossChain
 from brimful.rehearsal.losses import mask_arguments
 from brimful.rehearsal.recorder import note_kernel
@@ -43,7 +44,7 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
             logits_BTV = logits_BTV.float()
         kept.clear()
         if spec.quirks.keeps_outputs:
-            held[:] = [logits_BTV, outputs.past_key_values if spec.quirks.use_cache else None]
+            held[:] = [logits_BTV, getattr(outputs, CACHE_NAME) if spec.quirks.use_cache else None]
         return loss
 
     return loss_sum
