@@ -2,7 +2,8 @@
 
     python benchmarks/faults.py [--only WORD ...]   # run the tests, write the record and docs/fault-cases.md
 
-With --only, the rows of the cases whose fault holds one of these words are replaced, and no others.
+With --only, the rows of the cases whose fault holds one of these words are replaced or added, and no
+others change.
 
 A case holds where all of its tests pass. What a machine cannot make happen has its reason beside
 it, and what a test shows only in part has a note.
@@ -147,8 +148,9 @@ def main() -> None:
     file = RECORDS / f"{NAME}.json"
     if options.only == [""]:
         write_record(NAME, {"cases": rows})
-    record, new = json.loads(file.read_text(encoding="utf-8")), {row["fault"]: row for row in rows}
-    record["cases"] = [new.get(row["fault"], row) for row in record["cases"]]
+    record = json.loads(file.read_text(encoding="utf-8"))
+    known = {row["fault"]: row for row in (*record["cases"], *rows)}
+    record["cases"] = [known[case.fault] for case in read_cases() if case.fault in known]
     file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     PAGE.write_text(page(record), encoding="utf-8")
     print(f"{len(rows)} cases, {len(failed)} failed: {', '.join(failed) or 'none'}")

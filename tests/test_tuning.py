@@ -16,6 +16,7 @@ import torch
 from fixture_types import Refuses
 from rich.console import Console
 from safetensors.torch import load_file
+from syrupy.assertion import SnapshotAssertion
 from transformers import AutoTokenizer
 
 from brimful.base.errors import (
@@ -30,8 +31,9 @@ from brimful.base.errors import (
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans, run_plan, scoring, study, training_session
 from brimful.chains.task_scores import EvaluationRequest
+from brimful.generation.export import export
 from brimful.generation.load import load_run, load_untuned
-from brimful.generation.sampler import SamplingSettings
+from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.samples import draw_samples
 from brimful.kinds import examples, run_data
 from brimful.kinds.run_data import gather
@@ -43,6 +45,7 @@ from brimful.report.base_to_tuned import base_to_tuned
 from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop
+from brimful.training.admission import holds_no_work, status_of
 from brimful.training.checkpoint import CheckpointStore, differences, load
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # peft and bitsandbytes warn about themselves
@@ -213,6 +216,52 @@ def test_speed_counts_the_tokens_of_the_examples_without_what_full_sequences_wou
     assert steps[-1]["tokens_per_second"] * steps[-1]["step_time_s"] == pytest.approx(
         tokens, abs=0.5
     )
+
+
+@pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
+def test_a_tokenizer_longer_than_the_embedding_is_harmless_where_no_text_needs_it(
+    tuning: Tuning, base_model: Path, examples_file: Path, manner: str, refuses: Refuses
+) -> None:
+    """Such a run is scored, answers and is exported; a text that needs the token is refused before
+    the first step, and trains once the token is taken out of it.
+    """
+    _add_token(base_model, "<extra>")
+    before = examples_file.read_text()
+    recipe = tuning(*MANNERS[manner])
+    examples_file.write_text(before.replace("Say ", "Say <extra> ", 1))
+    with refuses(DataError, names=["'<extra>'", "id 280", "1 x", "280 rows"]):
+        _train(recipe)
+    assert holds_no_work(pipeline.folder_of(recipe))
+    examples_file.write_text(before)
+
+    folder = _train(recipe)
+
+    assert status_of(folder) == "finished"
+    assert scoring.evaluate(folder, Console(file=StringIO()))["validation"]["loss"] > 0
+    exported = export(folder, merge=manner != "full").folder
+    assert len(AutoTokenizer.from_pretrained(exported)) == 281
+    loaded = load_run(folder, CPU, torch.float32)
+    assert draw_samples(loaded, "Say red.", GREEDY, max_new_tokens=2, count=1, seed=0)
+
+
+def _add_token(base_model: Path, token: str) -> None:
+    longer = AutoTokenizer.from_pretrained(base_model)
+    longer.add_tokens([token])
+    longer.save_pretrained(base_model)
+
+
+def test_a_sample_that_cannot_be_written_does_not_take_the_run_away(
+    tuning: Tuning, snapshot: SnapshotAssertion
+) -> None:
+    """Only a note says that there is none."""
+    told = StringIO()
+    recipe = tuning("training.steps=1", f"sample.prompt={'red ' * 200}")
+
+    folder = pipeline.train(recipe, Console(file=told, width=200)).folder
+
+    assert status_of(folder) == "finished"
+    assert [line for line in told.getvalue().splitlines() if "B325" in line] == snapshot
+    assert not (folder / "samples.jsonl").exists()
 
 
 def test_a_model_that_cannot_be_loaded_leaves_its_runs_name_free(

@@ -251,21 +251,6 @@ def test_options_that_cut_text_are_refused(
         prepare_examples(tuning(pairs, **options), tokenizer)
 
 
-def test_ids_the_model_does_not_know_are_an_error(
-    pairs: Path, tuning: Make, tokenizer: Fast, refuses: Refuses
-) -> None:
-    """Before training, in words, instead of an index out of range on a device."""
-    largest = int(
-        max(
-            split.tokens_N.max()
-            for split in prepare_examples(tuning(pairs), tokenizer).splits.values()
-        )
-    )
-    prepare_examples(tuning(pairs), tokenizer, vocabulary=largest + 1)
-    with refuses(DataError):
-        prepare_examples(tuning(pairs), tokenizer, vocabulary=largest)
-
-
 @pytest.mark.parametrize("template", ["auto", "chat"])
 def test_text_prompts_are_messages_where_the_tokenizer_has_a_chat_template(
     pairs: Path, tuning: Make, chat_tokenizer: Fast, template: str, snapshot: SnapshotAssertion

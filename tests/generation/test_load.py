@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -154,15 +155,34 @@ def test_code_in_the_model_folder_is_never_run(make_run: MakeRun, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["make_run", "make_tuned"])
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(
+def test_a_run_whose_tokenizer_is_longer_than_the_embedding_is_used_as_it_is(
     request: pytest.FixtureRequest, kind: str, refuses: Refuses
 ) -> None:
+    """A prompt that needs the token without a row is refused."""
     folder = request.getfixturevalue(kind)()
-    more = AutoTokenizer.from_pretrained(folder / "model")
-    more.add_tokens([f"<|extra{number}|>" for number in range(301 - len(more))])
-    more.save_pretrained(folder / "model")
-    with refuses(RunFolderError, names=["301 tokens", "300"]):
-        load_run(folder, CPU, torch.float32)
+    before = load_run(folder, CPU, torch.float32)
+    longer = AutoTokenizer.from_pretrained(folder / "model")
+    longer.add_tokens([f"<|extra{number}|>" for number in range(len(longer), 301)])
+    longer.save_pretrained(folder / "model")
+
+    loaded = load_run(folder, CPU, torch.float32)
+
+    assert len(loaded.tokenizer) == 301 > loaded.model.config.vocab_size == 300
+    assert loaded.prompt_ids("the cat") == before.prompt_ids("the cat")
+    known, unknown = loaded.prompt_ids("the cat"), loaded.prompt_ids("the <|extra300|>")
+    for prompt_ids, expected in (
+        (known, nullcontext()),
+        (unknown, refuses(RequestError, names=["token id 300"])),
+    ):
+        with expected:
+            generate(
+                loaded.model,
+                [prompt_ids],
+                GREEDY,
+                max_new_tokens=4,
+                stop_ids=loaded.stop_ids,
+                seeds=[0],
+            )
 
 
 # --- tuned runs

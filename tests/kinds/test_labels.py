@@ -14,8 +14,9 @@ import pytest
 import torch
 from fixture_types import Refuses
 from rich.console import Console
+from transformers import AutoTokenizer
 
-from brimful.base.errors import BrimfulError, RequestError, RunFolderError
+from brimful.base.errors import BrimfulError, DataError, RequestError, RunFolderError
 from brimful.base.rundir import read_journal, read_json
 from brimful.chains import finished, pipeline, scoring
 from brimful.chains.task_scores import EvaluationRequest
@@ -95,6 +96,31 @@ def test_a_classifier_learns_is_calibrated_and_scored_beside_the_floor(
         if each["kind"] == "evaluation"
     ]
     assert all(each["objective"] == -each["best_f1"] <= -each["f1"] for each in evaluations)
+
+
+@pytest.mark.parametrize("encoder", ["llama"], indirect=True)
+def test_tokens_without_a_row_in_the_embedding_are_harmless_where_no_text_needs_them(
+    classified: Callable[..., Recipe], encoder: Path, texts: Texts, refuses: Refuses
+) -> None:
+    """As of Llama 2 with a padding token of somebody else: end-of-text fills the rows."""
+    longer = AutoTokenizer.from_pretrained(encoder)
+    rows = len(longer)
+    longer.add_special_tokens({"pad_token": "<pad>", "eos_token": "[SEP]"})
+    longer.add_tokens(["<extra>"])
+    longer.save_pretrained(encoder)
+
+    folder = pipeline.train(classified("training.epochs=1"), _console()).folder
+
+    assert scoring.evaluate(folder, _console())["validation"]["examples"] > 0
+    classifier = load_classifier(folder, torch.device("cpu"))
+    unseen = [text for text, _ in texts(5, seed=5)]
+    assert classifier.logits(unseen).shape == (5, 2)
+    with refuses(DataError, names=["'<extra>'", f"id {rows + 1}"]):
+        classifier.logits([*unseen, f"<extra> {unseen[0]}"])
+    data = Path(classified().data.paths[0])
+    data.write_text(data.read_text().replace("\n", "\n<extra> ", 1))
+    with refuses(DataError, names=["'<extra>'", f"{rows} rows"]):
+        pipeline.train(classified("run.name=other"), _console())
 
 
 def test_the_exported_model_is_one_that_transformers_uses_as_it_is(

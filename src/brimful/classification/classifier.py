@@ -30,6 +30,7 @@ from brimful.data.labelled_batches import (
 )
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
+from brimful.data.unknown_ids import refuse_unknown_ids
 from brimful.generation.load import read_exported, recipe_of, trained_folder
 from brimful.hardware.device import abilities_of
 from brimful.hardware.host import cpu_has_bf16
@@ -82,7 +83,7 @@ class Classifier:
         tokenizer: PreTrainedTokenizerBase,
         record: ClassifierRecord,
     ) -> None:
-        self.forward, self.record = forward, record
+        self.forward, self.record, self._tokenizer = forward, record, tokenizer
         self.notes = tuple(preparation_notes(record.preprocess_identity))
         """What may make its answers differ from those of training."""
         self._prepare = preparation(record.preprocess)
@@ -93,6 +94,7 @@ class Classifier:
 
         Raises:
             RequestError: memory does not hold one text.
+            DataError: the model has no row for a token of a text.
         """
         prepared = list(map(self._prepare, texts))
         has_text_E = np.array([bool(text) and not text.isspace() for text in prepared], dtype=bool)
@@ -102,9 +104,11 @@ class Classifier:
             return Classified(logits_EC, has_text_E, 0)
         most = self.record.max_tokens
         whole = self._encode(asked)
-        logits_EC[has_text_E] = self.forward.logits(
-            [np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole]
+        cut = [np.asarray(shortened(ids, most, self._at_end), dtype=np.uint32) for ids in whole]
+        refuse_unknown_ids(
+            "a text", np.concatenate(cut), self._tokenizer, self.forward.embedding_rows
         )
+        logits_EC[has_text_E] = self.forward.logits(cut)
         return Classified(logits_EC, has_text_E, sum(len(ids) > most for ids in whole))
 
     def logits(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -281,5 +285,6 @@ def _filling_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
     """
     config = model.config.get_text_config()
     if config.pad_token_id is None:
-        config.pad_token_id = model.config.pad_token_id = pad_id_of(tokenizer)
+        pad_id = pad_id_of(tokenizer, int(config.vocab_size))
+        config.pad_token_id = model.config.pad_token_id = pad_id
     return int(config.pad_token_id)

@@ -59,6 +59,7 @@ class ClassifierForward:
             autocast_dtype,
         )
         self._world = world
+        self.embedding_rows = int(model.config.get_text_config().vocab_size)
         self.budgets = [budget]
         """The one asked for, then each smaller one that memory forced; the last holds."""
 

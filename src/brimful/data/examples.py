@@ -115,8 +115,6 @@ def prepare_examples(
     recipe: Recipe,
     tokenizer: PreTrainedTokenizerBase,
     progress: Progress | None = None,
-    *,
-    vocabulary: int | None = None,
 ) -> PreparedExamples:
     """Read, split and encode the examples of a recipe.
 
@@ -124,7 +122,6 @@ def prepare_examples(
         recipe: Its `data` section, `sequence_length` and `sample.stop` count.
         tokenizer: The model's.
         progress: Called with what is going on.
-        vocabulary: Ids the model knows; None: not checked.
 
     Raises:
         DataError: the data cannot be read, hold no examples, or do not support what the recipe
@@ -150,7 +147,7 @@ def prepare_examples(
     splits, counts = {}, {}
     for name in (name for name in SPLITS if name in encoded):
         fitting = _Fitting.of(name, encoded[name], recipe, tokenizer)
-        splits[name] = _split_of(fitting.kept, vocabulary)
+        splits[name] = _split_of(fitting.kept)
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
         counts[name] = _counts(splits[name]) | cut
         notes += all_coded("B205", fitting.notes(name, recipe))
@@ -337,7 +334,7 @@ def _cut(
     return EncodedExample(ids, is_target, len(tokenizer.decode(learned).encode()))
 
 
-def _split_of(pairs: list[tuple[Example, EncodedExample]], vocabulary: int | None) -> ExampleSplit:
+def _split_of(pairs: list[tuple[Example, EncodedExample]]) -> ExampleSplit:
     tokens_N = np.fromiter(
         chain.from_iterable(encoded.ids for _, encoded in pairs), dtype=np.uint32
     )
@@ -347,13 +344,6 @@ def _split_of(pairs: list[tuple[Example, EncodedExample]], vocabulary: int | Non
     offsets_E = np.concatenate([[0], np.cumsum([len(encoded.ids) for _, encoded in pairs])]).astype(
         np.int64
     )
-    largest = int(tokens_N.max())
-    if vocabulary is not None and largest >= vocabulary:
-        raise DataError(
-            f"the tokenizer gives the id {largest}, but the model's vocabulary has {vocabulary}"
-            f" entries (0 to {vocabulary - 1}): tokenizer and model do not belong together. Use the"
-            " model's own tokenizer."
-        )
     return ExampleSplit(
         tokens_N,
         is_target_N,

@@ -149,14 +149,20 @@ def encode_split(
     return EncodedLabels(split, tokens_N, offsets_E, num_cut, num_dropped)
 
 
-def pad_id_of(tokenizer: PreTrainedTokenizerBase) -> int:
+def pad_id_of(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     """The token that fills rows: the tokenizer's own, else its end of text.
 
+    Args:
+        tokenizer: The model's.
+        rows: Rows of the model's embedding: a token without one is passed over.
+
     Raises:
-        DataError: it has neither.
+        DataError: there is neither.
     """
     ids = [
-        number for number in (tokenizer.pad_token_id, tokenizer.eos_token_id) if number is not None
+        number
+        for number in (tokenizer.pad_token_id, tokenizer.eos_token_id)
+        if number is not None and number < rows
     ]
     if not ids:
         raise DataError(

@@ -210,7 +210,6 @@ def _tuned(
     *,
     is_tuned: bool = False,
 ) -> LoadedRun:
-    _refuse_larger_vocabulary(run_folder / MODEL_FOLDER, model, tokenizer)
     _refuse_no_end(run_folder / MODEL_FOLDER, tokenizer)
     template = template_of(recipe, tokenizer, model.generation_config)
     takes_messages = read_deciding(run_folder, DATA_FILE).get("prompts") == "messages"
@@ -383,7 +382,6 @@ def read_exported(
             for what, keys in problems.items()
         )
         raise _damaged(folder, f"the weights are not those of config.json ({told}).")
-    _refuse_larger_vocabulary(folder, model, tokenizer)
     return model, tokenizer
 
 
@@ -392,17 +390,6 @@ def _damaged(folder: Path, reason: str) -> RunFolderError:
         f"{folder} cannot be loaded: {reason}\nContinue or repeat the training with the same"
         " command to write it again."
     )
-
-
-def _refuse_larger_vocabulary(
-    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    vocabulary = int(model.config.get_text_config().vocab_size)
-    if len(tokenizer) > vocabulary:
-        raise RunFolderError(
-            f"{folder}: the tokenizer has {len(tokenizer)} tokens, the model only {vocabulary}."
-            " They come from different runs."
-        )
 
 
 def _refuse_no_end(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:

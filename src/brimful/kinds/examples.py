@@ -10,10 +10,7 @@ import torch
 from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from brimful.base.console import console_printer
-from brimful.base.errors import BrimfulError
 from brimful.base.text import plural
-from brimful.base.warning_codes import as_note
 from brimful.data.chat import Template
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
@@ -25,8 +22,7 @@ from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
 from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_side_by_side
-from brimful.kinds.run_data import RunData, ScoringOptions
-from brimful.model.catalog import config_of_model
+from brimful.kinds.run_data import RunData, ScoringOptions, told_if_it_fails
 from brimful.model.published import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
@@ -60,9 +56,7 @@ class ExampleRunData(RunData[ExampleSplit]):
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         tokenizer = load_tokenizer(source)
-        vocabulary = int(config_of_model(source).get_text_config().vocab_size)
-        data = prepare_examples(recipe, tokenizer, progress, vocabulary=vocabulary)
-        return cls(recipe, source, tokenizer, data)
+        return cls(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
 
     @property
     def mean_positions(self) -> float:
@@ -185,13 +179,10 @@ class ExampleRunData(RunData[ExampleSplit]):
         super().finish(run_folder, plan, console)
         if plan.base is not None and plan.base.samples:
             device = torch.device(str(plan.device["kind"]))
-            try:
+            with told_if_it_fails("samples beside the base's", console, "B313"):
                 write_side_by_side(
                     run_folder, device, self._shown_prompts, self.recipe.sample.tokens
                 )
-            except BrimfulError as error:
-                # The run is trained and saved; its comparison must not take that away.
-                console_printer(console)(as_note(f"no samples beside the base's: {error}", "B313"))
 
     def describe(self) -> list[str]:
         lines = [

@@ -215,7 +215,7 @@ class LabelledRunData(RunData[EncodedLabels]):
             self.source,
             self.labels.names,
             multiple=self.labels.multiple,
-            pad_id=pad_id_of(self.tokenizer),
+            pad_id=self._pad_id,
             attention=plan.attention,
             device=device,
             seed=self.recipe.seed,
@@ -224,6 +224,10 @@ class LabelledRunData(RunData[EncodedLabels]):
         hold_weights(model, self.recipe.optimizer.weights)
         copy_mapped_weights(model)
         return model
+
+    @property
+    def _pad_id(self) -> int:
+        return pad_id_of(self.tokenizer, self.embedding_rows)
 
     def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt]:
         steps = self.planned.training.steps
@@ -237,7 +241,7 @@ class LabelledRunData(RunData[EncodedLabels]):
     def _passes(self, device_kind: str) -> Passes:
         """Return how texts become rows on a kind of device."""
         overhead = PASS_OVERHEAD[device_kind]
-        return Passes(pad_id_of(self.tokenizer), self.recipe.sequence_length, overhead)
+        return Passes(self._pad_id, self.recipe.sequence_length, overhead)
 
     def sequences(self, plan: Plan) -> LabelledSequences:
         return self._sequences(str(plan.device["kind"]), plan.packing)
@@ -245,7 +249,7 @@ class LabelledRunData(RunData[EncodedLabels]):
     def _sequences(self, device_kind: str, packing: str) -> LabelledSequences:
         passes: Passes | PackedPasses = self._passes(device_kind)
         if packing == "packed":
-            passes = PackedPasses(pad_id_of(self.tokenizer), self.recipe.sequence_length)
+            passes = PackedPasses(self._pad_id, self.recipe.sequence_length)
         steps, batch = self.recipe.label_rules.length_window, self.recipe.effective_batch
         window = LengthWindow(batch, steps) if steps > 1 else None
         seed = self.recipe.seed

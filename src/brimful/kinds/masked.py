@@ -18,7 +18,7 @@ from brimful.generation.fill_mask import fill_masks
 from brimful.generation.load import load_run
 from brimful.generation.samples import write_samples
 from brimful.kinds.documents import DocumentRunData
-from brimful.kinds.run_data import ScoringOptions
+from brimful.kinds.run_data import ScoringOptions, told_if_it_fails
 from brimful.planning.plan import Plan
 
 FILLED_MASKS = 5
@@ -81,13 +81,13 @@ class MaskedRunData(DocumentRunData):
 
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
         """Let the encoder guess masked words in held-out text."""
-        loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
-        validation = self.splits["validation"]
-        samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=self.recipe.seed)
-        say = console_printer(console)
-        for sample in samples:
-            say(f"{sample.prompt.strip()}\n  {sample.completion}")
-        write_samples(run_folder, samples)
+        say, validation = console_printer(console), self.splits["validation"]
+        with told_if_it_fails("filled masks", console):
+            loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
+            samples = fill_masks(loaded, validation, count=FILLED_MASKS, seed=self.recipe.seed)
+            for sample in samples:
+                say(f"{sample.prompt.strip()}\n  {sample.completion}")
+            write_samples(run_folder, samples)
 
 
 RUN_DATA = MaskedRunData

@@ -8,7 +8,8 @@ chains call them without knowing which kind it is.
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,12 +21,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.console import console_printer
 from brimful.base.discover import module_in
-from brimful.base.errors import PlanError
+from brimful.base.errors import BrimfulError, Interrupted, PlanError
 from brimful.base.text import shortened_at_a_word
 from brimful.base.warning_codes import as_note
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
+from brimful.data.unknown_ids import refuse_unknown_ids
 from brimful.evaluation.asking import Ask
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.nats import Nats, write_nats
@@ -37,6 +39,7 @@ from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
 from brimful.generation.side_by_side import ShownPrompt
 from brimful.model.build import build
+from brimful.model.catalog import config_of_model
 from brimful.model.published import (
     Loading,
     attach_adapters,
@@ -222,6 +225,11 @@ class RunData(ABC, Generic[Split]):
             untuned: Score the published model as it was before this run.
             only_splits: Score nothing but whole splits: no tasks, no stride.
         """
+
+    @cached_property
+    def embedding_rows(self) -> int:
+        """Rows of the published model's embedding."""
+        return int(config_of_model(self.source).get_text_config().vocab_size)
 
     @property
     def planned(self) -> Recipe:
@@ -437,14 +445,28 @@ class RunData(ABC, Generic[Split]):
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
         """Use the trained model for what it is for, once; by default it writes a sample."""
         recipe = self.recipe
-        loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
-        shown = self.sample_prompt
-        told = f"sample after {shown.text!r}:"
-        console_printer(console)(shortened_at_a_word(told, console.width))
-        settings = SamplingSettings.from_recipe(recipe.sample)
-        writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
-        samples = write_text(loaded, shown.prompt, writing, console.file)
-        write_samples(run_folder, samples)
+        with told_if_it_fails("sample", console):
+            loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
+            shown = self.sample_prompt
+            told = f"sample after {shown.text!r}:"
+            console_printer(console)(shortened_at_a_word(told, console.width))
+            settings = SamplingSettings.from_recipe(recipe.sample)
+            writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
+            samples = write_text(loaded, shown.prompt, writing, console.file)
+            write_samples(run_folder, samples)
+
+
+@contextmanager
+def told_if_it_fails(what: str, console: Console, code: str = "B325") -> Iterator[None]:
+    """While entered, turn an error into a note that there is no `what`: the run is trained and
+    saved, which a sample of it must not take away.
+    """
+    try:
+        yield
+    except Interrupted:
+        raise
+    except BrimfulError as error:
+        console_printer(console)(as_note(f"no {what}: {error}", code))
 
 
 AnyRunData = RunData[Any]
@@ -465,6 +487,10 @@ def gather(recipe: Recipe, source: str, progress: Progress | None = None) -> Any
     """Read what the recipe's method trains on; see `RunData.gather`.
 
     Raises:
-        DataError, PlanError: as `RunData.gather`.
+        DataError, PlanError: as `RunData.gather`; DataError: a published model has no row for a
+            token of the data.
     """
-    return run_data_class(recipe.kind).gather(recipe, source, progress)
+    data = run_data_class(recipe.kind).gather(recipe, source, progress)
+    for name, split in data.splits.items() if source else ():
+        refuse_unknown_ids(f"the {name} split", split.tokens_N, data.tokenizer, data.embedding_rows)
+    return data

@@ -51,7 +51,7 @@ def vocabulary_of(tokenizer: PreTrainedTokenizerBase, size: int) -> Vocabulary:
     """Return the vocabulary of a tokenizer.
 
     Args:
-        size: Rows of the model's embedding, at least as many as the tokenizer has tokens.
+        size: Rows of the model's embedding; tokens beyond them are left out.
 
     Raises:
         RequestError: llama.cpp has no tokenizer that does the same.

@@ -235,7 +235,7 @@ def _add_vocabulary(writer: Any, folder: Path, size: int) -> None:
         "eot_token_id": _end_of_turn(folder, tokenizer.eos_token_id),
     }
     for key, id_ in ids.items():
-        if id_ is not None:
+        if id_ is not None and id_ < size:
             writer.add_uint32(f"tokenizer.ggml.{key}", id_)
     if isinstance(tokenizer.chat_template, str):
         writer.add_chat_template(tokenizer.chat_template)
