@@ -474,11 +474,11 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
     """In a process of its own: make the undisturbed runs, or, where they are, the trials."""
     import torch
 
-    from brimful.chains import rates_here
     from brimful.hardware import calibrate
+    from brimful.hardware.matrix_rates import MATRIX_DTYPES
 
     rates = functools.cache(calibrate.measure_matrix_rates)
-    rates(torch.device("cpu"), rates_here.MATRIX_DTYPES)
+    rates(torch.device("cpu"), MATRIX_DTYPES)
     calibrate.measure_matrix_rates = rates
     if not trials:
         import_all(each.name for each in pkgutil.walk_packages(brimful.__path__, "brimful."))

@@ -226,10 +226,10 @@ def _encoder(width: int) -> BertForSequenceClassification:
 
 
 @pytest.mark.parametrize("has_bf16", [True, False])
-def test_a_cpu_predicts_in_bf16_where_it_has_instructions_and_the_model_is_wide(
+def test_a_cpu_predicts_in_bf16_where_that_is_faster_and_the_model_is_wide(
     has_bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("brimful.classification.classifier.cpu_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr("brimful.classification.classifier.bf16_pays_here", lambda: has_bf16)
     wide, narrow = _encoder(BF16_LEAST_WIDTH), _encoder(BF16_LEAST_WIDTH // 2)
 
     assert prediction_dtype(wide) == (torch.bfloat16 if has_bf16 else None)
@@ -238,7 +238,7 @@ def test_a_cpu_predicts_in_bf16_where_it_has_instructions_and_the_model_is_wide(
 
 
 def test_a_recipe_in_fp32_predicts_in_fp32(monkeypatch: pytest.MonkeyPatch, make_run) -> None:
-    monkeypatch.setattr("brimful.classification.classifier.cpu_has_bf16", lambda: True)
+    monkeypatch.setattr("brimful.classification.classifier.bf16_pays_here", lambda: True)
     monkeypatch.setattr("brimful.classification.classifier.BF16_LEAST_WIDTH", 1)
     run, texts = make_run(), _texts()
     in_bf16 = load_classifier(run, CPU).logits(texts)

@@ -106,6 +106,19 @@ def test_free_disk_is_asked_where_the_folder_will_be(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "cores", "threads"),
+    [("1", 4, 1), ("2,1", 4, 2), ("8", 4, 4), ("", 4, 4), ("x", 4, 4)],
+)
+def test_openmps_number_of_threads_is_honoured(
+    variable: str, cores: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    monkeypatch.setattr(host, "usable_cores", lambda limits: cores)
+
+    assert host.compute_threads(host.ControlGroupLimits()) == threads
+
+
 def test_the_drivers_gpus_are_counted_without_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

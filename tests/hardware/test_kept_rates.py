@@ -100,3 +100,45 @@ def test_rates_of_another_torch_do_not_hold() -> None:
 
     assert isinstance(made, MatrixRates)
     assert read_kept(NAME) == KeptRates()
+
+
+@pytest.mark.parametrize(
+    ("gain", "lost_share", "has_instructions", "pays"),
+    [
+        (0.52, 0.0, True, False),  # a Xeon with AVX512_BF16 that computes bf16 slowly
+        (0.52, 0.9, True, False),  # beside other programs both types are slowed down alike
+        (2.2, 0.9, False, True),
+        (1.35, 0.0, False, True),
+        (1.35, 0.5, False, False),
+        (1.25, 0.5, True, True),
+        (1.25, 0.0, True, False),
+    ],
+)
+def test_the_measured_rates_say_whether_bf16_pays_and_instructions_only_in_doubt(
+    gain: float, lost_share: float, has_instructions: bool, pays: bool
+) -> None:
+    rates = {"fp32": 1e11, "bf16": gain * 1e11}
+    kept = kept_rates.keep_matrix_rates(
+        NAME, rates, lost_share, has_bf16_instructions=has_instructions
+    )
+
+    assert kept.bf16_pays is pays
+    assert read_kept(NAME).matrix == kept
+
+
+def test_near_the_border_the_decision_stays_and_clear_rates_change_it() -> None:
+    decided = [
+        kept_rates.keep_matrix_rates(NAME, {"fp32": 1e11, "bf16": rate}, 0.0).bf16_pays
+        for rate in (1.25e11, 1.35e11, 2e11)
+    ]
+
+    assert decided == [False, False, True]
+
+
+def test_a_cpu_that_hides_instructions_has_rates_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept_rates.keep_matrix_rates(NAME, {"fp32": 1e11, "bf16": 2e11}, 0.0)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+    assert read_kept(NAME).matrix is None

@@ -37,7 +37,7 @@ def cpu() -> Callable[..., Device]:
         bandwidth_bytes_per_s=None,
         dense_flop_per_s={"fp32": 1e11, "bf16": 2e11},
         compute_capability=None,
-        abilities=Abilities(flash_attention=True, compile=True),
+        abilities=Abilities(bf16=True, flash_attention=True, compile=True),
         threads=2,
         source="made by hand",
     )

@@ -19,7 +19,6 @@ from brimful.model.attention import NAME
 from brimful.model.description import PACKABLE_ENCODERS
 from brimful.planning.choices import (
     BF16_LEAST_WIDTH,
-    BF16_PAYS_FROM,
     TEXTS_ATTENTION,
     attention_choice,
     loader_choice,
@@ -78,23 +77,27 @@ def test_an_apple_gpu_stays_at_fp32_until_somebody_measured_16_bit(
     assert precision_choice(tiny("plan={}"), mps).value == "fp32"
 
 
-@pytest.mark.parametrize(
-    ("rates", "precision"),
-    [
-        ({"fp32": 1.0, "bf16": BF16_PAYS_FROM}, "bf16"),
-        ({"fp32": 1.0, "bf16": BF16_PAYS_FROM - 0.01}, "fp32"),
-        ({"fp32": 1.0, "bf16": 0.1}, "fp32"),
-        ({"fp32": 1.0}, "fp32"),
-        ({}, "fp32"),
-    ],
-)
-def test_a_cpu_uses_bf16_when_it_was_measured_to_pay(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device], rates: dict[str, float], precision: str
+@pytest.mark.parametrize("pays", [True, False])
+def test_a_cpu_uses_bf16_when_it_was_measured_to_pay_and_names_both_rates(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], pays: bool
 ) -> None:
-    choice = precision_choice(tiny("plan={}"), cpu(dense_flop_per_s=rates))
+    rates = {"fp32": 158e9, "bf16": 400e9 if pays else 83e9}
+    device = cpu(abilities=Abilities(bf16=pays), dense_flop_per_s=rates)
+    choice = precision_choice(tiny("plan={}"), device)
 
-    assert choice.value == precision
-    assert (f"{rates['bf16']:.1f}x as fast" if len(rates) == 2 else "not measured") in choice.reason
+    assert choice.value == ("bf16" if pays else "fp32")
+    assert f"{rates['bf16'] / 1e9:.0f} GFLOP/s in bf16, 158 in fp32" in choice.reason
+
+
+@pytest.mark.parametrize("rates", [{"fp32": 1.0}, {}])
+def test_a_cpu_whose_rates_were_not_measured_uses_fp32(
+    tiny: Callable[..., Recipe], cpu: Callable[..., Device], rates: dict[str, float]
+) -> None:
+    device = cpu(abilities=Abilities(bf16=True), dense_flop_per_s=rates)
+    choice = precision_choice(tiny("plan={}"), device)
+
+    assert choice.value == "fp32"
+    assert "not measured" in choice.reason
 
 
 @pytest.mark.parametrize(
@@ -109,14 +112,6 @@ def test_a_narrow_classifier_takes_fp32_on_a_cpu(
     # Rows of texts end to end have few lengths.
     packed = precision_choice(load("moderation-offline"), device, width, packed=True)
     assert packed.value == "bf16"
-
-
-def test_bf16_instructions_decide_whatever_a_busy_machine_measures(
-    tiny: Callable[..., Recipe], cpu: Callable[..., Device]
-) -> None:
-    busy = cpu(abilities=Abilities(bf16=True), dense_flop_per_s={"fp32": 1e11, "bf16": 1e10})
-
-    assert precision_choice(tiny("plan={}"), busy).value == "bf16"
 
 
 # --- attention

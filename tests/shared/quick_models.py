@@ -20,14 +20,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from brimful.generation.copied_weights import has_quick_bf16
+from brimful.hardware.host import cpu_has_bf16
 from brimful.model.published import attach_adapters
 from brimful.recipe import AdapterRecipe
 
 CONTEXT = 100
 """No multiple of the positions that attention looks at."""
 needs_bf16 = pytest.mark.skipif(
-    not has_quick_bf16(), reason="this processor has no instructions for bf16 products"
+    not (cpu_has_bf16() and torch.ops.mkldnn._is_mkldnn_bf16_supported()),
+    reason="this processor has no instructions for bf16 products",
 )
 _SIZES: dict[str, Any] = {
     "vocab_size": 300,

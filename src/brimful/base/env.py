@@ -96,6 +96,22 @@ def with_cuda_devices(names: Sequence[str]) -> dict[str, str]:
     return {**os.environ, _VISIBLE: ",".join(names)}
 
 
+def hidden_instructions() -> list[str]:
+    """Return the variables that keep torch or oneDNN from instructions that the CPU has, as
+    "NAME=value".
+    """
+    names = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA")
+    return [f"{name}={os.environ[name]}" for name in names if os.environ.get(name)]
+
+
+def wanted_threads() -> int | None:
+    """Return the threads that `OMP_NUM_THREADS` allows (of nested levels the first), None where it
+    says nothing.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
 def cpp_compiler() -> str | None:
     """The C++ compiler the user named (`CXX`), which torch.compile honours."""
     return os.environ.get("CXX")

@@ -1,12 +1,13 @@
 """The rates of this machine: what was kept from earlier starts, else measured now, in seconds."""
 
 import time
+from dataclasses import replace
 
 from brimful.base.version import installed_version
 from brimful.data.prepared_ahead import preparing_paused
 from brimful.hardware import calibration, kept_rates
-from brimful.hardware.contention import CoreWatch
 from brimful.hardware.device import Device
+from brimful.hardware.matrix_rates import matrix_rates
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import (
     ENOUGH_FOR_TWO_S,
@@ -18,34 +19,23 @@ from brimful.planning.timed import (
 
 LEAST_MEASURE_S = 0.1
 """With less time nothing is timed: making the model takes as long."""
-MATRIX_DTYPES = ("fp32", "bf16")
 
 
 def with_matrix_rates(device: Device) -> Device:
-    """Return a CPU with the rates of its matrix products: kept ones while they hold, else measured,
-    which takes about half a second. Of all measurements the fastest counts.
+    """Return a CPU with the rates of its matrix products, and bf16 among its abilities where that
+    is faster by them. Kept rates while they hold, else measured, which takes about half a second.
     """
-    # Both bring torch.
-    import torch  # noqa: PLC0415
-
-    from brimful.hardware import calibrate  # noqa: PLC0415
-
-    kept = kept_rates.read_kept(device.name)
-    matrix = kept.matrix
-    if matrix is None or not kept.is_fresh(matrix.made, matrix.lost_share, time.time()):
-        with preparing_paused(), CoreWatch() as watch:
-            measured = calibrate.measure_matrix_rates(torch.device("cpu"), MATRIX_DTYPES)
-        threads = torch.get_num_threads()
-        one_thread = {dtype: rate / threads for dtype, rate in measured.items()}
-        matrix = kept_rates.keep_matrix_rates(device.name, one_thread, watch.lost_share)
+    with preparing_paused():
+        matrix = matrix_rates(device.name)
     source = "matrix rates measured"
     if matrix.lost_share >= kept_rates.BUSY_FROM:
         source += (
             f" while other programs took {matrix.lost_share:.0%} of the processor time, so they are"
             " measured again at the next start"
         )
-    rates = {dtype: torch.get_num_threads() * rate for dtype, rate in matrix.flop_per_s.items()}
-    return device.with_rates(rates, source)
+    rates = {dtype: (device.threads or 1) * rate for dtype, rate in matrix.flop_per_s.items()}
+    measured = device.with_rates(rates, source)
+    return replace(measured, abilities=replace(device.abilities, bf16=matrix.bf16_pays))
 
 
 def step_timer(device: Device, *, measures: bool) -> StepTimer | None:

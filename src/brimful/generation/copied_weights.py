@@ -1,6 +1,6 @@
 """Linear layers that multiply with copies of their weights while many texts are written on a CPU:
-adapters are merged into the copies, and where the processor has instructions for it they are in
-bf16, laid out once for all products.
+adapters are merged into the copies, and where products in bf16 are faster they are in bf16, laid
+out once for all products.
 
 The model keeps its weights, so nothing has to be taken back. Blocks of Llama's kind are exchanged
 whole (`quick_blocks`). In others everything between the products (norms, attention) stays in fp32.
@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from brimful.generation.quick_blocks import Product, Weight, quick_blocks, replaced_layers
 from brimful.hardware import host
+from brimful.hardware.matrix_rates import bf16_pays_here
 from brimful.model.published import has_adapters
 from brimful.planning.kv_cache import BF16_LEAST_WIDTH
 
@@ -49,11 +50,11 @@ def products_for(model: PreTrainedModel, precision: str = "auto") -> Products:
 
 
 def has_quick_bf16() -> bool:
-    """Return whether this processor has instructions for bf16 products, and torch a layout of
-    weights for them. Only x86 was measured.
+    """Return whether products in bf16 were measured to be faster on this processor, and torch has a
+    layout of weights for them. Only x86 was tried.
     """
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
-    return is_x86 and host.cpu_has_bf16() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return is_x86 and torch.ops.mkldnn._is_mkldnn_bf16_supported() and bf16_pays_here()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from brimful.base.env import cache_folder
+from brimful.base.env import cache_folder, hidden_instructions
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
@@ -358,10 +358,11 @@ def current_versions() -> dict[str, str]:
 
 def path_of(device_name: str) -> Path:
     """Return the file of a device: its name in portable characters, and a few digits of its
-    hash.
+    hash. A CPU some of whose instructions may not be used counts as another one.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")[:60]
-    digest = hashlib.sha256(device_name.encode()).hexdigest()[:6]
+    full_name = " ".join([device_name, *hidden_instructions()])
+    digest = hashlib.sha256(full_name.encode()).hexdigest()[:6]
     return cache_folder() / "calibration" / f"{readable}-{digest}.json"
 
 

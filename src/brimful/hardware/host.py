@@ -134,6 +134,14 @@ def usable_cores(limits: ControlGroupLimits) -> int:
     return max(1, min(allowed, int(limits.cores)))
 
 
+def compute_threads(limits: ControlGroupLimits) -> int:
+    """Return the threads to compute with: `usable_cores`, or fewer where `OMP_NUM_THREADS` says
+    so.
+    """
+    cores = usable_cores(limits)
+    return min(cores, env.wanted_threads() or cores)
+
+
 def memory_total_bytes(limits: ControlGroupLimits) -> int:
     """Return the main memory, or the control group's limit where that is lower (in an unlimited v1
     group it is a huge number).

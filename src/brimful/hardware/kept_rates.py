@@ -6,6 +6,7 @@ number of threads is another, and where a run took another time than it says.
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,11 +19,16 @@ from brimful.base.errors import RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
 
-SCHEMA = 2
+SCHEMA = 3
 BUSY_FROM = 0.05
 """Share of the wanted processor time that other programs took, from which a measurement counts as
 disturbed.
 """
+BF16_PAYS_FROM = 1.3
+"""On a CPU: measured rate of bf16 products over that of fp32 from which casting pays (assumption).
+"""
+UNSURE = 1.15
+"""Nearer to `BF16_PAYS_FROM` than by this factor, what was decided before stays."""
 KEPT_S = 30 * 86_400.0
 """An entry is measured again after a month: drivers, firmware and settings change."""
 MOST_STEPS = 300
@@ -38,12 +44,14 @@ class MatrixRates:
             measurement.
         made: When that was, seconds since the epoch.
         torch: Version that measured.
+        bf16_pays: Products in bf16 are so much faster than in fp32 that casting to it pays.
     """
 
     flop_per_s: Mapping[str, float] = field(hash=False)
     lost_share: float
     made: float
     torch: str
+    bf16_pays: bool
 
 
 @dataclass(frozen=True)
@@ -89,9 +97,17 @@ def read_kept(device_name: str) -> KeptRates:
 
 
 def keep_matrix_rates(
-    device_name: str, flop_per_s: Mapping[str, float], lost_share: float
+    device_name: str,
+    flop_per_s: Mapping[str, float],
+    lost_share: float,
+    *,
+    has_bf16_instructions: bool = False,
 ) -> MatrixRates:
-    """Keep measured rates of one thread, and return the fastest seen so far."""
+    """Keep measured rates of one thread, and return the fastest seen so far.
+
+    Whether bf16 pays follows from their ratio. Where that is near the border, it stays as it was,
+    and the instructions decide for a first measurement that other programs disturbed.
+    """
     kept, measured_at = read_kept(device_name), time.time()
     before = kept.matrix
     fastest = dict(flop_per_s)
@@ -101,7 +117,15 @@ def keep_matrix_rates(
         is_sounder = kept.is_fresh(before.made, 0.0, measured_at)
         if is_sounder and before.lost_share < lost_share:
             measured_at, lost_share = before.made, before.lost_share
-    made = MatrixRates(fastest, lost_share, measured_at, current_versions()["torch"])
+    gain = fastest.get("bf16", 0.0) / fastest.get("fp32", math.inf)
+    bf16_pays = gain >= BF16_PAYS_FROM
+    if 1 / UNSURE < gain / BF16_PAYS_FROM < UNSURE:
+        if before is not None:
+            bf16_pays = before.bf16_pays
+        elif lost_share >= BUSY_FROM:
+            bf16_pays = has_bf16_instructions
+    torch = current_versions()["torch"]
+    made = MatrixRates(fastest, lost_share, measured_at, torch, bf16_pays)
     _write(device_name, replace(kept, matrix=made))
     return made
 

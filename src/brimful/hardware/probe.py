@@ -275,7 +275,7 @@ def cpu_device() -> Device:
         dense_flop_per_s={},
         compute_capability=None,
         abilities=abilities,
-        threads=host.usable_cores(limits),
+        threads=host.compute_threads(limits),
         source="measured on this machine",
     )
 

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
+from brimful.hardware.kept_rates import BF16_PAYS_FROM
 from brimful.model.description import PACKABLE, PACKABLE_ENCODERS
 from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
-BF16_PAYS_FROM = 1.3
-"""On a CPU without bf16 instructions: measured bf16 over fp32 matrix rate from which casting pays
-(assumption).
-"""
 BF16_LEAST_WIDTH = 512
 """On a CPU, for a classifier whose texts lie side by side, so that passes have ever new shapes:
 below this width bf16's kernels, made anew for each shape, cost more than they gain. Measured on a
@@ -113,15 +110,12 @@ def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice
     rates = device.dense_flop_per_s
     if "bf16" not in rates or "fp32" not in rates:
         return Choice("precision", "fp32", "matrix rates of this CPU were not measured", "bf16")
-    ratio = rates["bf16"] / rates["fp32"]
-    measured = f"bf16 matrix products measured {ratio:.1f}x as fast as fp32 here"
+    bf16, fp32 = (rates[dtype] / 1e9 for dtype in ("bf16", "fp32"))
+    measured = (
+        f"matrix products measured here: {bf16:,.0f} GFLOP/s in bf16, {fp32:,.0f} in fp32"
+        f" ({bf16 / fp32:.1f}x)"
+    )
     if device.abilities.bf16:
-        reason = "this CPU has bf16 instructions"
-        # A quick measurement beside other programs may show no gain; the instructions count.
-        if ratio >= BF16_PAYS_FROM:
-            reason += f"; {measured}"
-        return Choice("precision", "bf16", reason, "fp32")
-    if ratio >= BF16_PAYS_FROM:
         return Choice("precision", "bf16", measured, "fp32")
     return Choice("precision", "fp32", f"{measured}; casting pays from {BF16_PAYS_FROM}x", "bf16")
 
