@@ -265,6 +265,45 @@ def test_text_prompts_are_messages_where_the_tokenizer_has_a_chat_template(
     assert verbatim.notes == ()
 
 
+FORGETS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + ('<think></think>' if loop.last"
+    " and m['role'] == 'assistant' else '') + m['content'] + '<|im_end|>\\n' }}{% endfor %}{% if"
+    " add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def test_conversations_that_a_template_rewrites_are_several_examples_and_that_is_said(
+    tmp_path: Path, tuning: Make, chat_tokenizer: Fast, snapshot: SnapshotAssertion
+) -> None:
+    """Nothing is lost; data.turns=last keeps the last answers, and says what it leaves out."""
+    talk = [{"role": role, "content": "{0} " + role} for role in ("user", "assistant") * 2]
+    path = rows(
+        tmp_path / "talks.jsonl",
+        *(
+            {
+                "messages": [
+                    turn | {"content": f"{n} and {turn['role']} {k}"} for k, turn in enumerate(talk)
+                ]
+            }
+            for n in range(20)
+        ),
+    )
+    same = prepare_examples(tuning(path, 200), chat_tokenizer)
+    chat_tokenizer.chat_template = FORGETS
+    each = prepare_examples(tuning(path, 200), chat_tokenizer)
+    last = prepare_examples(tuning(path, 200, turns="last"), chat_tokenizer)
+    assert [sum(s.num_examples for s in one.splits.values()) for one in (same, each, last)] == [
+        20,
+        40,
+        20,
+    ]
+    learned = texts(each, chat_tokenizer, "train", learned=True)
+    assert [text.startswith("<think></think>") for text in learned] == [True] * len(learned)
+    assert set(texts(last, chat_tokenizer, "train")) < set(texts(each, chat_tokenizer, "train"))
+    assert len({one.data_fingerprint for one in (same, each, last)}) == 3
+    assert [list(one.notes) for one in (same, each, last)] == snapshot
+
+
 def test_the_template_comes_back_for_generation(
     pairs: Path, tuning: Make, chat_tokenizer: Fast
 ) -> None:

@@ -34,6 +34,7 @@ WARNINGS: Mapping[str, str] = {
     "B212": "what was read or written otherwise in a prediction",
     "B213": "something of a published model is not taken",
     "B214": "tokens of training files are made again when they are needed",
+    "B215": "how the answers of conversations are learned",
     # runs
     "B301": "a damaged checkpoint was put aside",
     "B302": "steps are done again, because no checkpoint was written before the stop",

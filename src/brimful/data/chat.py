@@ -5,28 +5,22 @@ generation starts from later.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.base.time_limit import processor_time_limit
+from brimful.data.chat_template import AnswerPlace, ChatTemplate
 from brimful.data.formats import Example, Message, Prompt
 from brimful.data.tokens import batch_encoder
 
 LossOn = Literal["completion", "all"]
+Turns = Literal["each", "last"]
 
 INSTRUCTION_HEADING, RESPONSE_HEADING = "### Instruction:\n", "### Response:\n"
 TOOL_HEADING = "### Tool:\n"
-_PROBE = "an answer that no template contains"
-_FIXED_DAY = "{% macro strftime_now(format) %}1 January 2026{% endmacro %}"
-"""Put before chat templates that ask for today's date: examples must be the same when training
-resumes on another day.
-"""
-RENDER_LIMIT_S = 2.0
-"""Processor time for one conversation, which takes milliseconds; nested loops may take years."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +32,22 @@ class EncodedExample:
         is_target: For each id, whether it is learned; never the first, which follows nothing.
         num_bytes: UTF-8 bytes of the text that is learned; in a conversation learned as a whole,
             with the template's markup.
+        example: What it was made of, up to its last answer.
     """
 
     ids: list[int]
     is_target: list[bool]
     num_bytes: int
+    example: Example = field(compare=False, repr=False)
 
 
 class _Piece(NamedTuple):
-    """Text that is encoded by itself: something to read, or an answer. Where it is rendered,
-    spelled special tokens are tokens.
+    """Text that is encoded by itself: something to read, or the message with the number `answer`.
+    Where it is rendered, spelled special tokens are tokens.
     """
 
     text: str
-    is_answer: bool = False
+    answer: int | None = None
     is_learned: bool = False
     is_rendered: bool = False
 
@@ -82,16 +78,11 @@ class Template:
         self._encode_plain = batch_encoder(tokenizer)
         self._encode_rendered = batch_encoder(tokenizer, special_tokens_are_text=False)
         self._begin = _begin_of(tokenizer)
-        self._chat_template: str | None = None
-        self._tail = ""
-        self._end_of_turn_id: int | None = None
-        self._writes: dict[str, bool] = {}
-        self.stop_ids = more_stop_ids | {self.end_of_text_id}
-        if style == "chat":
-            self._chat_template = _chat_template_of(tokenizer)
-            self._tail, self._end_of_turn_id = self._find_end_of_turn()
-        if self._end_of_turn_id is not None:
-            self.stop_ids |= {self._end_of_turn_id}
+        self._chat = ChatTemplate(tokenizer) if style == "chat" else None
+        self._end_ids = set()
+        if self._chat is not None:
+            self._end_ids = {*map(int, tokenizer.convert_tokens_to_ids(self._chat.ends))}
+        self.stop_ids = more_stop_ids | {self.end_of_text_id} | self._end_ids
 
     @classmethod
     def of(
@@ -140,7 +131,13 @@ class Template:
         """JSON value that changes when the same messages would be encoded otherwise, apart from the
         tokenizer's vocabulary.
         """
-        return {"style": self.style, "chat_template": self._chat_template, "begin": self._begin}
+        written = {"chat_template": None} if self._chat is None else self._chat.identity
+        return {"style": self.style, **written, "begin": self._begin}
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether generation starts within a thought, which an answer without one has to close."""
+        return self._chat is not None and self._chat.opens_thought
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the ids that generation starts from: the same that stand before the answer in
@@ -152,143 +149,106 @@ class Template:
         if isinstance(prompt, str):
             pieces = [_Piece(prompt)]
         else:
-            pieces = self._conversation_pieces(prompt, len(prompt), "the prompt", is_open=True)
-        return self._joined(pieces, self._ids_of(pieces), "completion").ids
+            stretches = self._stretches(prompt, len(prompt), "the prompt", is_open=True)
+            pieces = stretches[-1][:-1]
+        return self._joined(pieces, self._ids_of(pieces), "completion")[0]
 
     def encode(
-        self, examples: Sequence[Example], loss_on: LossOn = "completion"
+        self,
+        examples: Sequence[Example],
+        loss_on: LossOn = "completion",
+        turns: Turns = "each",
     ) -> list[EncodedExample]:
         """Examples as ids. With `loss_on` completion the answers are learned, each with the token
         that ends it; with all, everything is.
 
-        Raises:
-            DataError: the chat template refuses the messages of an example, or writes them
-                differently depending on what follows.
-        """
-        pieces_E = [self._pieces(example) for example in examples]
-        ids = iter(self._ids_of([piece for pieces in pieces_E for piece in pieces]))
-        return [self._joined(pieces, [next(ids) for _ in pieces], loss_on) for pieces in pieces_E]
+        What is learned of an answer is what is generated. Where the template rewrites earlier
+        messages, as it drops their thoughts, a conversation becomes several examples, each with
+        the messages before its answer as the template writes them then.
 
-    def _pieces(self, example: Example) -> list[_Piece]:
-        if (messages := example.messages) is not None:
-            return self._conversation_pieces(messages, example.given, example.where)
+        Args:
+            examples: With prompts and completions.
+            loss_on: As `data.loss_on`.
+            turns: As `data.turns`: every answer is learned, or the last one of each example.
+
+        Raises:
+            DataError: the chat template refuses the messages of an example, or writes an answer
+                elsewhere than it would be generated.
+        """
+        runs: list[tuple[Example, list[_Piece]]] = []
+        for example in examples:
+            separate = self._runs(example, turns)
+            runs += separate[-1:] if loss_on == "all" else separate
+        ids = iter(self._ids_of([piece for _, pieces in runs for piece in pieces]))
         return [
-            _Piece(str(example.prompt or "")),
-            _Piece(example.completion, is_answer=True, is_learned=True),
+            EncodedExample(*self._joined(pieces, [next(ids) for _ in pieces], loss_on), example)
+            for example, pieces in runs
         ]
 
-    def _conversation_pieces(
-        self, messages: tuple[Message, ...], given: int, where: str, *, is_open: bool = False
-    ) -> list[_Piece]:
-        """The text before each answer and the answer, in turn; with `is_open` at the end the text
-        before an answer that is still to come.
+    def _runs(self, example: Example, turns: Turns) -> list[tuple[Example, list[_Piece]]]:
+        """The example as text, or where the template rewrites messages once others follow (as it
+        drops thoughts), one example for each stretch of answers that it does not.
         """
-        pieces: list[_Piece] = []
-        done = 0
-        for number, message in enumerate(messages):
-            if message.role == "assistant":
-                before, answer = self._turn(messages, done, number, where)
-                pieces += [before, answer._replace(is_learned=number >= given)]
-                done = number + 1
-        if is_open:
-            pieces.append(self._turn(messages, done, len(messages), where)[0])
-        return pieces
+        messages = example.messages
+        if messages is None:
+            prompt = _Piece(str(example.prompt or ""))
+            return [(example, [prompt, _Piece(example.completion, 0, is_learned=True)])]
+        if turns == "last":
+            example = replace(example, given=len(messages) - 1)
+        runs = self._stretches(messages, example.given, example.where)
+        if len(runs) == 1:
+            return [(example, runs[0])]
+        return [
+            (_part_of(example, messages, pieces), pieces)
+            for pieces in runs
+            if any(piece.is_learned for piece in pieces)
+        ]
 
-    def _turn(
-        self, messages: tuple[Message, ...], done: int, number: int, where: str
-    ) -> tuple[_Piece, _Piece]:
-        """The text between the `done` first messages and the answer with this number, and that
-        answer (empty where it is still to come).
+    def _stretches(
+        self, messages: tuple[Message, ...], given: int, where: str, *, is_open: bool = False
+    ) -> list[list[_Piece]]:
+        """The text before each answer and the answer, in turn, as long as what was written stays as
+        it is; then anew from the beginning. With `is_open` an answer is still to come, and empty.
         """
-        if self.style == "plain":
-            _refuse_calls(messages, where)
-            answer = "".join(message.content for message in messages[number : number + 1])
-            before = "".join(map(_under_heading, messages[done:number])) + RESPONSE_HEADING
-            return _Piece(before), _Piece(answer, is_answer=True)
-        written = ""
-        if done:
-            written = self._render(messages[:done], where)
-        opened = closed = self._render(messages[:number], where, is_open=True)
-        if number < len(messages):
-            closed = self._render(messages[: number + 1], where)
-        if not (opened.startswith(written) and closed.startswith(opened)):
-            raise DataError(
-                f"{where}: the tokenizer's chat template writes the messages before an answer"
-                " differently once the answer follows, so what is learned would not be what is"
-                " generated. Use data.template=plain, or examples with a single answer."
-            )
-        return _Piece(opened[len(written) :], is_rendered=True), _Piece(
-            closed[len(opened) :], is_answer=True, is_rendered=True
+        runs: list[list[_Piece]] = [[]]
+        for number in range(len(messages) + is_open):
+            if number < len(messages) and messages[number].role != "assistant":
+                continue
+            before, answer = self._turn(messages, number, where)
+            pieces = self._continued(runs[-1], before)
+            if pieces is None:
+                pieces = [self._piece(before)]
+                runs.append(pieces)
+            runs[-1] = [*pieces, self._piece(answer, number, is_learned=number >= given)]
+        return runs
+
+    def _piece(self, text: str, answer: int | None = None, *, is_learned: bool = False) -> _Piece:
+        return _Piece(text, answer, is_learned, is_rendered=self._chat is not None)
+
+    def _turn(self, messages: tuple[Message, ...], number: int, where: str) -> AnswerPlace:
+        if self._chat is not None:
+            return self._chat.turn(messages, number, where)
+        _refuse_calls(messages, where)
+        answer = "".join(message.content for message in messages[number : number + 1])
+        return AnswerPlace(
+            "".join(map(_under_heading, messages[:number])) + RESPONSE_HEADING, answer
         )
 
-    def _render(self, messages: Sequence[Message], where: str, *, is_open: bool = False) -> str:
-        tools = messages[0].fields.get("tools") if messages else None
-        self._refuse_what_would_be_lost(messages, tools, where)
-        turns = [message.to_json() for message in messages]
-        for turn in turns:
-            if turn["role"] == "developer" and "developer" not in str(self._chat_template):
-                turn["role"] = "system"
-        try:
-            return self._apply(turns, tools, is_open=is_open)
-        except Exception as error:  # a template is code of others, and may raise anything
-            roles = ", ".join(message.role for message in messages) or "none"
-            raise DataError(
-                f"{where}: the tokenizer's chat template refuses the messages ({roles}):"
-                f" {str(error).rstrip('.')}. Correct the row, or use data.template=plain."
-            ) from error
-
-    def _apply(
-        self, turns: list[dict[str, Any]], tools: list[Any] | None = None, *, is_open: bool = False
-    ) -> str:
-        with processor_time_limit(RENDER_LIMIT_S):
-            text: str = self._tokenizer.apply_chat_template(
-                turns,
-                tools=tools,
-                tokenize=False,
-                add_generation_prompt=is_open,
-                chat_template=self._chat_template,
-            )
-        return text
-
-    def _refuse_what_would_be_lost(
-        self, messages: Sequence[Message], tools: object, where: str
-    ) -> None:
-        """Raise DataError if the chat template leaves out tools, calls of tools or their answers;
-        many templates know none of them.
+    def _continued(self, pieces: list[_Piece], before: str) -> list[_Piece] | None:
+        """The pieces and the text between them and the next answer; None where the template wrote
+        them otherwise. What it writes behind the end of a last answer only is cut.
         """
-        for what, is_there in {
-            "tools": tools,
-            "tool_calls": any("tool_calls" in message.fields for message in messages),
-            "messages of role tool": any(message.role == "tool" for message in messages),
-        }.items():
-            if not is_there:
-                continue
-            if what not in self._writes:
-                self._writes[what] = self._is_written(what)
-            if not self._writes[what]:
-                raise DataError(
-                    f"{where}: the tokenizer's chat template does not write {what}, so they would"
-                    " be lost. Choose a model whose chat template knows tools, or remove these"
-                    " rows."
-                )
-
-    def _is_written(self, what: str) -> bool:
-        """Whether the chat template writes what a probe of this kind holds."""
-        turns, tools = _probe_of(what)
-        try:
-            return _PROBE in self._apply(turns, tools)
-        except Exception:  # as in _render
-            return False
-
-    def _find_end_of_turn(self) -> tuple[str, int | None]:
-        """The text that the chat template writes after an answer, and the first special token in
-        it.
-        """
-        probe = [Message("user", "a task"), Message("assistant", _PROBE)]
-        tail = self._render(probe, "a probe of the chat template").rpartition(_PROBE)[2]
-        special = set(self._tokenizer.added_tokens_decoder)
-        ids = self._encode_rendered([tail])[0]
-        return tail, next((token for token in ids if token in special), None)
+        written = "".join(piece.text for piece in pieces)
+        if not before.startswith(written) and self._chat is not None:
+            last = pieces[-1]
+            kept = self._chat.up_to_end(last.text)
+            written = written.removesuffix(last.text) + kept
+            pieces = [*pieces[:-1], last._replace(text=kept)]
+            if not kept:
+                return None
+        if not before.startswith(written):
+            return None
+        return [*pieces, self._piece(before[len(written) :])]
 
     def _ids_of(self, pieces: Sequence[_Piece]) -> list[list[int]]:
         ids = {}
@@ -299,23 +259,23 @@ class Template:
 
     def _joined(
         self, pieces: Sequence[_Piece], ids_P: Sequence[list[int]], loss_on: LossOn
-    ) -> EncodedExample:
+    ) -> tuple[list[int], list[bool], int]:
         ids = self._ids_before(pieces[0])
         is_target, num_bytes = [True] * len(ids), 0
         for piece, piece_ids in zip(pieces, ids_P, strict=True):
             text, num_learned = piece.text, 0
-            if piece.is_answer:
+            if piece.answer is not None:
                 piece_ids, num_learned = self._with_end(piece, piece_ids, piece is pieces[-1])  # noqa: PLW2901 - the same piece
             ids += piece_ids
             is_target += [piece.is_learned] * num_learned
             is_target += [False] * (len(piece_ids) - num_learned)
             if loss_on != "all":
-                text = text.removesuffix(self._tail) * piece.is_learned
+                text = self._text_of(piece) * piece.is_learned
             num_bytes += len(text.encode())
         if loss_on == "all":
             is_target = [True] * len(ids)
         is_target[:1] = [False]
-        return EncodedExample(ids, is_target, num_bytes)
+        return ids, is_target, num_bytes
 
     def _ids_before(self, first: _Piece) -> list[int]:
         """Begin-of-text where the tokenizer adds it, else end-of-text before an empty text; nothing
@@ -331,8 +291,10 @@ class Template:
         """The ids of an answer, and how many of them are learned: up to the token that ends it. The
         last answer is cut after that token.
         """
-        if answer.is_rendered and self._end_of_turn_id in ids:
-            num_learned = len(ids) - ids[::-1].index(self._end_of_turn_id)
+        if answer.is_rendered and not self._end_ids.isdisjoint(ids):
+            num_learned = len(ids)
+            while ids[num_learned - 1] not in self._end_ids:
+                num_learned -= 1
             if is_last:
                 ids = ids[:num_learned]
             return ids, num_learned
@@ -340,29 +302,23 @@ class Template:
             ids = [*ids, self.end_of_text_id]
         return ids, len(ids)
 
-
-def _chat_template_of(tokenizer: PreTrainedTokenizerBase) -> str:
-    template: str = tokenizer.get_chat_template()
-    if "strftime_now" in template:
-        return _FIXED_DAY + template
-    return template
+    def _text_of(self, piece: _Piece) -> str:
+        """The text of an answer without what ends it."""
+        return piece.text if self._chat is None else self._chat.text_of(piece.text)
 
 
-def _probe_of(what: str) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Messages and tools of which one holds the probe's text."""
-    task = {"role": "user", "content": "a task"}
-    call = {"name": "look_up", "arguments": {"word": "x"}}
-    if what == "tools":
-        parameters = {"type": "object", "properties": {}}
-        tool = {"name": "look_up", "description": _PROBE, "parameters": parameters}
-        return [task], [{"type": "function", "function": tool}]
-    answer: dict[str, Any] = {"role": "assistant", "content": ""}
-    answer["tool_calls"] = [{"id": "abcdefghi", "type": "function", "function": call}]
-    if what == "tool_calls":
-        call["arguments"] = {"word": _PROBE}
-        return [task, answer], None
-    result = {"role": "tool", "content": _PROBE, "name": "look_up", "tool_call_id": "abcdefghi"}
-    return [task, answer, result], None
+def _part_of(example: Example, messages: tuple[Message, ...], pieces: list[_Piece]) -> Example:
+    """The example up to the last answer of these pieces."""
+    answers = [piece.answer for piece in pieces if piece.answer is not None]
+    learned = [piece.answer for piece in pieces if piece.answer is not None and piece.is_learned]
+    last = messages[answers[-1]]
+    return replace(
+        example,
+        prompt=messages[: answers[-1]],
+        completion=last.content,
+        given=learned[0],
+        extra=last.extra,
+    )
 
 
 def _refuse_calls(messages: Sequence[Message], where: str) -> None:
@@ -377,6 +333,8 @@ def _under_heading(message: Message) -> str:
     text = f"{message.content}\n\n"
     if message.role in {"system", "developer"}:
         return text
+    if message.role == "assistant":
+        return RESPONSE_HEADING + message.content
     if message.role == "tool":
         return TOOL_HEADING + text
     return INSTRUCTION_HEADING + text

@@ -153,6 +153,7 @@ def prepare_examples(
         notes += all_coded("B205", fitting.notes(name, recipe))
     if is_wrapped:
         notes.append(coded("B206", _WRAPPED))
+    notes += all_coded("B215", _about_turns(kept, encoded, template, data))
     report = {
         "sources": [part.description for part in source.parts],
         "template": template.style,
@@ -168,6 +169,7 @@ def prepare_examples(
         **({"tools": True} if any(example.has_tools for _, example in kept) else {}),
         # Runs of before, whose template auto left text prompts alone, are not continued with this.
         **({"prompts": "messages"} if is_wrapped and data.template == "auto" else {}),
+        **({"turns": data.turns} if data.turns != "each" else {}),
         **data.model_dump(mode="json", include=_FIELDS),
     )
     return PreparedExamples(
@@ -250,15 +252,52 @@ def _encoded(
     recipe: Recipe,
     progress: Progress | None,
 ) -> dict[str, list[tuple[Example, EncodedExample]]]:
+    data, done = recipe.data, 0
     encoded: dict[str, list[tuple[Example, EncodedExample]]] = {}
-    for start in range(0, len(labelled), _ENCODED_AT_ONCE):
-        chunk = labelled[start : start + _ENCODED_AT_ONCE]
-        results = template.encode([example for _, example in chunk], recipe.data.loss_on)
-        for (split, example), result in zip(chunk, results, strict=True):
-            encoded.setdefault(split, []).append((example, result))
-        if progress:
-            progress("tokenising", start + len(chunk), len(labelled))
+    for split in SPLITS:
+        examples = [example for name, example in labelled if name == split]
+        for start in range(0, len(examples), _ENCODED_AT_ONCE):
+            chunk = examples[start : start + _ENCODED_AT_ONCE]
+            results = template.encode(chunk, data.loss_on, data.turns)
+            encoded.setdefault(split, []).extend((result.example, result) for result in results)
+            done += len(chunk)
+            if progress:
+                progress("tokenising", done, len(labelled))
     return encoded
+
+
+def _about_turns(
+    labelled: list[tuple[str, Example]],
+    encoded: dict[str, list[tuple[Example, EncodedExample]]],
+    template: Template,
+    data: DataRecipe,
+) -> Iterator[str]:
+    """Yield what is not learned as the rows stand."""
+    num_rows, num_examples = len(labelled), sum(map(len, encoded.values()))
+    if num_examples > num_rows:
+        yield (
+            "the chat template rewrites earlier messages once others follow, as it drops their"
+            f" thoughts, so {num_rows:,} conversations are learned as {num_examples:,} examples:"
+            " every answer after the messages before it as the template writes them then."
+            " data.turns=last learns the last answer of each only"
+        )
+    if data.turns == "last":
+        answers = [
+            message.role == "assistant"
+            for _, example in labelled
+            for message in (example.messages or ())[example.given : -1]
+        ]
+        if any(answers):
+            yield (
+                f"data.turns=last: {sum(answers):,} earlier answers are read, not learned;"
+                " data.turns=each learns them, too"
+            )
+    if template.opens_thought and data.loss_on == "completion":
+        yield (
+            "the chat template starts an answer within a thought, as the model does when it is"
+            " asked; an answer that has none closes it first, so the model learns to answer without"
+            " thinking"
+        )
 
 
 @dataclass(frozen=True)
@@ -331,7 +370,8 @@ def _cut(
         return encoded
     ids, is_target = encoded.ids[:length], encoded.is_target[:length]
     learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
-    return EncodedExample(ids, is_target, len(tokenizer.decode(learned).encode()))
+    num_bytes = len(tokenizer.decode(learned).encode())
+    return replace(encoded, ids=ids, is_target=is_target, num_bytes=num_bytes)
 
 
 def _split_of(pairs: list[tuple[Example, EncodedExample]]) -> ExampleSplit:

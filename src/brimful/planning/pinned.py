@@ -27,6 +27,7 @@ those of the plan's recipe.
 NEWER_KEYS = {
     "optimizer.weights": "fp32",
     "data.shuffled_files": 4,
+    "data.turns": "each",
     "model.activation": "gelu",
     "orthogonality.values": False,
 }

@@ -93,6 +93,13 @@ class DataRecipe(Section):
             " one."
         ),
     )
+    turns: Literal["each", "last"] = Field(
+        "each",
+        description=(
+            "method sft: answers of a conversation that are learned: each, with what stands before"
+            " it when it is generated, or the last one."
+        ),
+    )
     loss_on: Literal["completion", "all"] = Field(
         "completion", description="method sft: which tokens are targets."
     )
