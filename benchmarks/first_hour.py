@@ -1,5 +1,5 @@
-"""A new user's first hour: data of many shapes, three models, every command of README, on a terminal
-of 80 columns. Prints what failed.
+"""A new user's first hour: data of many shapes, three models, every command of README and of
+docs/commands.md, on a terminal of 80 columns. Prints what failed.
 
     python benchmarks/first_hour.py [--only WORD ...] [--keep FOLDER] [--record]
 
@@ -33,7 +33,7 @@ from brimful.base.env import cache_folder
 from record import RECORDS, write_record
 
 COLUMNS = 80
-README = Path(__file__).parents[1] / "README.md"
+DOCUMENTS = ("README.md", "docs/commands.md")
 WORDS = ("the", "cat", "sees", "a", "tree", "and", "dog", "likes", "rain", "while", "we", "walk")
 SPAM = ("win", "cash", "prize", "now", "free", "call")
 CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\r\n])")
@@ -59,14 +59,14 @@ SMALL: Mapping[str, str] = {
     "moderation-offline": LABELS,
     "okadfa-ablation": f"{TEXT} study.seeds=[1] 'study.variants={{softmax: [model.attention=softmax], kernel: []}}'",
 }
-"""What makes a recipe of README small: settings that are added to its command."""
+"""What makes a recipe of the documents small: settings that are added to its command."""
 EXIT_CODES = {
     "brimful plan tiny-gpt model=meta-llama/Llama-3.1-8B tokenizer=null adapter.rank=16"
     " batch.sequences=16 --on T4": 1
 }
 """A plan that does not fit says so by its exit code."""
 PLACES = {"model=FOLDER": OWN_MODEL, "data.path=FOLDER": "data.path=mixed", "/mnt/drive": "drive"}
-"""What README leaves to its reader."""
+"""What the documents leave to its reader."""
 
 
 @dataclass(frozen=True)
@@ -210,12 +210,14 @@ def tour(folder: Path) -> Iterator[Step]:
             says=("best model",),
         )
         yield Step(f"brimful predict {path} mails.csv", says=("spam|ham",))
-    yield from readme_steps()
+    yield from documented_steps()
 
 
-def readme_steps() -> Iterator[Step]:
-    """The commands of README, those that train made small."""
-    for block in re.findall(r"```sh\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
+def documented_steps() -> Iterator[Step]:
+    """The commands of the documents, those that train made small."""
+    root = Path(__file__).parents[1]
+    text = "".join((root / name).read_text(encoding="utf-8") for name in DOCUMENTS)
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
         for line in block.splitlines():
             command = line.partition("  #")[0].strip()
             for place, here in PLACES.items():

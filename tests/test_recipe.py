@@ -302,6 +302,36 @@ def test_of_two_overrides_of_the_same_thing_the_last_counts(minimal: str) -> Non
     assert load(minimal, ["batch.tokens=64", "batch.sequences=2"]).effective_batch == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "file_type"),
+    [
+        ([], "tsv"),
+        (["data.path=SMSSpamCollection"], "tsv"),
+        (["data.path=messages.txt"], "tsv"),
+        (["data.path=folder-of-tsv"], "tsv"),
+        (["data.path=no/such/hub-id"], "tsv"),
+        (["data.path=mails.csv"], "auto"),
+        (["data.path=MAILS.CSV.gz"], "auto"),
+        (["data.path=[a.tsv, mails.parquet]"], "tsv"),
+        (["data.path=[plain, mails.jsonl]"], "auto"),
+        (["data.path=folder-of-csv"], "auto"),
+        (["data.path=mails.csv", "data.file_type=tsv"], "tsv"),
+    ],
+)
+def test_a_file_type_that_a_recipe_fixes_gives_way_to_the_name_of_another_file(
+    changes: list[str], file_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "folder-of-tsv/deep/train.tsv",
+        "folder-of-csv/train.csv",
+        "folder-of-csv/LICENSE",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert load("moderation-offline", changes).data.file_type == file_type
+
+
 def test_two_rivals_in_a_file_are_refused(minimal: str, snapshot: SnapshotAssertion) -> None:
     assert _problems(minimal, "batch={sequences: 4, tokens: 64}") == snapshot
     assert _problems(minimal, "training={}") == snapshot

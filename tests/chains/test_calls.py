@@ -30,7 +30,7 @@ def test_the_code_of_the_page_runs_as_it_stands(
     told = capsys.readouterr().out
     assert names["run"].folder == runs_folder() / "from-python"
     assert "def read" in told
-    assert "a100-sxm4-80gb" in told
+    assert "quadro-6000" in told
 
 
 def test_a_run_needs_a_recipe_alone(
@@ -68,4 +68,4 @@ def test_names_that_are_none_are_refused_as_on_the_command_line(
     with refuses(RecipeError):
         brimful.train("quickstrt")
     with refuses(DeviceError):
-        brimful.plan("quickstart", "a100")
+        brimful.plan("quickstart", "rtx 6000")

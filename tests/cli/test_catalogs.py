@@ -1,6 +1,7 @@
 """The verbs `devices` and `models`, and names of devices on the command line."""
 
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -41,9 +42,17 @@ def test_help_of_the_group_is_not_taken_for_a_filter(said: Said) -> None:
 def test_a_name_that_several_devices_have_ends_with_2_and_names_to_copy(
     said: Said, snapshot: SnapshotAssertion
 ) -> None:
-    code, _, err = said("plan", "quickstart", "--on", "a100-80")
+    code, _, err = said("plan", "quickstart", "--on", "rtx 6000")
     assert code == 2
     assert err == snapshot
+
+
+def test_a_family_of_devices_is_planned_as_its_most_common_which_is_told(said: Said) -> None:
+    code, out, err = said("plan", "gpt-124m", "--on", "T4,8 x H100", "--price", "V100=1")
+    told = re.findall(r"note B108: (\S+) is taken for (.+?): ", " ".join(err.split()))
+    assert code == 0
+    assert "8 x NVIDIA H100 80GB HBM3" in out
+    assert told == [("H100", "NVIDIA H100 80GB HBM3"), ("V100", "Tesla V100-SXM2-16GB")]
 
 
 def test_the_version_is_that_of_the_package(said: Said) -> None:

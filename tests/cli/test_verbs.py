@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -233,8 +234,20 @@ def test_a_wrong_command_line_is_told_with_the_usage(
 def test_the_list_of_verbs_cuts_nothing(brimful: Brimful, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     said = brimful("--help")
-    assert "..." not in said.out.partition("Commands:")[2]
+    assert "..." not in said.out.partition("Options:")[2]
     assert max(map(len, said.out.splitlines())) <= 80
+
+
+def test_the_list_of_verbs_is_in_groups_what_is_begun_with_first(brimful: Brimful) -> None:
+    groups = brimful("--help").out.partition("Start here:")[2]
+    first, *others = re.split(r"^(Runs|Catalogs|Further):$", groups, flags=re.MULTILINE)
+    named = [re.findall(r"^  ([a-z]+)  ", text, re.MULTILINE) for text in [first, *others[1::2]]]
+
+    assert named[0] == ["plan", "run", "generate", "report", "export", "serve"]
+    assert others[::2] == ["Runs", "Catalogs", "Further"]
+    assert named[2] == ["recipes", "models", "devices"]
+    every = [name for group in named for name in group]
+    assert sorted(every) == sorted(typer.main.get_command(cli.app).commands)
 
 
 # --- what is refused once the data are read
@@ -880,7 +893,6 @@ def test_a_sound_run_is_diagnosed_as_sound(brimful: Brimful, rhyme: Path) -> Non
     findings = json.loads(brimful("diagnose", "rhyme", "--json").out)
 
     assert said.code == 0, said.out
-    assert "..." not in said.out.partition("Commands:")[2]
     assert {finding["verdict"] for finding in findings} <= {"ok", "warn"}
     assert all(f"{finding['name']}: " in said.out for finding in findings)
 

@@ -15,10 +15,12 @@ from brimful.base.units import GIB
 from brimful.hardware import catalog
 from brimful.hardware.catalog import DRIVER_KEEPS_GIB, DRIVER_KEEPS_SHARE
 from brimful.hardware.device import DTYPES
+from brimful.hardware.naming import split
 
-ROWS: list[dict[str, Any]] = tomllib.loads(
+CATALOG: dict[str, list[dict[str, Any]]] = tomllib.loads(
     resources.files("brimful.hardware").joinpath("catalog.toml").read_text(encoding="utf-8")
-)["accelerator"]
+)
+ROWS, FAMILIES = CATALOG["accelerator"], CATALOG["family"]
 every_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 
 
@@ -211,7 +213,49 @@ def test_case_and_listed_other_names_are_understood() -> None:
     assert catalog.find("T4") is None, "what a driver reports is looked up by its exact name"
 
 
-@pytest.mark.parametrize("name", ["A100", "a100-80", "h100", "RTX 6000", "v100 32"])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("H100", "NVIDIA H100 80GB HBM3"),
+        ("nvidia h100 80gb", "NVIDIA H100 80GB HBM3"),
+        ("A100", "NVIDIA A100-SXM4-40GB"),
+        ("a100-80", "NVIDIA A100-SXM4-80GB"),
+        ("A100 PCIe", "NVIDIA A100 80GB PCIe"),
+        ("v100", "Tesla V100-SXM2-16GB"),
+        ("v100 32", "Tesla V100-SXM2-32GB"),
+    ],
+)
+def test_the_name_of_a_family_means_its_most_common_member_and_a_sentence_says_so(
+    text: str, name: str
+) -> None:
+    note = catalog.family_note(text)
+    assert catalog.get(text).name == name
+    assert note is not None
+    assert note.startswith(f"{text} is taken for {name}: ")
+    others = note.partition("Others of that name: ")[2].removesuffix(".").split(", ")
+    assert others
+    assert all(catalog.get(other).name != name for other in others)
+    assert all(catalog.family_note(other) is None for other in [*others, name])
+
+
+@pytest.mark.parametrize("text", ["T4", "4090", "H200", "M3 Max 48GB", "RTX 6000", "here", "all"])
+def test_a_name_of_one_device_or_of_no_family_has_no_such_sentence(text: str) -> None:
+    assert catalog.family_note(text) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family["name"])
+def test_a_family_has_all_devices_of_its_name_with_reason_and_source(
+    family: dict[str, Any],
+) -> None:
+    assert family.keys() == {"name", "members", "reason", "source", "read"}
+    named = [row["name"] for row in ROWS if family["name"].casefold() in split(row["name"])]
+    assert sorted(family["members"]) == sorted(named)
+    assert catalog.get(family["name"]).name == family["members"][0]
+    assert "https://" in family["source"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", family["read"])
+
+
+@pytest.mark.parametrize("name", ["RTX 6000", "pcie", "ada"])
 def test_an_ambiguous_name_lists_all_it_could_be(name: str, refuses: Refuses) -> None:
     with refuses(DeviceError) as caught:
         catalog.get(name)

@@ -7,7 +7,7 @@ from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError
 from brimful.hardware import catalog
-from brimful.hardware.groups import alone_though_asked, growing, parse
+from brimful.hardware.groups import alone_though_asked, family_notes, growing, parse
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,11 @@ def test_a_second_number_is_told_to_be_another_job(text: str) -> None:
 
     advised = re.findall(r"such as '(.+?) x NAME'", str(refused.value))[0]
     assert parse(f"{advised} x L4").count == 16
+
+
+def test_each_family_of_devices_is_told_once_whether_alone_or_in_a_group() -> None:
+    notes = family_notes(["8 x H100", "T4", "h100 ", "2 x 8 x A100", "H100"])
+    assert [note.partition(" is taken for ")[0] for note in notes] == ["H100", "h100", "A100"]
 
 
 def test_groups_grow_by_powers_of_two_and_then_by_machines() -> None:

@@ -88,7 +88,7 @@ def test_prices_are_for_every_device_or_for_one_of_exact_name() -> None:
         (["nan"], RequestError),
         (["NVIDIA L4="], RequestError),
         (["L5=1"], DeviceError),
-        (["A100=1"], DeviceError),
+        (["RTX 6000=1"], DeviceError),
         (["1", "2"], RequestError),
     ],
 )

@@ -14,6 +14,7 @@ WARNINGS: Mapping[str, str] = {
     "B105": "another tool's step is planned approximately",
     "B106": "rates measured on this device are not used",
     "B107": "a device cannot share a job with others",
+    "B108": "a name of several devices is taken for the most common",
     "B111": "a compiled step is planned as if it were not compiled",
     "B112": "the trainer's loss is a mean over each micro-batch",
     "B113": "evaluations are not in the prediction",

@@ -49,6 +49,20 @@ def load_recipe(
     return recipe
 
 
+def say_family_notes(*names: str) -> None:
+    """Print to standard error which device is meant by each name of a family of devices, such as
+    A100.
+
+    Args:
+        names: As `--on` takes them, several separated by commas in each.
+    """
+    from brimful.base.warning_codes import as_note
+    from brimful.hardware.groups import family_notes
+
+    for note in family_notes(listed(",".join(names))):
+        say(as_note(note, "B108"), stderr=True)
+
+
 def look_at_data(recipe: "Recipe") -> None:
     """Look at the first rows of a recipe's data before torch is imported, which takes seconds.
 

@@ -8,6 +8,7 @@ import typer
 
 from brimful.base.console import waiting
 from brimful.base.errors import RequestError
+from brimful.cli.inputs import say_family_notes
 from brimful.cli.output import open_console, print_json, say
 from brimful.other_trainers.candidates import is_candidate
 
@@ -88,6 +89,7 @@ class JobRequest:
                 trust_custom_code=self.trusts_custom_code,
                 progress=show,
             )
+        say_family_notes(self.on)
         if self.as_json:
             print_json(plans.to_json())
         else:

@@ -3,6 +3,7 @@ before one runs.
 """
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from brimful.base.console import waiting
 from brimful.base.garbage import collector_off, importing
 from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
-from brimful.cli.inputs import listed, listed_numbers, load_recipe
+from brimful.cli.inputs import listed, listed_numbers, load_recipe, say_family_notes
 from brimful.cli.job_planning import JobRequest
 from brimful.cli.kept_answers import Said, keep
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
@@ -175,7 +176,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         verification = verified(resolved, surveyed) if verify else None
         chain = _chain_of(resolved, surveyed)
     with said.listening():
-        _say_notes(surveyed, up_to)
+        _say_notes(surveyed, up_to, on, price or [])
         if json_output:
             print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
         else:
@@ -192,10 +193,11 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
     raise typer.Exit(code)
 
 
-def _say_notes(surveyed: "Entries", up_to: int | None) -> None:
+def _say_notes(surveyed: "Entries", up_to: int | None, on: str, prices: Sequence[str]) -> None:
     from brimful.chains.plans import note_on_recordings
     from brimful.hardware.groups import alone_though_asked
 
+    say_family_notes(on, *(each.rpartition("=")[0] for each in prices))
     obstacle = note_on_recordings(surveyed)
     if obstacle is not None:
         say(as_note(obstacle, "B102"), stderr=True)
@@ -299,6 +301,7 @@ def atlas(
         from brimful.base.units import format_bytes
 
         refuse_other_content(folder)
+        say_family_notes(on)
         scope = scope_of(
             models=listed(models),
             methods=listed(methods),

@@ -3,10 +3,11 @@
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_politely
 from brimful.base.errors import BrimfulError
@@ -14,30 +15,51 @@ from brimful.base.text import printable
 from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
 
-VERBS = {
-    "doctor": "planning",
-    "plan": "planning",
-    "train": "training",
-    "run": "training",
-    "sample": "training",
-    "launch": "training",
-    "generate": "models",
-    "predict": "models",
-    "export": "models",
-    "serve": "models",
-    "evaluate": "models",
-    "diagnose": "models",
-    "calibrate": "planning",
-    "atlas": "planning",
-    "prove": "proving",
-    "devices": "catalogs",
-    "report": "runs",
-    "compare": "runs",
-    "runs": "runs",
-    "watch": "runs",
-    "studio": "runs",
+GROUPS = {
+    "Start here": {
+        "plan": "planning",
+        "run": "training",
+        "generate": "models",
+        "report": "runs",
+        "export": "models",
+        "serve": "models",
+    },
+    "Runs": {
+        "train": "training",
+        "runs": "runs",
+        "watch": "runs",
+        "compare": "runs",
+        "evaluate": "models",
+        "predict": "models",
+        "studio": "runs",
+    },
+    "Catalogs": {"recipes": "recipes", "models": "catalogs", "devices": "catalogs"},
+    "Further": {
+        "doctor": "planning",
+        "calibrate": "planning",
+        "sample": "training",
+        "launch": "training",
+        "diagnose": "models",
+        "atlas": "planning",
+        "prove": "proving",
+        "evidence": "evidence",
+    },
 }
-"""By name, in the order of the help: the module of each."""
+"""The verbs in the groups and the order of the help, each with its module: a function of that name,
+or NAME_app with verbs of its own.
+"""
+
+
+class _GroupedVerbs(TyperGroup):
+    """The application, whose help lists the verbs by group."""
+
+    def format_commands(self, _context: Any, formatter: Any) -> None:
+        for title, verbs in GROUPS.items():
+            rows = [
+                (name, self.commands[name].get_short_help_str(formatter.width)) for name in verbs
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def _show_version(is_asked: bool) -> None:
@@ -59,48 +81,42 @@ def options(
     """
 
 
-def app_with(verbs: Sequence[Callable[..., Any]]) -> typer.Typer:
+def app_with(names: Iterable[str]) -> typer.Typer:
     """Return the application with some of its verbs."""
     made = typer.Typer(
         name="brimful",
+        cls=_GroupedVerbs,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     made.callback()(options)
-    for verb in verbs:
+    modules = {name: module for verbs in GROUPS.values() for name, module in verbs.items()}
+    for name in names:
+        module = importlib.import_module(f"brimful.cli.{modules[name]}")
+        further = getattr(module, f"{name}_app", None)
+        if further is not None:
+            made.add_typer(further, name=name)
+            continue
+        verb: Callable[..., Any] = getattr(module, name)
         # Else the list of verbs cuts what they say.
         sentence = " ".join((verb.__doc__ or "").split()).partition(". ")[0].removesuffix(".")
-        made.command(short_help=f"{sentence}.")(verb)
+        made.command(name, short_help=f"{sentence}.")(verb)
     return made
-
-
-def _verb(name: str) -> Callable[..., Any]:
-    module = importlib.import_module(f"brimful.cli.{VERBS[name]}")
-    function: Callable[..., Any] = getattr(module, name)
-    return function
 
 
 @functools.cache
 def whole_app() -> typer.Typer:
     """Return the application with all verbs."""
-    from brimful.cli.catalogs import models_app
-    from brimful.cli.evidence import evidence_app
-    from brimful.cli.recipes import recipes_app
-
-    app = app_with([_verb(name) for name in VERBS])
-    app.add_typer(recipes_app, name="recipes")
-    app.add_typer(models_app, name="models")
-    app.add_typer(evidence_app, name="evidence")
-    return app
+    return app_with(name for verbs in GROUPS.values() for name in verbs)
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the application for a command: with the one verb that it begins with, whose module
     alone is imported, else the whole.
     """
-    named = words and words[0] in VERBS
-    return app_with([_verb(words[0])]) if named else whole_app()
+    named = words and any(words[0] in verbs for verbs in GROUPS.values())
+    return app_with(words[:1]) if named else whole_app()
 
 
 def main(question: AskedCommand | None = None) -> None:

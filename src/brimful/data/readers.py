@@ -18,6 +18,7 @@ from brimful.data.encodings import AUTO, UTF_8, decoded_lines
 from brimful.data.rows import Column, Row, column_name, missing_column, text_of
 from brimful.data.tables import csv_rows, tsv_rows
 from brimful.recipe import DataRecipe
+from brimful.recipe.data import TABLE_ENDS
 
 __all__ = [
     "SUFFIXES",
@@ -32,7 +33,7 @@ __all__ = [
     "texts_of_rows",
 ]
 
-SUFFIXES = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".txt", *(f".{end}" for end in TABLE_ENDS))
 """What can be read; all but parquet also with .gz behind."""
 Value = TypeVar("Value")
 

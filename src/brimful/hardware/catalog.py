@@ -5,7 +5,7 @@ looked up by its exact name (`find`); what a person writes may be shorter (`get`
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from brimful.base.discover import did_you_mean
@@ -75,12 +75,26 @@ def find(name: str) -> Device | None:
 
 def get(name: str) -> Device:
     """Return the row that a person means by this name: an exact name or alias in any case, else the
-    only one that `naming.matching` finds, so that `T4` and `4090` are enough.
+    only one that `naming.matching` finds, so that `T4` and `4090` are enough. Of several of one
+    family it is the most common (`family_note`).
 
     Raises:
         DeviceError: no such row, or several; the message lists them.
     """
     return _device(_require(name))
+
+
+def family_note(name: str) -> str | None:
+    """Return which member of a family a name such as `A100` is taken for, why, and what the others
+    are called; None for a name that means one device, or none.
+    """
+    meant = matching(name, _called())
+    family = _family_of(meant)
+    if family is None:
+        return None
+    chosen = _require(name)["name"]
+    others = ", ".join(short_name(each) for each in meant if each != chosen)
+    return f"{name} is taken for {chosen}: {family['reason']}. Others of that name: {others}."
 
 
 def having(words: str) -> list[str]:
@@ -138,6 +152,9 @@ def _require(name: str) -> dict[str, Any]:
     if sized is not None:
         return sized
     meant = matching(name, _called())
+    family = _family_of(meant)
+    if family is not None:
+        meant = [each for each in family["members"] if each in meant][:1]
     if len(meant) == 1:
         return _row_by_name()[meant[0].casefold()]
     if meant:
@@ -159,9 +176,20 @@ def _suggestion(name: str) -> str:
     return did_you_mean(short_name(name), map(short_name, names())) if hint == "." else hint
 
 
+def _family_of(meant: Sequence[str]) -> dict[str, Any] | None:
+    """Return the family that all of several devices belong to; None for one device or none."""
+    found = (each for each in _catalog()["family"] if set(meant) <= set(each["members"]))
+    return next(found, None) if len(meant) > 1 else None
+
+
+@functools.cache
+def _catalog() -> dict[str, Any]:
+    return shipped_table("brimful.hardware", "catalog.toml")
+
+
 @functools.cache
 def _rows() -> tuple[dict[str, Any], ...]:
-    return tuple(shipped_table("brimful.hardware", "catalog.toml")["accelerator"])
+    return tuple(_catalog()["accelerator"])
 
 
 @functools.cache

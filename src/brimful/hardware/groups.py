@@ -51,6 +51,14 @@ class Group:
         return replace(self.device, name=self.name)
 
 
+def family_notes(texts: Iterable[str]) -> list[str]:
+    """Return a sentence for each of several texts, as `parse` takes them, that names a family of
+    devices: which of them is meant.
+    """
+    names = [found[3] if (found := _GROUP.fullmatch(text)) else text.strip() for text in texts]
+    return [note for name in dict.fromkeys(names) if (note := catalog.family_note(name))]
+
+
 def is_group(text: str) -> bool:
     """Return whether a text begins like a number of devices."""
     return _GROUP.fullmatch(text) is not None

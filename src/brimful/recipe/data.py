@@ -66,6 +66,10 @@ class TokenizerRecipe(Section):
         return self
 
 
+TABLE_ENDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
+"""How names of files end that hold rows with columns; .gz may follow."""
+
+
 class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 

@@ -18,6 +18,7 @@ from brimful.base.kept_values import kept_value
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters
+from brimful.recipe.data import TABLE_ENDS
 from brimful.recipe.presets import (
     PresetRecipe,
     choosing,
@@ -139,6 +140,7 @@ def _changed(written: dict[str, Any], overrides: Sequence[str], origin: str) -> 
     changes = [assignment for assignment in overrides if assignment not in preset_choice]
     values = copy.deepcopy(base.values)
     problems = [*base.problems, *_apply(changes, values), *go_on_with_adapters(values)]
+    _follow_names(values, _keys(changes))
     recipe = _validate(values, base, origin, problems)
     scaled = _scaled_learning_rates(recipe, base.values, changes)
     if not scaled:
@@ -207,7 +209,7 @@ def _scaled_learning_rates(
     Nothing is scaled if the user set the learning rate, or if the recipe is invalid without the
     user's changes, so that there is no batch to compare with.
     """
-    set_keys = {assignment.partition("=")[0] for assignment in overrides}
+    set_keys = _keys(overrides)
     if not overrides or set_keys & {"optimizer", "optimizer.learning_rate"}:
         return {}
     try:
@@ -260,6 +262,31 @@ def _apply(assignments: Sequence[str], values: dict[str, Any]) -> list[str]:
         except ValueError as error:
             problems.append(str(error))
     return problems
+
+
+def _keys(assignments: Sequence[str]) -> set[str]:
+    return {assignment.partition("=")[0] for assignment in assignments}
+
+
+def _follow_names(values: dict[str, Any], set_keys: set[str]) -> None:
+    """Let the file type that a recipe fixes for its own files give way, in place, where other files
+    are named and their names say what they are.
+
+    Args:
+        set_keys: What the user sets.
+    """
+    data = values.get("data")
+    if "data.path" not in set_keys or "data.file_type" in set_keys or not isinstance(data, dict):
+        return
+    fixed, paths = data.get("file_type", "auto"), data.get("path")
+    if fixed == "auto":
+        return
+    places = [Path(str(path)) for path in (paths if isinstance(paths, list) else [paths])]
+    files = [file for place in places for file in [place, *place.rglob("*")]]
+    ends = {file.name.lower().removesuffix(".gz").rpartition(".")[2] for file in files}
+    said = ends & {*TABLE_ENDS}
+    if said and fixed not in said:
+        data["file_type"] = "auto"
 
 
 _RIVALS = {"batch": ("sequences", "tokens"), "training": ("steps", "epochs", "tokens")}
