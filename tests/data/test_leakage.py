@@ -79,6 +79,17 @@ def test_counts_equal_those_of_a_plain_comparison() -> None:
         assert {split: scan(pairs).report[split][key] for split in expected} == expected
 
 
+def test_long_texts_are_compared_as_a_whole_though_they_are_hashed_piece_by_piece() -> None:
+    """Words and white space that run over the cuts; texts that differ in one space, or at the end."""
+    words = "One two  three \n" * 20_000 + "four,Five" * 20_000 + " \n " * 40_000
+    texts = [f" {words} six", f"{words} SIX\n", f"{words}six", f"{words} six "]
+    found = scan([("train", text) for text in [*texts, texts[0]]]).report["train"]
+    assert (found["exact"], found["normalised"]) == (1, 4)
+    assert scan([("train", f"{words}{end}") for end in "xyz"]).report["train"]["normalised"] == 0
+    parted = [f"{'a' * 70_000}{'b' * 70_000}", f"{'a' * 70_000} {'b' * 70_000}"]
+    assert scan([("train", text) for text in parted]).report["train"]["normalised"] == 0
+
+
 def test_progress_is_told() -> None:
     """At the end at least, with the number of documents."""
     seen: list[tuple[str, int, int | None]] = []

@@ -1,6 +1,8 @@
 """From recipe to token ids, and from the cache the second time."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,3 +310,41 @@ def test_an_encoder_and_a_decoder_of_the_same_text_have_tokenizers_of_their_own(
     assert other.tokenizer_fingerprint == again.tokenizer_fingerprint != one.tokenizer_fingerprint
     assert other.splits["train"].end_of_text == SEP_ID
     assert other.data_fingerprint == one.data_fingerprint
+
+
+PREPARING = """
+import sys
+from pathlib import Path
+from brimful.data.prepare import prepare_tokens
+from brimful.hardware.process_memory import PeakOfProcess
+from brimful.recipe import Recipe
+
+for recipe in map(Recipe.model_validate_json, sys.argv[2:]):
+    peak = PeakOfProcess()
+    before_bytes = peak.look()
+    prepare_tokens(recipe, Path(sys.argv[1]))
+print(peak.look() - before_bytes)
+"""
+
+
+def test_memory_of_preparing_one_long_document_is_bounded(tmp_path: Path, recipe: Make) -> None:
+    """Whatever it is made of: lines that end in a space, one line without end, no white space. Held
+    at once by the tokenizer, each of these took some 120 bytes for each of its characters.
+    """
+    lines = "".join(f"the cat sees {number} trees \n" for number in range(60_000))
+    one_line, no_space = lines.replace("\n", ""), "我们看见树木，下雨了。" * 60_000
+    texts = {"short": "a few words \n" * 2000, "long": lines + one_line + no_space}
+    recipes = []
+    for name, text in texts.items():
+        path = tmp_path / f"{name}.txt"
+        path.write_text(text)
+        tokenizer = {"vocabulary": 280, "fewer": "accept"}
+        recipes.append(recipe({"path": path}, tokenizer).model_dump_json())
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARING, str(tmp_path), *recipes],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (tmp_path / "long.txt").stat().st_size > 4_000_000
+    assert int(done.stdout) < 400 << 20

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,7 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
 
 def test_words_are_those_of_the_whole_text_however_it_is_cut(tmp_path: Path) -> None:
     """White space of any kind parts them; texts longer than a batch are encoded in pieces."""
-    text = "one two\n\nthree\tfour \n five" + "\nword" * 300_000
+    text = "one two\n\nthree\tfour \n five" + "\nword" * 300_000 + ",word" * 300_000
     write(tmp_path / "key", [("train", text), ("train", " "), ("validation", "a b")])
     splits = read_tokens(tmp_path / "key")
     assert splits is not None
@@ -157,32 +157,52 @@ def test_no_documents_and_no_room_are_errors(tmp_path: Path, refuses: Refuses) -
         write(tmp_path / "file" / "key")
 
 
-def test_long_documents_are_cut_between_visible_text_and_line_break() -> None:
-    """Joined they are the text; every piece but the last is long enough; text without such a place
-    stays whole.
-    """
+def test_long_documents_are_cut_between_words() -> None:
+    """Joined they are the text; every piece but the last is long enough, and none much longer."""
     text = "".join(f"line {number} \n\n\n  indented\n" for number in range(200))
     pieces = list(text_pieces(text, 100))
     assert "".join(pieces) == text
     assert len(pieces) > 20
     assert all(len(piece) >= 100 and not piece[-1].isspace() for piece in pieces[:-1])
-    assert list(text_pieces("x" * 300, 100)) == ["x" * 300]
+    assert list(text_pieces("x" * 1600, 100)) == ["x" * 1600]
+    assert list(map(len, text_pieces("x" * 4000, 100))) == [1600, 1600, 800]
     assert list(text_pieces("")) == [""]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "character"])
-def test_cutting_a_long_document_does_not_change_its_ids(kind: str, shared_data: Path) -> None:
-    """On 200,000 characters of Shakespeare with ragged white space, in pieces of 50 and of 5000."""
-    text = (
-        (shared_data / "tinyshakespeare" / "input.txt")
-        .read_text()[:200_000]
-        .replace(".\n", " .  \n \t")
-        .replace("!\n", "!\r\n\n\x85\u3000\n")
+HEXADECIMAL = "".join(f"{number * 2654435761 % 2**32:08x}" for number in range(4000))
+RAGGED: dict[str, Callable[[str], str]] = {
+    "ragged": lambda text: text.replace(".\n", " .  \n \t").replace("!\n", "!\r\n\n\x85\u3000\n"),
+    "space before each break": lambda text: text.replace("\n", " \n"),
+    "one line": lambda text: text.replace("\n", " "),
+    "no white space": lambda text: "".join(text.split()),
+    "marks alone at ends": lambda text: text.replace("\n", "'\u0301_\n_\u0301'"),
+    "Chinese": lambda text: "我们走路，看见树木。下雨了！" * (len(text) // 14),
+    "hexadecimal": lambda text: HEXADECIMAL,
+}
+
+
+@pytest.mark.parametrize("changed", RAGGED)
+@pytest.mark.parametrize("kind", ["bpe", "digits", "character"])
+def test_cutting_a_long_document_does_not_change_its_ids(
+    kind: str, changed: str, shared_data: Path
+) -> None:
+    """On 40,000 characters of Shakespeare, in pieces of 50 and of 5000."""
+    text = RAGGED[changed]((shared_data / "tinyshakespeare" / "input.txt").read_text()[:40_000])
+    is_bpe = kind != "character"
+    tokenizer = train_tokenizer(
+        "bpe" if is_bpe else "character",
+        600 if is_bpe else None,
+        2,
+        [text],
+        accept_fewer=True,
+        split_digits=kind == "digits",
     )
-    encode = batch_encoder(train_tokenizer(kind, 600 if kind == "bpe" else None, 2, [text]))  # type: ignore[arg-type]
+    encode = batch_encoder(tokenizer)
     (whole,) = encode([text])
     for size in (50, 5000):
-        assert [token for ids in encode(list(text_pieces(text, size))) for token in ids] == whole
+        pieces = list(text_pieces(text, size))
+        assert len(pieces) > len(text) / size / 4
+        assert [token for ids in encode(pieces) for token in ids] == whole
 
 
 def test_a_document_longer_than_a_batch_is_one_document(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_all_ids_are_those_of_the_library(tokenizer: Tokenizer, texts: list[str]
 def test_forgetting_words_changes_nothing(
     tokenizer: Tokenizer, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(word_encoder, "MOST_WORDS", 50)
+    monkeypatch.setattr(word_encoder, "MOST_CHARACTERS", 300)
     assert WordEncoder(tokenizer)(texts[:40]) == batch_encoder(tokenizer)(texts[:40])
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from brimful.base.text import clause
 from brimful.data.splits import SPLITS
-from brimful.data.tokens import Progress
+from brimful.data.tokens import Progress, text_pieces
 from brimful.recipe import DataRecipe
 
 Item = TypeVar("Item")
@@ -61,8 +62,9 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
     labels, exact, folded = bytearray(), bytearray(), bytearray()
     for number, (split, text) in enumerate(documents, start=1):
         labels.append(SPLITS.index(split))
-        exact += xxhash.xxh3_128_digest(text.encode())
-        folded += xxhash.xxh3_128_digest(normalised(text).encode())
+        of_text, of_normalised = _digests(text)
+        exact += of_text
+        folded += of_normalised
         if progress and number % _PROGRESS_EVERY == 0:
             progress("reading", number, None)
     labels_D = np.frombuffer(bytes(labels), dtype=np.uint8)
@@ -83,6 +85,20 @@ def scan(documents: Iterable[tuple[str, str]], progress: Progress | None = None)
     report["examples"] = _examples(documents, found, labels_D)
     leaked = np.flatnonzero(found["normalised"] & (labels_D > 0)).tolist()
     return Scan(num_documents, report, {number: SPLITS[labels_D[number]] for number in leaked})
+
+
+def _digests(text: str) -> tuple[bytes, bytes]:
+    """Hashes of a text and of that text normalised, made piece by piece."""
+    exact, folded = xxhash.xxh3_128(), xxhash.xxh3_128()
+    is_in_word, begun = False, False
+    for piece in text_pieces(text):
+        exact.update(piece.encode())
+        if words := normalised(piece):
+            is_parted = begun and not (is_in_word and piece[0].strip())
+            folded.update(f"{clause(is_parted, ' ')}{words}".encode())
+            begun = True
+        is_in_word = bool(piece[-1:].strip())
+    return exact.digest(), folded.digest()
 
 
 def without(documents: Iterable[Item], dropped: Container[int]) -> Iterator[Item]:

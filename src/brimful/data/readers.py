@@ -187,7 +187,7 @@ def documents_of_lines(lines: Iterable[str], document_start: str | None) -> Iter
     next one.
     """
     if document_start is None:
-        yield "".join(lines)
+        yield _joined(lines)
         return
     starts = re.compile(document_start).match
     document: list[str] = []
@@ -198,6 +198,14 @@ def documents_of_lines(lines: Iterable[str], document_start: str | None) -> Iter
         document.append(line)
     if document:
         yield "".join(document)
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """All lines as one text; a list of them would take several times its memory."""
+    encoded = bytearray()
+    for line in lines:
+        encoded += line.encode(UTF_8, "surrogatepass")
+    return encoded.decode(UTF_8, "surrogatepass")
 
 
 def documents_of_rows(rows: Iterable[str], document_start: str | None) -> Iterator[str]:

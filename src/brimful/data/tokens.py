@@ -31,12 +31,24 @@ when unknown.
 Encode = Callable[[list[str]], list[list[int]]]
 """Texts to token ids, without special tokens."""
 
-BATCH_CHARACTERS = 1 << 20
-"""Text handed to the tokenizer at once, and the length from which one document is encoded in
-pieces.
-"""
+BATCH_CHARACTERS = 1 << 19
+"""Text handed to the tokenizer at once, which takes some 120 bytes of memory for a character."""
+PIECE_CHARACTERS = 1 << 16
+"""The length from which a document is encoded in pieces."""
+_LONGEST_PIECE = 16
+"""A piece is at most so many times as long as asked, whatever stands in the text."""
 ABANDONED_AFTER_S = 3600
-_CUT = re.compile(r"(?<=\S)(?=\n)")
+_CUTS = (
+    re.compile(r"(?<=[^\W_])(?=\s)"),
+    re.compile(r"(?<=\S)(?=[ \t\n])"),
+    re.compile(
+        r"(?<=[A-Za-z\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fff\uac00-\ud7a3])"
+        r"(?=[0-9.,;:!?(){}\[\]<>=+*/\\\"|&\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])"
+    ),
+)
+"""Places between two words of a byte-level tokenizer, the first kind that is found: between a
+letter or digit and white space, anything visible and white space, a letter and a mark or digit.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,20 +83,22 @@ class TokenSplit:
         return int(self.tokens_N[-1])
 
 
-def text_pieces(text: str, size: int = BATCH_CHARACTERS) -> Iterator[str]:
-    """Cut a long text between a visible character and a line break, at least `size` characters
-    apart.
+def text_pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
+    """Cut a long text into pieces of `size` characters or somewhat more, between two words.
 
     Neither byte-level BPE (whose words never run over such a place, in either direction) nor a
-    character tokenizer sees the cut: the ids of the pieces, joined, are the ids of the whole.
+    character tokenizer sees the cut: the ids of the pieces, joined, are the ids of the whole. Only
+    within one word of more than 15 * `size` characters, which no language has, ids can differ.
     """
     start = 0
     while len(text) - start > size:
-        cut = _CUT.search(text, start + size)
-        if cut is None:
+        most = start + _LONGEST_PIECE * size
+        found = (cut.search(text, start + size, most) for cut in _CUTS)
+        end = next((match.start() for match in found if match), most)
+        if end >= len(text):
             break
-        yield text[start : cut.start()]
-        start = cut.start()
+        yield text[start:end]
+        start = end
     yield text[start:] if start else text
 
 
@@ -99,12 +113,14 @@ class _SplitWriter:
     num_bytes: int = 0
     num_characters: int = 0
     num_words: int = 0
+    is_in_word: bool = False
     checksum: Any = field(default_factory=xxhash.xxh3_128)
 
     def add(self, text: str, ids: list[int]) -> None:
         """One document, or its last piece."""
         self.add_piece(text, [*ids, self.end_of_text])
         self.offsets.append(self.file.tell() // int(self.dtype[-1]))
+        self.is_in_word = False
 
     def add_piece(self, text: str, ids: list[int]) -> None:
         raw = np.asarray(ids, dtype=self.dtype).tobytes()
@@ -112,7 +128,9 @@ class _SplitWriter:
         self.checksum.update(raw)
         self.num_bytes += len(text.encode())
         self.num_characters += len(text)
-        self.num_words += len(text.split())  # no word runs over from piece to piece
+        is_going_on = self.is_in_word and text[:1].strip()
+        self.num_words += len(text.split()) - bool(is_going_on)
+        self.is_in_word = bool(text[-1:].strip())
 
     def finish(self, offsets_path: Path) -> dict[str, object]:
         self.file.close()
@@ -215,9 +233,10 @@ def _batches(documents: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, s
     batch: list[tuple[str, str, bool]] = []
     num_characters = 0
     for split, text in documents:
-        pieces = list(text_pieces(text))
-        for number, piece in enumerate(pieces, start=1):
-            batch.append((split, piece, number == len(pieces)))
+        left = len(text)
+        for piece in text_pieces(text):
+            left -= len(piece)
+            batch.append((split, piece, not left))
             num_characters += len(piece) + 1
             if num_characters >= BATCH_CHARACTERS:
                 yield batch

@@ -24,7 +24,8 @@ _PARTED = {
 """How tokenizer.json describes the pre-tokenizer that parts text into these words."""
 MOST_CORES = 2
 """With more of them the library is faster, which uses all."""
-MOST_WORDS = 1 << 20
+MOST_CHARACTERS = 1 << 22
+"""Of words that are kept, with their ids: some 50 bytes of memory each."""
 
 
 def quickest_encoder(tokenizer: Tokenizer) -> Encode:
@@ -49,6 +50,7 @@ class WordEncoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._encode = batch_encoder(tokenizer)
         self._known: dict[str, list[int]] = {}
+        self._num_characters = 0
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
         others = iter(self._encode([text for text in texts if not text.isascii()]))
@@ -56,8 +58,10 @@ class WordEncoder:
 
     def _ids(self, text: str) -> list[int]:
         words = _WORDS.findall(text)
-        if len(self._known) > MOST_WORDS:
+        if self._num_characters > MOST_CHARACTERS:
             self._known.clear()
+            self._num_characters = 0
         if new := list(set(words).difference(self._known)):
             self._known.update(zip(new, self._encode(new), strict=True))
+            self._num_characters += sum(map(len, new))
         return list(chain.from_iterable(map(self._known.__getitem__, words)))
