@@ -319,6 +319,44 @@ def test_a_prompt_is_asked_in_training_generation_and_export_alike(
         assert text == asked
 
 
+def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
+    tuning: Tuning, tmp_path: Path, refuses: Refuses
+) -> None:
+    """Also its options, as defaults; base, export and next session ask alike."""
+    file = tmp_path / "own.jinja"
+    file.write_text(
+        "{% for m in messages %}({{ m.role }}){{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}(assistant){% if loud %}!{% endif %}{% endif %}"
+    )
+    recipe = tuning(
+        f"data.chat_template={file}", "data.template_options={loud: true}", "training.steps=2"
+    )
+    asked = "(user)Say red.\n(assistant)!"
+    with refuses(DataError, names=["message 2"]):  # answers do not begin with !
+        _train(recipe)
+    file.write_text(
+        file.read_text().replace(
+            "{{ m.content", "{% if loud and loop.index0 % 2 %}!{% endif %}{{ m.content"
+        )
+    )
+    folder = _train(recipe)
+    turns = [{"role": "user", "content": "Say red."}]
+    for place in (folder / "model", export(folder, merge=True).folder):
+        exported = AutoTokenizer.from_pretrained(place)
+        options = {"tokenize": False, "add_generation_prompt": True}
+        assert exported.apply_chat_template(turns, **options) == asked
+        assert exported.apply_chat_template(turns, loud=False, **options) == asked[:-1]
+    file.unlink()
+    for loaded in (load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)):
+        assert loaded.tokenizer.decode(loaded.prompt_ids("Say red.")) == asked
+    longer = recipe.model_copy(update={"training": recipe.training.model_copy(update={"steps": 4})})
+    with refuses(DataError, names=["data.chat_template", "own.jinja"]):
+        _train(longer, accept=["training"])
+    file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{# loud #}")
+    with pytest.raises(RunFolderError, match="the data of .* changed"):
+        _train(longer, accept=["training"])
+
+
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(
     tuning: Tuning, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,16 @@
 """Where an answer stands in what a chat template writes."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 from fixture_types import Refuses
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
-from brimful.data.chat_template import AnswerPlace, ChatTemplate
+from brimful.data.chat_template import AnswerPlace, ChatTemplate, use_own_chat_template
 from brimful.data.formats import Message
+from brimful.recipe import DataRecipe
 
 Fast = PreTrainedTokenizerFast
 USER = Message("user", "the cat")
@@ -47,15 +51,41 @@ def test_an_answer_goes_on_in_the_thought_that_its_generation_starts_in(
     assert template.opens_thought
 
 
+CLOSES = "assistant\\n' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
+
+
 def test_an_answer_that_is_not_written_where_it_would_be_generated_is_refused(
-    chat_tokenizer: Fast, refuses: Refuses
+    chat_tokenizer: Fast, data_recipe: Callable[..., DataRecipe], refuses: Refuses
 ) -> None:
-    """As where the generation prompt says that there is no thought, and the row has one."""
+    """As where the generation prompt says that there is no thought, and the row has one; the advice
+    helps.
+    """
     chat_tokenizer.chat_template = str(chat_tokenizer.chat_template).replace(
-        "assistant\\n' }}{% endif %}", "assistant\\n<think></think>' }}{% endif %}"
+        "assistant\\n' }}{% endif %}", CLOSES
     )
-    with refuses(DataError, names=["row 1", "message 2"]):
+    with refuses(DataError, names=["row 1", "message 2", "enable_thinking: true"]):
         ChatTemplate(chat_tokenizer).turn(answer("one"), 1, "row 1")
+    data = data_recipe("a.jsonl", template_options={"enable_thinking": True})
+    use_own_chat_template(data, chat_tokenizer)
+    assert ChatTemplate(chat_tokenizer).turn(answer("one"), 1, "row 1").before == OPENED
+
+
+def test_an_own_template_that_cannot_be_used_is_refused(
+    chat_tokenizer: Fast,
+    data_recipe: Callable[..., DataRecipe],
+    tmp_path: Path,
+    refuses: Refuses,
+) -> None:
+    """A missing file, an option that nothing reads, or no template to read it."""
+    own = str(tmp_path / "own.jinja")
+    with refuses(DataError, names=["data.chat_template", own]):
+        use_own_chat_template(data_recipe("a.jsonl", chat_template=own), chat_tokenizer)
+    data = data_recipe("a.jsonl", template_options={"enable_thinkin": False})
+    with refuses(DataError, names=["'enable_thinkin'"]):
+        use_own_chat_template(data, chat_tokenizer)
+    chat_tokenizer.chat_template = None
+    with refuses(DataError, names=["data.chat_template=FILE"]):
+        use_own_chat_template(data, chat_tokenizer)
 
 
 def test_a_template_that_writes_lists_of_parts_is_given_them(chat_tokenizer: Fast) -> None:

@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Sequence
 from os.path import commonprefix
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import DataError
+from brimful.base.text import reason_of
 from brimful.base.time_limit import processor_time_limit
 from brimful.data.formats import Message
+from brimful.recipe import DataRecipe
 
 RENDER_LIMIT_S = 2.0
 """Processor time for one conversation, which takes milliseconds; nested loops may take years."""
@@ -25,7 +28,48 @@ resumes on another day.
 """
 _OPENED_THOUGHT = re.compile(r"<([\w:]*think[\w:]*)>\s*\Z")
 """The end of a generation prompt within a thought, as of DeepSeek-R1's distilled models."""
+_CLOSED_THOUGHT = re.compile(r"<([\w:]*think[\w:]*)>\s*</\1>\s*\Z")
+_OPEN_IT = (
+    "The generation prompt says that there is no thought, and the row may hold one: set"
+    " data.template_options='{enable_thinking: true}'."
+)
+_OTHERWISE = "Use data.template=plain."
 _THOUGHT = re.compile(r"<[\w:]*think[\w:]*>.*\Z", re.DOTALL)
+
+
+def use_own_chat_template(data: DataRecipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give a tokenizer the chat template of `data.chat_template` and `data.template_options`.
+
+    Raises:
+        DataError: the file cannot be read, there is no template, or an option that it does not
+            read.
+    """
+    if not data.has_own_chat_template:
+        return
+    text, whose = tokenizer.chat_template, "the tokenizer's chat template"
+    if data.chat_template is not None:
+        whose = data.chat_template
+        try:
+            text = Path(whose).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"data.chat_template={whose} cannot be read: {reason_of(error)}. Name a text file"
+                " with a chat template in Jinja."
+            ) from error
+    if not isinstance(text, str):
+        raise DataError(
+            "data.template_options: the tokenizer has no single chat template that reads them. Give"
+            " one by data.chat_template=FILE."
+        )
+    for name, value in data.template_options.items():
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            raise DataError(
+                f"data.template_options: {whose} does not read {name!r}, so nothing would change."
+                " Correct the name, or leave it out."
+            )
+        default = f"{{% set {name} = {json.dumps(value)} %}}"
+        text = f"{{% if {name} is not defined %}}{default}{{% endif %}}{text}"
+    tokenizer.chat_template = text
 
 
 class AnswerPlace(NamedTuple):
@@ -137,10 +181,11 @@ class ChatTemplate:
         if not written.startswith(before):
             answer = _behind_a_thought(messages[number].content, before, written)
             if answer is None:
+                is_closed = _CLOSED_THOUGHT.search(before) and "enable_thinking" in self.source
                 raise DataError(
                     f"{where}: the tokenizer's chat template does not write message {number + 1}"
                     " behind the text that it would be generated from, so what is learned would not"
-                    " be what is generated. Use data.template=plain."
+                    f" be what is generated. {_OPEN_IT if is_closed else _OTHERWISE}"
                 )
             return AnswerPlace(before, answer)
         return AnswerPlace(before, written[len(before) :] + self._next_after(messages[number]))

@@ -226,11 +226,14 @@ def load_untuned(run_folder: Path, device: torch.device) -> LoadedRun:
     """
     recipe = recipe_of(run_folder)
     model = load_base(run_folder, device)
-    base = read_deciding(run_folder, DATA_FILE)["base"]
+    data = read_deciding(run_folder, DATA_FILE)
+    base = data["base"]
     if recipe.adapter is not None and recipe.adapter.start:
         _refuse_other_adapters(run_folder, Path(recipe.adapter.start), base.get(ADAPTERS))
         load_adapters(model, Path(recipe.adapter.start))
-    return _tuned(run_folder, recipe, model, load_tokenizer(_present(base)))
+    tokenizer = load_tokenizer(_present(base))
+    tokenizer.chat_template = data.get("chat_template", tokenizer.chat_template)
+    return _tuned(run_folder, recipe, model, tokenizer)
 
 
 def _refuse_other_adapters(run_folder: Path, start: Path, fingerprint: object) -> None:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.text import plural
 from brimful.data.chat import Template
+from brimful.data.chat_template import use_own_chat_template
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
 from brimful.data.formats import Example
@@ -42,12 +43,15 @@ class ExampleRunData(RunData[ExampleSplit]):
     ) -> None:
         first = data.splits["train"].examples[:1]
         has_messages = any(example.messages is not None for example in first)
+        report = {**data.report, "prompts": "messages" if has_messages else "text"}
+        if recipe.data.has_own_chat_template:
+            report["chat_template"] = tokenizer.chat_template
         super().__init__(
             recipe,
             tokenizer,
             data.splits,
             fingerprints={"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
-            report={**data.report, "prompts": "messages" if has_messages else "text"},
+            report=report,
             source=source,
         )
         self.template = data.template
@@ -56,6 +60,7 @@ class ExampleRunData(RunData[ExampleSplit]):
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         tokenizer = load_tokenizer(source)
+        use_own_chat_template(recipe.data, tokenizer)
         return cls(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
 
     @property

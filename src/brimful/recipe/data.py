@@ -97,6 +97,20 @@ class DataRecipe(Section):
             " one."
         ),
     )
+    chat_template: str | None = Field(
+        None,
+        description=(
+            "method sft: file with a chat template (Jinja), instead of the tokenizer's; stored with"
+            " the model."
+        ),
+    )
+    template_options: dict[str, bool | int | str] = Field(
+        {},
+        description=(
+            "method sft: variables that the chat template reads, such as {enable_thinking: false};"
+            " stored with the model as defaults."
+        ),
+    )
     turns: Literal["each", "last"] = Field(
         "each",
         description=(
@@ -200,6 +214,15 @@ class DataRecipe(Section):
         return value
 
     @pydantic.model_validator(mode="after")
+    def _plain_has_no_chat_template(self) -> Self:
+        if self.template == "plain" and self.has_own_chat_template:
+            raise ValueError(
+                "template=plain uses no chat template: leave chat_template and template_options"
+                " out, or set template=chat"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _training_has_text_left(self) -> Self:
         if self.validation + self.test >= 1:
             raise ValueError(
@@ -222,6 +245,11 @@ class DataRecipe(Section):
                     f" {'left out' if value is None else value}"
                 )
         return self
+
+    @property
+    def has_own_chat_template(self) -> bool:
+        """Whether the chat template differs from the tokenizer's."""
+        return self.chat_template is not None or bool(self.template_options)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
