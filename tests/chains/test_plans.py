@@ -17,6 +17,7 @@ from fixture_types import Refuses
 from brimful.base.errors import DeviceError, RequestError
 from brimful.chains import devices, plans
 from brimful.chains.limits import Limits, answers
+from brimful.chains.surveyed_devices import survey_each
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
@@ -24,7 +25,8 @@ from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, load
+from brimful.rehearsal.kept_traces import kept_traces
 
 HERE = Device(
     name="a CPU",
@@ -264,3 +266,31 @@ def test_a_plan_of_a_model_that_comes_with_brimful_needs_no_torch(
     assert planned.returncode == (0 if fits else 1)
     assert device["verdict"] == ("fits" if fits else "does not fit")
     assert fits or any(remedy["largest_micro_batch"] for remedy in device["remedies"])
+
+
+@pytest.mark.parametrize(
+    ("device", "overrides"),
+    [
+        ("T4", ["model=Qwen/Qwen3-8B", "sequence_length=2048"]),
+        ("3050", ["model=Qwen/Qwen3-0.6B", "sequence_length=2048", "adapter=null"]),
+        ("4090", ["model=meta-llama/Llama-3.1-70B", "sequence_length=2048", "quantize=nf4"]),
+    ],
+)
+def test_the_smallest_device_is_the_first_whose_own_plan_fits(
+    device: str, overrides: list[str]
+) -> None:
+    recipe = load("lora", ["data.path=pairs.jsonl", *overrides])
+    (closely,) = plans.survey(recipe, device)
+    assert isinstance(closely, Surveyed)
+    model = closely.derived.prepared.model
+    least_bytes = (model.parameters or 0) * (2 if recipe.quantize == "none" else 0.5)
+    rows = sorted(map(catalog.get, catalog.names()), key=lambda row: row.memory_bytes)
+    holding = [row for row in rows if row.kind == "cuda" and row.memory_bytes > least_bytes]
+    with kept_traces() as traces:
+        entries = survey_each(recipe, holding, traces, model)
+    fitting = [
+        entry.device.name
+        for entry in entries
+        if isinstance(entry, Surveyed) and entry.verdict == "fits"
+    ]
+    assert (closely.verdict, closely.smallest_device) == ("does not fit", fitting[0])

@@ -212,7 +212,9 @@ def test_a_model_too_large_for_the_machine_is_told_with_both_numbers(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["trian", "quickstart"], "No such command 'trian'"),
+        (["trian", "quickstart"], "'trian' is no verb - did you mean 'train'?"),
+        (["finetune", "lora"], "'finetune' is no verb - did you mean 'train'?"),
+        (["lora", "data.path=my file"], "`brimful run lora 'data.path=my file'`"),
         (["train"], "Missing argument 'RECIPE'"),
         (["train", "quickstart", "--fresk"], "No such option: --fresk"),
         (["generate", "x", "--samples", "0"], "--samples"),
@@ -288,6 +290,31 @@ def test_data_that_are_not_utf_8_are_told_with_the_line(
     corpus.write_bytes(b"# one\ncaf\xe9\n")
 
     _refused(brimful("train", recipe_file), f"{corpus}:2: byte 4", "0xe9", "not UTF-8", "iconv")
+
+
+def test_what_no_plan_can_mend_is_told_before_planning(
+    brimful: Brimful,
+    tuning: Callable[..., Recipe],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(*_: object) -> None:
+        raise AssertionError("planned")
+
+    monkeypatch.setattr("brimful.chains.run_plan.derive", plan)
+    recipe = tmp_path / "tuning.yaml"
+    recipe.write_text(tuning().to_yaml())
+    (tmp_path / "file").write_text("")
+    run = ("train", recipe)
+    with pytest.raises(AssertionError, match="planned"):
+        brimful(*run)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    known, unknown = "meta-llama/Llama-3.1-8B", "nobody/nothing"
+    said = _refused(brimful(*run, f"model={known}"), known, "could not be reached", "model=FOLDER")
+    assert "catalog" not in said
+    _refused(brimful(*run, f"model={unknown}"), unknown, "not in the catalog", "model=FOLDER")
+    for place in (tmp_path / "file" / "runs", Path("/proc/runs")):
+        _refused(brimful(*run, f"run.folder={place}"), str(place), "cannot be written")
 
 
 def test_a_run_of_years_is_refused_until_it_is_meant(

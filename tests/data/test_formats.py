@@ -275,6 +275,26 @@ def test_what_makes_no_example_is_named(
     assert [part for part in said if part not in str(caught.value)] == []
 
 
+@pytest.mark.parametrize(
+    ("row", "example"),
+    [
+        ({"Frage": "a", "Antwort": "b"}, {"prompt": "Frage", "completion": "Antwort"}),
+        ({"story": "a"}, {"text": "story"}),
+        ({"id": 1, "said": "a", "written": "b"}, {"prompt": "NAME", "completion": "NAME"}),
+        ({"prompt;completion": "a;b"}, {"prompt": "NAME", "completion": "NAME"}),
+    ],
+)
+def test_only_names_that_columns_may_have_are_proposed(
+    data_recipe: Make, row: dict[str, object], example: dict[str, str]
+) -> None:
+    with pytest.raises(DataError) as told:
+        read(data_recipe(path="rows.jsonl"), row)
+    proposed = ", ".join(map(": ".join, example.items()))
+    assert f"data.columns='{{{proposed}}}'" in str(told.value)
+    if "NAME" not in example.values():
+        assert len(read(data_recipe(path="rows.jsonl", columns=example), row)) == 1
+
+
 def test_empty_answers_are_counted(data_recipe: Make, refuses: Refuses) -> None:
     """White space is nothing, too; an empty answer that is only context does no harm."""
     rows = [{"prompt": "a", "completion": text} for text in ("b", "", " \n", "c")]

@@ -79,7 +79,5 @@ def test_asking_gives_the_output_or_the_message(tmp_path: Path) -> None:
     assert "name: quickstart" in run_command(["recipes", "show", "quickstart"])
     with pytest.raises(CommandFailed, match=r"^no shipped recipe 'quikstart'"):
         run_command(["recipes", "show", "quikstart"])
-    with pytest.raises(
-        CommandFailed, match=r"no-such-verb ended with exit code 2:\n(?s:.)*No such command"
-    ):
+    with pytest.raises(CommandFailed, match=r"^'no-such-verb' is no verb"):
         run_command(["no-such-verb"])

@@ -18,6 +18,7 @@ from brimful.training.admission import (
     describe,
     holds_no_work,
     refuse_other_recipe,
+    refuse_unwritable,
     run_id_of,
     status_of,
     write_status,
@@ -49,6 +50,14 @@ def test_a_new_folder_is_admitted_and_made_only_when_claimed(tiny: Tiny, tmp_pat
     assert not folder.exists()
     with claim(admission):
         assert (folder / Lease.FILE_NAME).is_file()
+
+
+def test_trying_to_write_leaves_nothing(tmp_path: Path, refuses: Refuses) -> None:
+    refuse_unwritable(tmp_path / "deep" / "run")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with refuses(RunFolderError, names=["run.folder=PATH"]):
+        refuse_unwritable(tmp_path / "file" / "run")
 
 
 def test_what_a_session_leaves_that_died_while_starting_is_a_new_run(

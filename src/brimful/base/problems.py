@@ -1,16 +1,20 @@
 """Validation errors of pydantic as lines of text for the user."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, get_origin
 
 import pydantic
 
 from brimful.base.discover import did_you_mean
-from brimful.base.keys import section_in
+from brimful.base.keys import describe_keys, section_in
 
 
 def problem_lines(
-    error: pydantic.ValidationError, root: type[pydantic.BaseModel], tags: tuple[str, ...] = ()
+    error: pydantic.ValidationError,
+    root: type[pydantic.BaseModel],
+    tags: tuple[str, ...] = (),
+    other_names: Mapping[str, str] = {},
 ) -> list[str]:
     """`key.path: rule, got value` for every key in error, an unknown key with a did-you-mean.
 
@@ -18,6 +22,7 @@ def problem_lines(
         error: What validating a value of `root` raised.
         root: The outermost model.
         tags: Names of the kinds a field may be of, which are no keys.
+        other_names: What others call a key, and the dotted key.
     """
     rules: dict[str, list[str]] = {}
     values: dict[str, str] = {}
@@ -29,7 +34,7 @@ def problem_lines(
             and not str(part).startswith(("constrained-", "literal[", "function-", "list["))
         )
         path = re.sub(r"\.(int|str|float|bool)$", "", ".".join(named)) or "as a whole"
-        rules.setdefault(path, []).append(_rule(problem, path, root))
+        rules.setdefault(path, []).append(_rule(problem, path, root, other_names))
         values[path] = _got(problem)
     return [
         f"{path}: {' or '.join(broken).replace(' or must be ', ' or ')}{values[path]}"
@@ -37,9 +42,17 @@ def problem_lines(
     ]
 
 
-def _rule(problem: Any, path: str, root: type[pydantic.BaseModel]) -> str:
+def _rule(
+    problem: Any, path: str, root: type[pydantic.BaseModel], other_names: Mapping[str, str]
+) -> str:
     if problem["type"] == "extra_forbidden":
-        return f"unknown key{did_you_mean(path.rsplit('.', 1)[-1], _keys_at(path, root))}"
+        name = path.rsplit(".", 1)[-1]
+        meant = [key for key, *_ in describe_keys(root) if key.endswith(f".{name}")]
+        if name in other_names:
+            meant = [other_names[name]]
+        if meant:
+            return f"unknown key - did you mean {' or '.join(map(repr, meant[:3]))}?"
+        return f"unknown key{did_you_mean(name, _keys_at(path, root))}"
     if problem["type"] == "missing":
         return "required, but missing"
     if problem["type"] == "model_type":

@@ -6,7 +6,7 @@ from brimful.base.console import Say, silent
 from brimful.base.warning_codes import as_note
 from brimful.data.tokens import Progress
 from brimful.kinds.run_data import run_data_class
-from brimful.model.catalog import needs_folder
+from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
 from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe import OF_RECIPE, Recipe, load
@@ -16,6 +16,9 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
     """Return the hub id or absolute folder that a recipe names; empty for a fresh model. A GGUF
     file, or a model in a package, is made a folder first. `say` is told where it is from, and what
     of a Trainer's checkpoint is not taken.
+
+    Raises:
+        PlanError: it cannot be had.
     """
     if not isinstance(recipe.model, str):
         return ""
@@ -28,7 +31,10 @@ def named_model(recipe: Recipe, say: Say = silent) -> str:
     for folder in [Path(recipe.model), *([Path(start)] if start else [])]:
         if left_out := what_is_left_out(folder):
             say(as_note(left_out, "B213"))
-    return str(Path(recipe.model).resolve()) if Path(recipe.model).is_dir() else recipe.model
+    if Path(recipe.model).is_dir():
+        return str(Path(recipe.model).resolve())
+    require_weights(recipe.model)
+    return recipe.model
 
 
 def names_recipe(recipe: Recipe) -> bool:

@@ -44,7 +44,7 @@ from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
 from brimful.report.text import evaluation_lines
 from brimful.runs import read_run
-from brimful.training.admission import admit, claim, write_status
+from brimful.training.admission import admit, claim, refuse_unwritable, write_status
 from brimful.training.mending import mend
 from brimful.training.world import ALONE, World
 
@@ -161,6 +161,7 @@ def _train(
         say(f"{folder} is finished; nothing to train.")
         tell_that_it_is_finished(recipe, world, folder)
         return Run(folder, trained_now=False)
+    refuse_unwritable(folder)
     first_look(recipe)
     with waiting(console, "looking at this machine"):
         device = meet(recipe, world)

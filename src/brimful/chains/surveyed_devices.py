@@ -1,6 +1,7 @@
 """A recipe on one surveyed device: its plan, its cost, and what would help if it does not fit."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from brimful.base.console import Say, silent
@@ -137,17 +138,19 @@ def survey_closely(
 
 
 def _smallest_device(derived: Derived, traces: Tracer) -> str | None:
-    """Return the smallest device of the catalog that holds one sequence with its own kernels. None
-    is traced for that cannot even hold the weights.
+    """Return the smallest device of the catalog whose own plan surely fits. None is traced for that
+    cannot even hold the weights.
     """
-    recipe, failed_on = derived.prepared.recipe, derived.prepared.device
-    too_small_bytes = min(derived.footprint.allocated.low, failed_on.memory_bytes)
+    recipe, model = derived.prepared.recipe, derived.prepared.model
     rows = (catalog.get(name) for name in catalog.names())
-    larger = (row for row in rows if row.kind == "cuda" and row.memory_bytes > too_small_bytes)
-    for device in sorted(larger, key=lambda row: row.memory_bytes):
-        prepared = prepare(recipe, device, model=derived.prepared.model)
-        if least_bytes(prepared, derived.footprint.parameters) > device.memory_bytes:
+    for device in sorted(rows, key=lambda row: row.memory_bytes):
+        if device.kind != "cuda":
             continue
-        if prepared.memory(traces, recompute=derived.plan.recompute).verdict(1) == "fits":
-            return device.name
+        with suppress(PlanError, DeviceError):
+            prepared = prepare(recipe, device, model=model)
+            if least_bytes(prepared, derived.footprint.parameters) > device.memory_bytes:
+                continue
+            alone = derive_with_memory(recipe, device, traces, Facts(model=model))
+            if alone.footprint.verdict == "fits":
+                return device.name
     return None

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_politely
-from brimful.base.errors import BrimfulError
+from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.text import printable
 from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
@@ -114,9 +115,25 @@ def whole_app() -> typer.Typer:
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the application for a command: with the one verb that it begins with, whose module
     alone is imported, else the whole.
+
+    Raises:
+        RequestError: it begins with another word; the verb that it may mean is told.
     """
-    named = words and any(words[0] in verbs for verbs in GROUPS.values())
-    return app_with(words[:1]) if named else whole_app()
+    if not words or words[0].startswith("-"):
+        return whole_app()
+    known = [name for verbs in GROUPS.values() for name in verbs]
+    if words[0] in known:
+        return app_with(words[:1])
+    from brimful.base.discover import did_you_mean
+    from brimful.recipe import shipped_names
+    from brimful.recipe.other_names import OTHER_VERBS
+
+    hint = did_you_mean(words[0], known)
+    if words[0] in OTHER_VERBS:
+        hint = f" - did you mean {OTHER_VERBS[words[0]]!r}?"
+    elif words[0] in shipped_names():
+        hint = f", but a recipe: `brimful run {shlex.join(words)}`."
+    raise RequestError(f"{words[0]!r} is no verb{hint} `brimful --help` lists all.")
 
 
 def main(question: AskedCommand | None = None) -> None:

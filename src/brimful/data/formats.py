@@ -269,11 +269,27 @@ def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[s
         if chosen is not None:
             return name, chosen
     accepted = "; ".join(f"{name}: {_described(FORMATS[name], data)}" for name in candidates)
-    example = f"{next(iter(FORMATS[candidates[0]].columns))}: {[*found, 'NAME'][0]}"
     raise DataError(
         f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {accepted}. Other"
-        f" names can be given with data.columns, for example data.columns='{{{example}}}'."
+        f" names can be given with data.columns, for example"
+        f" data.columns='{{{_renaming(found, candidates)}}}'."
     )
+
+
+def _renaming(found: list[str], candidates: list[str]) -> str:
+    """Return an example of `data.columns`, with the rows' own columns where only one order of them
+    is likely and all can be names.
+    """
+    likely = {1: "text", 2: "prompt"}.get(len(found))
+    if likely in candidates and all(map(_NAME.fullmatch, found)):
+        pairs = zip(FORMATS[likely].columns, found, strict=True)
+        return ", ".join(map(": ".join, pairs))
+    shown = "prompt" if "prompt" in candidates else candidates[0]
+    return ", ".join(f"{column}: NAME" for column in FORMATS[shown].columns)
+
+
+_NAME = re.compile(r"\w[\w .-]{0,60}")
+"""What a column may be called; other characters come of rows that were divided wrongly."""
 
 
 def _candidates(data: DataRecipe) -> list[str]:

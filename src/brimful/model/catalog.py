@@ -18,7 +18,8 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import PlanError
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
-from brimful.base.text import reason_of
+from brimful.base.text import clause, reason_of
+from brimful.model.at_hand import cached_models
 from brimful.model.description import OWN_TYPES
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _ROPE = {"rope_theta", "rope_scaling"}
 """Keys that transformers moves into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
+_FOLDER_REMEDY = "A local folder with its weights works too: model=FOLDER."
 _ACCEPTED = (
     "Causal language models (GPT-2, Llama, Mistral, Qwen, Gemma, ...) and encoders with a head for"
     " masked tokens (BERT, RoBERTa, ...) are accepted"
@@ -482,9 +484,21 @@ def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(shown) or "no keys at all"
 
 
-def _from_hub(name: str) -> Path:
-    """Return the config.json of a hub repository, from the hub or, if that is out of reach, from
-    its local cache.
+def require_weights(name: str) -> None:
+    """Ask the hub once for a model, unless its weights are in the hub library's cache.
+
+    Raises:
+        PlanError: it cannot be had, and why.
+    """
+    import huggingface_hub  # noqa: PLC0415
+
+    if name not in cached_models(Path(huggingface_hub.constants.HF_HUB_CACHE)):
+        _from_hub(name, _FOLDER_REMEDY)
+
+
+def _from_hub(name: str, remedy: str = _LOCAL_REMEDY) -> Path:
+    """Return the config.json of a hub repository, from the hub or, if that is out of reach and the
+    config is enough, from its local cache.
 
     The hub library's own download asks six times with growing pauses (23 s on a machine without
     network), so the file's metadata is asked for first, once.
@@ -501,37 +515,36 @@ def _from_hub(name: str) -> Path:
                 huggingface_hub.hf_hub_download(name, "config.json", etag_timeout=HUB_TIMEOUT_S)
             )
         except errors.GatedRepoError as error:
-            remedy = "Accept its terms on its page and log in (hf auth login)."
             raise PlanError(
                 f"model {name!r} is gated on the Hugging Face hub and this user has no access."
-                f" {remedy} {_LOCAL_REMEDY}"
+                f" Accept its terms on its page and log in (hf auth login). {remedy}"
             ) from error
         except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
             hint = did_you_mean(name, _all_names())
             raise PlanError(
                 f"model {name!r} is not in the catalog, and not on the Hugging Face hub or private"
-                f" there{hint} {_LOCAL_REMEDY}"
+                f" there{hint} {remedy}"
             ) from error
         except errors.RemoteEntryNotFoundError as error:
             raise PlanError(
                 f"model {name!r} on the Hugging Face hub has no config.json; it is no transformers"
-                f" model. {_LOCAL_REMEDY}"
+                f" model. {remedy}"
             ) from error
         except Exception as error:  # the library raises whatever its network and file layers raise
             with contextlib.suppress(Exception):
-                return Path(
-                    huggingface_hub.hf_hub_download(name, "config.json", local_files_only=True)
-                )
-            raise _unreachable(name, error) from error
+                if remedy == _LOCAL_REMEDY:
+                    return Path(
+                        huggingface_hub.hf_hub_download(name, "config.json", local_files_only=True)
+                    )
+            raise _unreachable(name, error, remedy) from error
 
 
-def _unreachable(name: str, error: Exception) -> PlanError:
-    reason = reason_of(error)
+def _unreachable(name: str, error: Exception, remedy: str) -> PlanError:
     hint = did_you_mean(name, _all_names())
-    where = "and the Hugging Face hub could not be reached"
+    unknown = f"model {name!r} is not in the catalog of {len(names())} models{hint} "
     return PlanError(
-        f"model {name!r} is not in the catalog of {len(names())} models{hint} No local copy was"
-        f" found, {where} ({reason}). {_LOCAL_REMEDY}"
+        f"{clause(name not in _all_names(), unknown)}No local copy of {name} was found, and the"
+        f" Hugging Face hub could not be reached ({reason_of(error)}). {remedy}"
     )
 
 

@@ -19,6 +19,7 @@ from brimful.base.problems import problem_lines
 from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters
 from brimful.recipe.data import TABLE_ENDS
+from brimful.recipe.other_names import OTHER_NAMES
 from brimful.recipe.presets import (
     PresetRecipe,
     choosing,
@@ -299,7 +300,7 @@ def _validate(
     try:
         recipe = Recipe.model_validate(values)
     except pydantic.ValidationError as error:
-        broken = problem_lines(error, Recipe, MODEL_TAGS)
+        broken = problem_lines(error, Recipe, MODEL_TAGS, OTHER_NAMES)
         of_preset = _broken_rules(base.values) - _broken_rules(base.written)
         for line in broken:
             by = f"preset {base.preset}: " if line in of_preset else ""
@@ -314,7 +315,7 @@ def _broken_rules(values: dict[str, Any]) -> set[str]:
     try:
         Recipe.model_validate(values)
     except pydantic.ValidationError as error:
-        return set(problem_lines(error, Recipe, MODEL_TAGS))
+        return set(problem_lines(error, Recipe, MODEL_TAGS, OTHER_NAMES))
     return set()
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from brimful.base.errors import RunFolderError
@@ -128,7 +129,7 @@ def admit(recipe: Recipe, folder: Path, *, fresh: bool, accept: Sequence[str] = 
         accept: Dotted keys (or sections) whose change the user declares.
 
     Raises:
-        RunFolderError: not a run folder, not writable, finished with --fresh, or another recipe's.
+        RunFolderError: not a run folder, finished with --fresh, or another recipe's.
     """
     status = _status_or_refuse(folder)
     if status is None:
@@ -220,7 +221,21 @@ def describe(admission: Admission, recipe: Recipe) -> None:
     write_status(admission.folder, "running", recipe)
 
 
-def _unwritable(folder: Path, error: OSError) -> RunFolderError:
+def refuse_unwritable(folder: Path) -> None:
+    """Try to write where a folder is or will be made; permissions alone do not tell.
+
+    Raises:
+        RunFolderError: nothing can be written there.
+    """
+    standing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        with TemporaryDirectory(prefix=".", dir=standing):
+            pass
+    except OSError as error:
+        raise _unwritable(folder, error.strerror or error) from error
+
+
+def _unwritable(folder: Path, error: object) -> RunFolderError:
     return RunFolderError(
         f"{folder} cannot be written: {error}. Fix its permissions or choose another place with"
         " run.folder=PATH."
