@@ -134,6 +134,17 @@ def test_a_machine_with_a_long_name_takes_one_line(
         assert len(machine) <= WIDTH
 
 
+def test_a_library_that_was_not_tried_is_named_at_the_start(
+    tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_before = Admission(Path("runs"), continues=False, finished=False, changed=())
+    assert len(greeting(tiny(), cpu_device(), nothing_before, WIDTH)) == 2
+    monkeypatch.setattr("brimful.base.libraries.version_of", lambda name: f"99.0+{name}")
+    told = greeting(tiny(), cpu_device(), nothing_before, WIDTH)[2]
+    assert told.startswith("note B411: ")
+    assert "; transformers 99.0+transformers is none of the versions tried with brimful" in told
+
+
 def test_a_run_that_goes_on_with_changes(
     tiny: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,12 @@ def test_a_healthy_cpu_machine_gets_no_warning() -> None:
     assert warnings_of(diagnosis_of()) == ()
 
 
+def test_libraries_that_do_not_fit_or_were_not_tried_are_warned_of() -> None:
+    diagnosis = diagnosis_of(misfits=("peft is too old",), untried=("torch is new",))
+    assert warnings_of(diagnosis) == ("B410: peft is too old", "B411: torch is new")
+    assert examine(Path()).misfits == ()
+
+
 def test_a_v100_is_told_that_its_wheels_end_and_that_it_has_no_bf16(
     snapshot: SnapshotAssertion,
 ) -> None:

@@ -37,6 +37,10 @@ class CheckpointError(BrimfulError):
     """A checkpoint cannot be written, or none can be trusted."""
 
 
+class LibraryError(BrimfulError):
+    """Installed libraries do not fit each other."""
+
+
 class RequestError(BrimfulError):
     """A generation or evaluation request cannot be served as asked."""
 

@@ -71,6 +71,8 @@ WARNINGS: Mapping[str, str] = {
     "B407": "the GPU's memory is taken",
     "B408": "disk or main memory are short",
     "B409": "software is missing",
+    "B410": "libraries do not fit each other",
+    "B411": "a library has a version that brimful was not tried with",
     # results
     "B501": "how a task was asked or scored",
     "B502": "how far runs can be compared",

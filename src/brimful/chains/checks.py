@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
+from brimful.base.libraries import refuse_unfit_adapters
 from brimful.evaluation.lm_eval import PREFIX, require_lm_eval
 from brimful.evaluation.task import Task, load_task
 from brimful.evaluation.task_data import load_examples
@@ -79,9 +80,12 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
     or model that does not exist.
 
     Raises:
+        LibraryError: it tunes adapters, and the installed libraries do not fit each other;
         RequestError: no such task; RecipeError: a fresh model that is not described; DeviceError:
             no kernels for the quantisation or the optimizer.
     """
+    if recipe.adapter is not None:
+        refuse_unfit_adapters()
     refuse_unknown_tasks(recipe)
     if not recipe.kind.tunes_published_model:
         _ = recipe.fresh_model

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from brimful.base.errors import BrimfulError
+from brimful.base.libraries import untried
 from brimful.base.text import plural, shortened_at_a_word
 from brimful.base.units import GIB, format_between, format_bytes, format_duration
 from brimful.base.warning_codes import as_note
@@ -44,6 +45,8 @@ def greeting(recipe: Recipe, device: Device, admission: Admission, width: int) -
         lines.append(f"the unfinished run was moved to {admission.moved_aside}")
     if admission.lost_model:
         lines.append(f"{admission.lost_model}; it is written again from its checkpoint")
+    if names := "; ".join(untried()):
+        lines.append(as_note(names, "B411"))
     lines += [f"changed since the last session: {change}" for change in admission.changed]
     return lines
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.warning_codes import as_note
 from brimful.generation.export import export
 from brimful.generation.load import recipe_of, trained_folder

@@ -70,10 +70,14 @@ def look_at_data(recipe: "Recipe") -> None:
     other data; those are looked at when they start.
 
     Raises:
+        LibraryError: it tunes adapters, and the installed libraries do not fit each other.
         DataError: as `first_look`; RunFolderError: the mirror cannot be used.
     """
+    from brimful.base.libraries import refuse_unfit_adapters
     from brimful.data.first_look import first_look
 
+    if recipe.adapter is not None:
+        refuse_unfit_adapters()
     if recipe.study is None and not _is_finished(recipe):
         first_look(recipe)
 
@@ -88,7 +92,7 @@ def with_data_ahead(recipe: "Recipe", devices: str | None) -> Iterator[None]:
         devices: Value of `--devices`; several processes prepare data themselves.
 
     Raises:
-        DataError, RunFolderError: as `look_at_data`.
+        LibraryError, DataError, RunFolderError: as `look_at_data`.
     """
     with loading():
         look_at_data(recipe)

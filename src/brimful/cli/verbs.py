@@ -5,6 +5,7 @@ import importlib
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -137,8 +138,9 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def main(question: AskedCommand | None = None) -> None:
-    """Run the command line. An expected error, or a file that the system refuses, is printed as one
-    message and ends with its exit code; any other error is a bug and shows its traceback.
+    """Run the command line. An expected error, a file that the system refuses, or libraries that do
+    not fit each other are printed as one message and end with an exit code; any other error is a
+    bug and shows its traceback.
 
     Args:
         question: Where the verb may keep its answer.
@@ -151,6 +153,14 @@ def main(question: AskedCommand | None = None) -> None:
     except BrimfulError as error:
         say(f"brimful: {printable(str(error))}", stderr=True)
         raise SystemExit(error.exit_code) from None
+    except ImportError:
+        from brimful.base.libraries import misfits
+
+        misfit = next(chain(misfits(), misfits("brimful")), None)
+        if misfit is None:
+            raise
+        say(f"brimful: {misfit[1]}", stderr=True)
+        raise SystemExit(2) from None
     except OSError as error:
         if error.filename is None:
             raise

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from brimful.base.discover import module_in
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.recipe.labels import PREPROCESS_PACKAGE
 
 Prepare = Callable[[str], str]

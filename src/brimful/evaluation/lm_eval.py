@@ -12,7 +12,7 @@ from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.text import reason_of
 from brimful.evaluation.task_prompts import Subject
 

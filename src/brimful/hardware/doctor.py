@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from brimful.base import env
+from brimful.base import env, libraries
 from brimful.base.errors import DeviceError
 from brimful.base.text import reason_of
 from brimful.base.units import GIB, format_bytes, format_count
@@ -77,6 +77,8 @@ class Diagnosis:
         driver_gpu_count: NVIDIA GPUs the driver shows; None without a driver.
         driver_problem: Why torch cannot use the driver, in torch's words.
         visible_devices: The value of CUDA_VISIBLE_DEVICES, None when not set.
+        untried: Libraries in versions that brimful was not tried with, a sentence each.
+        misfits: Libraries that do not fit each other, a sentence each.
         compiler: Path of the C++ compiler torch.compile would use on the CPU.
     """
 
@@ -96,6 +98,8 @@ class Diagnosis:
     driver_problem: str | None
     visible_devices: str | None
     compiler: str | None
+    untried: tuple[str, ...] = ()
+    misfits: tuple[str, ...] = ()
 
     @property
     def consequences(self) -> tuple[Consequence, ...]:
@@ -150,6 +154,8 @@ def examine(folder: Path, choice: str = "auto") -> Diagnosis:
         driver_problem=driver_problem,
         visible_devices=env.visible_cuda_devices(),
         compiler=host.cpp_compiler(),
+        untried=tuple(libraries.untried()),
+        misfits=tuple(sentence for _, sentence in libraries.misfits()),
     )
 
 
@@ -433,6 +439,8 @@ _CHECKS: Mapping[str, Callable[[Diagnosis], Iterator[str]]] = {
     "B407": _busy_gpu,
     "B408": _room,
     "B409": _software,
+    "B410": lambda diagnosis: iter(diagnosis.misfits),
+    "B411": lambda diagnosis: iter(diagnosis.untried),
 }
 """By the code of what they warn about."""
 

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from brimful.base.errors import PlanError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.model.gguf_file import GgufFile
 from brimful.model.published import absent_weights, reading, refuse_missing
 from brimful.model.quiet import without_progress_bars

@@ -20,7 +20,7 @@ from transformers import GenerationConfig, PretrainedConfig
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.version import installed_version
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_vocabulary import vocabulary_of

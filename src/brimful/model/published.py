@@ -29,7 +29,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
 from brimful.base.env import hub_is_offline
 from brimful.base.errors import DeviceError, PlanError, RecipeError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
 from brimful.model.catalog import config_of_model
@@ -226,14 +226,18 @@ def copy_mapped_weights(model: nn.Module) -> None:
             tensor.data = tensor.data.clone()
 
 
-def import_adapters(*, quantized: bool) -> None:
+def import_adapters(*, quantized: bool = True) -> None:
     """Import the library of adapters, so that the 50 MiB it takes count as held when memory is
     planned, whether or not an earlier step of planning needed it.
 
     Args:
         quantized: The base is in 4 bits, so that torch's compiler, which unpacks it on a CPU, will
             be needed and counts, too. Else it is not imported, which saves a second.
+
+    Raises:
+        LibraryError: the installed version does not fit that of transformers.
     """
+    refuse_unfit_adapters()
     with quiet_bitsandbytes(), nullcontext() if quantized else compiled_when_called():
         importlib.import_module("peft")
 
@@ -247,9 +251,10 @@ def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int
             settings.
         PlanError: the folder's adapters are damaged, or made for another model.
     """
-    with quiet_bitsandbytes():
-        # Importing peft takes half a second that full training does not need.
-        from peft import LoraConfig  # noqa: PLC0415
+    import_adapters()
+    # Importing peft takes half a second that full training does not need.
+    from peft import LoraConfig  # noqa: PLC0415
+
     targets: str | list[str] = "all-linear"
     if adapter.targets != "all-linear":
         targets = adapter.target_names
@@ -352,9 +357,10 @@ def load_adapters(model: PreTrainedModel, folder: Path) -> None:
     Raises:
         PlanError: the adapters are damaged, or made for another model.
     """
-    with quiet_bitsandbytes():
-        # Importing peft takes half a second that full training does not need.
-        from peft import PeftConfig  # noqa: PLC0415
+    import_adapters()
+    # Importing peft takes half a second that full training does not need.
+    from peft import PeftConfig  # noqa: PLC0415
+
     with _reading_adapters(folder, model):
         _attach(model, PeftConfig.from_pretrained(str(folder)))
     _fill_adapters(model, folder)
@@ -373,8 +379,8 @@ def _fill_adapters(model: PreTrainedModel, folder: Path) -> None:
     Raises:
         PlanError: they are damaged, or made for another model.
     """
-    with quiet_bitsandbytes():
-        from peft import set_peft_model_state_dict  # noqa: PLC0415
+    from peft import set_peft_model_state_dict  # noqa: PLC0415 - as in attach_adapters
+
     with _reading_adapters(folder, model):
         stored = {
             name.removeprefix("base_model.model."): tensor

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.generation.backends.choice import Choice
 from brimful.planning.plan import Plan
 from brimful.prove.material import FUNCTIONS_FILE

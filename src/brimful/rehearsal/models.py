@@ -7,7 +7,6 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -24,10 +23,9 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.model import packed_texts
-from brimful.model.published import refuse_unmatched
+from brimful.model.published import import_adapters, refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
 from brimful.model.quick_lora import adapt_quickly
-from brimful.model.quiet import compiled_when_called, quiet_bitsandbytes
 from brimful.model.registered import register
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.recorder import note_kernel
@@ -134,10 +132,9 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
         PlanError: no layer has one of the adapters' target names.
     """
     # On a CPU the compiler's memory counts where 4-bit layers will need it.
-    compiling = nullcontext() if spec.quantize == "nf4" else compiled_when_called()
-    with quiet_bitsandbytes(), compiling:
-        # Half a second that full training does not need.
-        from peft import LoraConfig, get_peft_model  # noqa: PLC0415
+    import_adapters(quantized=spec.quantize == "nf4")
+    # Half a second that full training does not need.
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415
 
     targets = lora.targets if lora.targets == "all-linear" else lora.targets.split(",")
     if isinstance(targets, list):

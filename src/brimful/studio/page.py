@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.warning_codes import as_note
 from brimful.studio.gradio_loading import load_gradio
 

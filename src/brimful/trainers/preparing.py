@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.hardware.device import Device
 from brimful.planning.survey import Margin
 from brimful.trainers.callback import BrimfulCallback

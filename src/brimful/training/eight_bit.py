@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError, DeviceError, RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.model.quiet import quiet_bitsandbytes
 from brimful.planning.choices import EIGHT_BIT_VARIANTS, ROUNDED
 from brimful.recipe import OptimizerRecipe

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.units import GIB
 from brimful.verify.plain import ClosedError, NotPlainError, decode, encode, receive, send
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.rundir import read_json
 from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import SamplingSettings

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
-from brimful.model.quiet import quiet_bitsandbytes
+from brimful.model.published import import_adapters
 from brimful.other_trainers.step import PeftAdapter
 from brimful.rehearsal.models import DTYPES, NF4_BLOCK, PEFT_TASKS, Linear4bit, PackedLinear
 from brimful.rehearsal.recorder import note_kernel
@@ -22,10 +22,10 @@ def with_peft(model: nn.Module, adapter: PeftAdapter, task: str) -> nn.Module:
     Raises:
         PlanError: peft cannot attach it.
     """
-    with quiet_bitsandbytes():
-        # Half a second that other steps do not need.
-        from peft import PeftConfig, get_peft_model  # noqa: PLC0415
-        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
+    import_adapters()
+    # Half a second that other steps do not need.
+    from peft import PeftConfig, get_peft_model  # noqa: PLC0415
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
 
     settings = json.loads(adapter.settings_json)
     config: PeftConfig = PEFT_TYPE_TO_CONFIG_MAPPING[adapter.peft_type](

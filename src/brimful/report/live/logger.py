@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from brimful.base.discover import module_in, names_in
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.base.rundir import read_journal
 from brimful.base.warning_codes import coded
 from brimful.recipe.choices import LOGGERS_PACKAGE

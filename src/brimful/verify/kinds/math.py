@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.base.extras import how_to_install
+from brimful.base.libraries import how_to_install
 from brimful.verify.answers import NO_MARK, FinalAnswer, find_final_answer
 from brimful.verify.math_process import MathProcess
 from brimful.verify.numbers import number_in
