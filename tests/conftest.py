@@ -68,7 +68,7 @@ LONG_FILES = (
     "test_tuning.py",
     "notebooks/test_kernels.py",
     "chains/test_ranks.py",
-    "test_docs.py",
+    "test_documented_commands.py",
     "cli/test_verbs.py",
     "mirror/test_opening.py",
     "rehearsal/test_family_store.py",

@@ -3,16 +3,12 @@
 import json
 import re
 import runpy
-import shlex
 import tomllib
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import torch
-import typer
 
 from brimful import cli
 from brimful.base.discover import names_in
@@ -22,69 +18,10 @@ from brimful.hardware.probe import probe
 from brimful.model.catalog import config_of_model
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
-from brimful.recipe import KINDS, Recipe, load, shipped_names
+from brimful.recipe import KINDS, Recipe, load
 from brimful.training.world import BACKENDS
 
 ROOT = Path(__file__).parents[1]
-
-
-def _commands(path: Path) -> Iterator[str]:
-    """Every `brimful ...` line of the document's shell blocks, comments cut off."""
-    for block in re.findall(
-        r"```(?:sh|bash|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL
-    ):
-        for line in block.splitlines():
-            command = line.removeprefix("$ ").partition("  #")[0].strip()
-            if command.startswith("brimful "):
-                yield command
-
-
-def _named_commands() -> list[tuple[str, str]]:
-    """Every command that a document names, in a block, behind a pipe or in a line of text, with its
-    document; not those that only sketch one with dots.
-    """
-    found = []
-    for path in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted((ROOT / "docs").glob("*.md")),
-    ):
-        text = path.read_text(encoding="utf-8")
-        blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", text, re.DOTALL)
-        whole = [block.replace("\\\n", " ") for block in blocks]
-        lines = [line.partition("  #")[0] for block in whole for line in block.splitlines()]
-        told = [part for line in lines for part in re.split(r" \| |&& ", line)]
-        told += re.findall(r"`(brimful [^`\s]+ [^`\n]+)`", text)
-        found += [
-            (path.name, command.strip().removeprefix("$ "))
-            for command in told
-            if re.match(r"(\$ )?brimful [a-z-]", command.strip()) and ".." not in command
-        ]
-    return list(dict.fromkeys(found))
-
-
-@pytest.mark.parametrize(("document", "command"), _named_commands())
-def test_a_command_that_a_document_names_has_these_options_and_keys(
-    document: str, command: str
-) -> None:
-    """Parsed as the command line parses it, and changes of a shipped recipe applied; nothing is
-    run.
-    """
-    words = shlex.split(re.split(r" [<>] ", command)[0])[1:]
-    group: Any = typer.main.get_command(cli.app)
-    if words[0] in ("--help", "--version", "--install-completion", "--show-completion"):
-        assert words[0] in {name for each in group.params for name in [*each.opts, "--help"]}
-        return
-    context = group.make_context("brimful", [*words], resilient_parsing=False)
-    while hasattr(group, "resolve_command"):
-        rest = [*context._protected_args, *context.args]
-        if not rest:
-            return
-        name, group, rest = group.resolve_command(context, rest)
-        context = group.make_context(name, rest, parent=context)
-    recipe = context.params.get("recipe")
-    if recipe in shipped_names():
-        load(recipe, context.params["overrides"] or [])
 
 
 def test_the_readme_is_short() -> None:
@@ -193,82 +130,6 @@ def test_docs_recipes_md_lists_every_key(
     assert table in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"), (
         "update the table in docs/recipes.md: brimful recipes keys"
     )
-
-
-@pytest.mark.usefixtures("few_operators")
-def test_readme_commands_run(
-    recipe_file: Path,
-    labels_recipe_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Each command runs as written, with shipped recipes and their runs replaced by tiny ones; once
-    where only the name of its run differs.
-    """
-    commands = [
-        shlex.split(command.partition(" > ")[0])[1:]
-        for path in ("README.md", "docs/commands.md")
-        for command in dict.fromkeys(_commands(ROOT / path))
-    ]
-    assert len(commands) >= 8
-    used = {
-        word for verb, *words in commands if verb not in ("run", "train", "plan") for word in words
-    }
-    done: set[tuple[str, ...]] = set()
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mails.csv").write_text("text\nfree prize call now\nthe cat sees a tree\n")
-    for words in commands:
-        tiny = _made_tiny(words, recipe_file, labels_recipe_file)
-        nameless = tuple(word for word in tiny if not word.startswith("run.name="))
-        if nameless not in done or used.intersection(words[1:2]):
-            _run(tiny, monkeypatch)
-            told = capsys.readouterr()
-            assert told.out or told.err
-        done.add(nameless)
-
-
-def _made_tiny(words: list[str], recipe_file: Path, labels_recipe_file: Path) -> list[str]:
-    """The same command for a tiny recipe, its run under the shipped recipe's name; other verbs as
-    they are.
-    """
-    verb, *rest = words
-    if verb not in ("run", "train", "plan"):
-        # The tiny run trains a fresh model, which has no base; tests/cli tries a tuned one.
-        return [word for word in words if word != "--beside-base"]
-    shipped, *options = rest
-    documented = load(shipped, [word for word in options if re.match(r"[\w.]+=", word)])
-    name = documented.run_name
-    if documented.method == "classify":
-        return [verb, str(labels_recipe_file), f"run.name={name}"]
-    kept = [
-        word
-        for before, word in pairwise([shipped, *options])
-        if word.startswith(("--", "optimizer."))
-        or before in ("--timeline", "--sort", "--budget", "--session", "--save")
-        or (before == "--on" and word != "all")
-    ]
-    kept = (
-        [*kept[: kept.index("--on")], *kept[kept.index("--on") + 1 :]]
-        if kept and kept[-1] == "--on"
-        else kept
-    )  # one device is enough here
-    return [
-        verb,
-        str(recipe_file),
-        f"run.name={name}",
-        "training.steps=24",
-        "evaluation.every=12",
-        *kept,
-    ]
-
-
-def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["brimful", *words])
-    monkeypatch.setattr("builtins.input", lambda *_: "")
-    with pytest.raises(SystemExit) as exit_info:
-        cli.main()
-    assert exit_info.value.code in (0, None), words
 
 
 def test_the_measured_figures_are_those_of_the_records() -> None:
