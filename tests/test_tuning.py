@@ -353,7 +353,7 @@ def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
     with refuses(DataError, names=["data.chat_template", "own.jinja"]):
         _train(longer, accept=["training"])
     file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{# loud #}")
-    with pytest.raises(RunFolderError, match="the data of .* changed"):
+    with pytest.raises(RunFolderError, match=r"the data of .* changed"):
         _train(longer, accept=["training"])
 
 
