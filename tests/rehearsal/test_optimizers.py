@@ -8,8 +8,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from brimful.planning.step import StepSpec
 from brimful.recipe import OptimizerRecipe
-from brimful.rehearsal.optimizers import optimizer_of
-from brimful.training.optim import build_optimizer
+from brimful.rehearsal.optimizers import optimizer_for, optimizer_of
+from brimful.training.optim import build_optimizer, named_states
 
 
 def _states_bytes(optimizer: Any, parameter: nn.Parameter) -> int:
@@ -51,6 +51,29 @@ def test_matrices_decay_and_vectors_do_not(step: Callable[..., StepSpec]) -> Non
 
     assert (first["params"], first["weight_decay"] > 0) == ([matrix], True)
     assert (second["params"], second["weight_decay"]) == ([vector], 0.0)
+
+
+def test_a_rehearsed_update_by_muon_takes_what_the_real_one_takes(
+    step: Callable[..., StepSpec],
+) -> None:
+    taken, states = [], []
+    for rehearsed in (True, False):
+        blocks = nn.ModuleList(nn.Linear(128, 256) for _ in range(2))
+        model = nn.ModuleDict({"embed": nn.Embedding(8, 128), "blocks": blocks})
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer = (
+            optimizer_for(step(optimizer="muon", cuda=False), model)
+            if rehearsed
+            else build_optimizer(model, OptimizerRecipe(learning_rate=1e-3), variant="muon")
+        )
+        taken.append([_allocated_bytes(optimizer) for _ in range(2)])
+        states.append({name: each.shape for name, each in named_states(model, optimizer).items()})
+
+    assert taken[0] == taken[1]
+    assert states[0] == states[1]
+    assert "blocks.0.weight:momentum_buffer" in states[0]
+    assert "embed.weight:exp_avg_sq" in states[0]
 
 
 def _allocated_bytes(optimizer: torch.optim.Optimizer) -> tuple[int, int]:

@@ -6,8 +6,10 @@ import pytest
 import torch
 from fixture_types import Refuses
 from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import CheckpointError
+from brimful.model.blocks import hidden_matrices
 from brimful.recipe import OptimizerRecipe
 from brimful.training.optim import (
     StepGuard,
@@ -30,7 +32,7 @@ def _settings(**changes: object) -> OptimizerRecipe:
     return OptimizerRecipe.model_validate({"learning_rate": 1.0, "warmup": 4, **changes})
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant", "wsd"])
 def test_the_first_learning_rate_is_never_zero_and_the_peak_ends_the_warm_up(schedule: str) -> None:
     rates = [learning_rate_at(step, 20, _settings(schedule=schedule)) for step in range(20)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
@@ -38,7 +40,7 @@ def test_the_first_learning_rate_is_never_zero_and_the_peak_ends_the_warm_up(sch
 
 
 @pytest.mark.parametrize(
-    ("schedule", "last"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)]
+    ("schedule", "last"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0), ("wsd", 0.1)]
 )
 def test_the_last_step_has_the_lowest_rate_of_the_schedule(schedule: str, last: float) -> None:
     rates = [learning_rate_at(step, 20, _settings(schedule=schedule)) for step in range(20)]
@@ -48,6 +50,37 @@ def test_the_last_step_has_the_lowest_rate_of_the_schedule(schedule: str, last: 
 
 def test_half_way_down_the_cosine_lies_the_mean_of_peak_and_minimum() -> None:
     assert learning_rate_at(10, 21, _settings(warmup=0)) == pytest.approx(0.55)
+
+
+def test_a_stable_rate_falls_in_a_straight_line_in_the_last_share_of_the_steps() -> None:
+    settings = _settings(schedule="wsd", decay=0.25)
+    rates = [learning_rate_at(step, 40, settings) for step in range(40)]
+
+    assert rates[4:31] == [1.0] * 27
+    assert rates[30:] == pytest.approx([1 - 0.1 * step for step in range(10)])
+
+
+def test_a_rate_chosen_at_another_width_is_scaled_for_matrices_inside_blocks() -> None:
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8,
+            hidden_size=64,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+        )
+    )
+    optimizer = build_optimizer(model, _settings(tuned_at_width=16), variant="fused")
+    factors = {
+        parameter: group["lr_factor"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+    assert factors.keys() == set(model.parameters())
+    inside = hidden_matrices(model)
+    assert {factors[each] for each in inside} == {0.25}
+    assert {factors[each] for each in factors.keys() - inside} == {1.0}
 
 
 def test_a_warm_up_below_one_is_a_share_of_all_steps() -> None:

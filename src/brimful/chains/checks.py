@@ -91,5 +91,5 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
         _ = recipe.fresh_model
     if recipe.quantize == "nf4":
         require_nf4(torch_device(device))
-    if recipe.optimizer.kind != "adamw":
+    if recipe.optimizer.kind in EIGHT_BIT_VARIANTS:
         eight_bit.require(EIGHT_BIT_VARIANTS[recipe.optimizer.kind][0], device.kind)

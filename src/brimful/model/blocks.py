@@ -41,3 +41,11 @@ def depth_of_parameters(model: nn.Module) -> dict[str, int]:
         return 0 if _EMBEDDING.search(name) else len(blocks) + 1
 
     return {name: depth(name) for name, _ in model.named_parameters()}
+
+
+def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of two dimensions inside the transformer blocks: neither embeddings nor
+    the output layer.
+    """
+    _, blocks = named_blocks_of(model)
+    return {parameter for parameter in blocks.parameters() if parameter.ndim == 2}

@@ -32,6 +32,8 @@ EIGHT_BIT_VARIANTS = {
 """By `optimizer.kind`: the variant that runs, and the kinds of devices with kernels for it
 (bitsandbytes 0.50, read 2026-11-21).
 """
+MUON = "muon"
+"""`optimizer.kind`, and the variant that runs."""
 ROUNDED = "rounded"
 """Variant for `optimizer.weights=bf16`: the update is computed in fp32 and rounded at random. With
 states of 8 bits: rounded_8bit and rounded_paged_8bit.
@@ -291,6 +293,11 @@ def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
             "one pass over weights, gradients and states; foreach needs a temporary of every state",
             "foreach",
         )
+    if kind == MUON and fixed != "auto":
+        raise _fixed_otherwise(fixed, kind)
+    if kind == MUON:
+        why = "the recipe's optimizer.kind: matrices inside blocks keep one state, not two"
+        return Choice("optimizer", kind, why)
     variant, kinds_of_device = EIGHT_BIT_VARIANTS[kind]
     if device.kind not in kinds_of_device:
         instead = "adamw"
@@ -301,16 +308,20 @@ def optimizer_choice(recipe: Recipe, device: Device) -> Choice:
             f" {device.name}; use {instead}."
         )
     if fixed not in {"auto", variant}:
-        raise PlanError(
-            f"plan.optimizer={fixed} is a variant of optimizer.kind=adamw, the recipe's is {kind};"
-            " leave one of the two out."
-        )
+        raise _fixed_otherwise(fixed, kind)
     reason = "the recipe's optimizer.kind: AdamW's two states in one byte each instead of four"
     if variant == "paged_8bit":
         reason += "; large ones in memory that the driver moves to the host when the GPU is full"
     if is_rounded:
         return Choice("optimizer", f"{ROUNDED}_{variant}", f"{reason}; {_WHY_ROUNDED}")
     return Choice("optimizer", variant, reason)
+
+
+def _fixed_otherwise(fixed: str, kind: str) -> PlanError:
+    return PlanError(
+        f"plan.optimizer={fixed} is a variant of optimizer.kind=adamw, the recipe's is {kind};"
+        " leave one of the two out."
+    )
 
 
 def loader_choice(recipe: Recipe) -> Choice:

@@ -5,6 +5,7 @@ tests it with a real step.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from brimful.planning.choices import MUON
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 
@@ -61,7 +62,8 @@ def _kept(plan: Plan, recipe: Recipe) -> Iterator[str]:
     kept = recipe.optimizer.weights
     if kept == "bf16":
         states += ", computed in fp32 and rounded at random,"
-    yield f"the update: AdamW {states} with the recipe's settings{clipping}, on {kept} {trained}"
+    update = "Muon (matrices inside blocks) and AdamW" if plan.optimizer == MUON else "AdamW"
+    yield f"the update: {update} {states} with the recipe's settings{clipping}, on {kept} {trained}"
 
 
 def _changed(plan: Plan, recipe: Recipe) -> Iterator[str]:

@@ -45,7 +45,7 @@ def refuse_unshardable(recipe: Recipe, spread: Spread) -> None:
     if spread == "replicated":
         return
     told = {
-        "optimizer.kind=adamw_8bit": recipe.optimizer.kind != "adamw",
+        f"optimizer.kind={recipe.optimizer.kind}": recipe.optimizer.kind != "adamw",
         "optimizer.weights=bf16": recipe.optimizer.weights != "fp32",
         "plan.offload=activations": recipe.plan.offload != "none",
         "plan.recompute=selective": recipe.plan.recompute == "selective",

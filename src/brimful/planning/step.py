@@ -68,7 +68,7 @@ class StepSpec:
         attention: transformers' attention implementation.
         optimizer: AdamW variant. fused has no temporaries, foreach one state-sized, for_loop one of
             the largest tensor; 8bit keeps states in bytes, paged_8bit in memory that the driver
-            moves.
+            moves. muon: Muon for matrices inside blocks, AdamW for the rest.
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
@@ -108,6 +108,7 @@ class StepSpec:
         "rounded",
         "rounded_8bit",
         "rounded_paged_8bit",
+        "muon",
     ] = "fused"
     accumulates: bool = True
     clips: bool = True

@@ -29,7 +29,6 @@ _NAMES = {
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss
         completion_only_loss""",
-    "data.template": "chat_template",
     "data.validation": "val_size val_set_size validation_file eval_dataset",
     "plan.micro_batch": "micro_batch_size per_device_train_batch_size",
     "plan.recompute": """gradient_checkpointing activation_checkpointing use_reentrant_gc

@@ -207,13 +207,14 @@ class TrainingRecipe(Section):
 
 
 class OptimizerRecipe(Section):
-    """AdamW (Loshchilov and Hutter 2019); weight decay on matrices only."""
+    """AdamW (Loshchilov and Hutter 2019), or Muon with it; weight decay on matrices only."""
 
-    kind: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = Field(
+    kind: Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "muon"] = Field(
         "adamw",
         description=(
             "adamw: states in fp32; adamw_8bit: in 8 bits (bitsandbytes); paged_adamw_8bit: these"
-            " in memory that the driver moves."
+            " in memory that the driver moves; muon: Muon (Jordan et al. 2024) for matrices inside"
+            " blocks, AdamW for the rest, both at AdamW's learning rate (Liu et al. 2025)."
         ),
     )
     weights: Literal["fp32", "bf16"] = Field(
@@ -242,8 +243,22 @@ class OptimizerRecipe(Section):
     min_learning_rate: Annotated[float, Field(ge=0)] | None = Field(
         None, description="Learning rate at the end of the schedule. Default: a tenth of the peak."
     )
-    schedule: Literal["cosine", "linear", "constant"] = Field(
-        "cosine", description="Shape after the warm-up."
+    tuned_at_width: Annotated[int, Field(gt=0)] | None = Field(
+        None,
+        description=(
+            "Hidden size at which learning_rate was chosen: AdamW's rate for matrices inside blocks"
+            " is multiplied by it over the model's own hidden size (Yang et al. 2022)."
+        ),
+    )
+    schedule: Literal["cosine", "linear", "constant", "wsd"] = Field(
+        "cosine",
+        description=(
+            "Shape after the warm-up; wsd: constant, then falling in a straight line (Hu et al."
+            " 2024)."
+        ),
+    )
+    decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.2, description="Of schedule wsd: share of all steps, at the end, in which the rate falls."
     )
     warmup: Annotated[float, Field(ge=0)] = Field(
         0.02,
@@ -275,6 +290,12 @@ class OptimizerRecipe(Section):
             raise ValueError(
                 f"min_learning_rate {self.min_learning_rate} is above learning_rate"
                 f" {self.learning_rate}"
+            )
+        if self.kind == "muon" and self.weights == "bf16":
+            raise ValueError("kind muon updates weights in fp32: leave weights=bf16 out")
+        if self.kind == "muon" and self.tuned_at_width is not None:
+            raise ValueError(
+                "tuned_at_width is for AdamW: Muon's updates have the same size at any width"
             )
         if self.warmup >= 1 and self.warmup != int(self.warmup):
             raise ValueError(

@@ -21,7 +21,7 @@ from brimful.planning.target import target_of, with_communication
 from brimful.planning.trace import Trace
 from brimful.planning.work import Work
 from brimful.rehearsal.models import count_parameters
-from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.optimizers import optimizer_for
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import Recorder
@@ -165,9 +165,7 @@ class _OwnTraces:
         if self._optimizer is not None:
             optimizer = optimizer_like(self._optimizer, self._model, model)
         else:
-            optimizer = optimizer_of(
-                spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
-            )
+            optimizer = optimizer_for(spec, model)
         current: dict[str, Tensor] = {}
 
         def batch() -> tuple[Tensor, ...]:

@@ -3,15 +3,18 @@
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from brimful.planning.choices import ROUNDED
+from brimful.model.blocks import hidden_matrices
+from brimful.planning.choices import MUON, ROUNDED
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.recorder import note_kernel
+from brimful.training.muon import MuonAndAdamW
+from brimful.training.optim import parameter_groups
 from brimful.training.rounded import RandomRounding, RoundedAdamW, in_fp32
 
 FP32_VARIANTS = ("fused", "foreach", "for_loop")
@@ -31,20 +34,18 @@ PAGED_FROM = 100_000
 
 
 @functools.singledispatch
-def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
-    """An optimizer over `parameters`, matrices and vectors in groups of their own as in
-    `training.optim.build_optimizer`. Subclasses of StepSpec may register their own.
+def optimizer_of(
+    spec: StepSpec, parameters: list[nn.Parameter], hidden: Collection[nn.Parameter] = ()
+) -> Any:
+    """An optimizer over `parameters`, in groups as in `training.optim.build_optimizer`. Subclasses
+    of StepSpec may register their own.
+
+    Args:
+        hidden: matrices inside the blocks, which Muon updates.
     """
-    groups = [
-        {
-            "params": [parameter for parameter in parameters if parameter.ndim >= 2],
-            "weight_decay": 0.1,
-        },
-        {
-            "params": [parameter for parameter in parameters if parameter.ndim < 2],
-            "weight_decay": 0.0,
-        },
-    ]
+    if spec.optimizer == MUON:
+        return MuonAndAdamW(parameter_groups(parameters, 0.1, hidden), lr=1e-3)
+    groups = parameter_groups(parameters, 0.1)
     if spec.optimizer == ROUNDED:
         return RoundedAdamW(groups, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, seed=0)
     if spec.optimizer not in FP32_VARIANTS:
@@ -53,6 +54,17 @@ def optimizer_of(spec: StepSpec, parameters: list[nn.Parameter]) -> Any:
     return torch.optim.AdamW(
         groups, fused=spec.optimizer == "fused", foreach=spec.optimizer == "foreach"
     )
+
+
+def optimizer_for(spec: StepSpec, model: nn.Module) -> Any:
+    """The optimizer of a model's step."""
+    hidden = hidden_matrices(model) if spec.optimizer == MUON else ()
+    return optimizer_of(spec, trainable_parameters(model), hidden)
+
+
+def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are updated."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class EightBitAdamW(torch.optim.Optimizer):

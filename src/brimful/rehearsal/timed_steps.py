@@ -22,6 +22,7 @@ from brimful.base.errors import PlanError
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
+from brimful.planning.choices import MUON
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import TimedPasses
 from brimful.rehearsal.losses import loss_of
@@ -33,7 +34,7 @@ from brimful.rehearsal.models import (
     transformers_model,
     with_layers,
 )
-from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_of
+from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_for
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import (
     prepare,
@@ -81,7 +82,7 @@ def time_passes(
         None where the step cannot be taken apart like this: blocks of several kinds, or a model too
         large to make only for this.
     """
-    if spec.optimizer not in FP32_VARIANTS or type(spec) is not StepSpec or spec.feedback:
+    if spec.optimizer not in (*FP32_VARIANTS, MUON) or type(spec) is not StepSpec or spec.feedback:
         return None
     config = config_of(spec)
     whole = num_blocks(config)
@@ -390,9 +391,7 @@ def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int],
     inner = transformers_model(model)
     body = hidden_states_of(inner)
     network = Network(inner, body, spec.loss_chunk, few_passes=not spec.cuda)
-    optimizer = optimizer_of(
-        spec, [parameter for parameter in model.parameters() if parameter.requires_grad]
-    )
+    optimizer = optimizer_for(spec, model)
     vocabulary = int(inner.config.get_text_config().vocab_size)
 
     def take(micro_batch: int) -> None:

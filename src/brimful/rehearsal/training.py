@@ -29,7 +29,7 @@ from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.losses import loss_of, padding_mask
 from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
-from brimful.rehearsal.optimizers import optimizer_of
+from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
@@ -197,7 +197,7 @@ def record_steps(
         _update_unseen(model, spec)
     watcher = Recording(recorder, Places(recorder, model, blocks, modules, spec.compiled))
     watcher.places.seed_weights()
-    optimizer = optimizer_of(spec, _trainable(model))
+    optimizer = optimizer_for(spec, model)
     if spec.optimizer.startswith(ROUNDED):
         watcher.places.follow_updates(optimizer)
     with recorder:
@@ -219,11 +219,11 @@ def _update_unseen(model: nn.Module, spec: StepSpec) -> None:
         if isinstance(module, FSDPModule):
             module.unshard()
             module.reshard()
-    trainable = _trainable(model)
+    trainable = trainable_parameters(model)
     for parameter in trainable:
         parameter.grad = torch.zeros_like(parameter)
     precision = _precision_of(spec)
-    optimizer, guard = optimizer_of(spec, trainable), StepGuard.fresh(precision, CPU)
+    optimizer, guard = optimizer_for(spec, model), StepGuard.fresh(precision, CPU)
     with Recorder(cuda=spec.cuda):
         for _ in range(2):
             clip_norm = 1.0 if spec.clips else None
@@ -248,7 +248,7 @@ def warm_up(
 
 
 def _forget_gradients(model: nn.Module) -> None:
-    for parameter in _trainable(model):
+    for parameter in trainable_parameters(model):
         parameter.grad = None
 
 
@@ -307,7 +307,7 @@ def repeat_steps(
     method = _announced(watcher, loss_sum)
     precision = _precision_of(spec)
     guard = StepGuard.fresh(precision, CPU)
-    trainable = _trainable(network.model)
+    trainable = trainable_parameters(network.model)
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:
             parameter.grad = None
@@ -389,10 +389,6 @@ class Recording:
 
 def _precision_of(spec: StepSpec) -> Precision:
     return Precision("fp32" if spec.autocast == "none" else spec.autocast)
-
-
-def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:

@@ -24,7 +24,7 @@ from torch import Tensor
 from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe, torch_device
-from brimful.planning.choices import ROUNDED
+from brimful.planning.choices import MUON, ROUNDED
 from brimful.planning.equivalence import Equivalence, statement
 from brimful.planning.plan import Plan
 from brimful.planning.specs import model_facts
@@ -249,6 +249,7 @@ def _untested(plan: Plan, device: Device) -> list[str]:
         kept = {
             "optimizer states of 8 bits": "8bit" in plan.optimizer,
             "weights of 16 bits": plan.optimizer.startswith(ROUNDED),
+            "Muon's update": plan.optimizer == MUON,
         }
         replaced = " and ".join(name for name, is_kept in kept.items() if is_kept)
         parts.append(f"{replaced}, whose place AdamW in fp32 took")

@@ -1,20 +1,22 @@
-"""The optimizer update: AdamW, its schedule, clipping, and the guard that skips bad steps without
-waiting for the device.
+"""The optimizer update: AdamW or Muon, the schedule, clipping, and the guard that skips bad steps
+without waiting for the device.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import CheckpointError
-from brimful.model.blocks import depth_of_parameters
-from brimful.planning.choices import ROUNDED
+from brimful.model.blocks import depth_of_parameters, hidden_matrices
+from brimful.planning.choices import MUON, ROUNDED
 from brimful.recipe import OptimizerRecipe
 from brimful.training import eight_bit
+from brimful.training.muon import MuonAndAdamW
 from brimful.training.precision import FP16_GROWTH_INTERVAL, Precision
 from brimful.training.rounded import RoundedAdamW
 
@@ -31,8 +33,11 @@ def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) ->
         return peak * (step + 1) / warmup_steps
     if optimizer.schedule == "constant":
         return peak
-    progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
-    if optimizer.schedule == "linear":
+    falls_from = warmup_steps
+    if optimizer.schedule == "wsd":
+        falls_from = max(warmup_steps, round((1 - optimizer.decay) * total_steps))
+    progress = min(max(step - falls_from, 0) / max(total_steps - 1 - falls_from, 1), 1.0)
+    if optimizer.schedule in {"linear", "wsd"}:
         return low + (peak - low) * (1 - progress)
     return low + (peak - low) * ((1 + math.cos(math.pi * progress)) / 2)
 
@@ -40,29 +45,29 @@ def learning_rate_at(step: int, total_steps: int, optimizer: OptimizerRecipe) ->
 def build_optimizer(
     model: nn.Module, settings: OptimizerRecipe, *, variant: str, seed: int = 0
 ) -> torch.optim.Optimizer:
-    """Return AdamW over the trainable parameters, with weight decay only on those of two or more
-    dimensions.
+    """Return the optimizer of the trainable parameters, with weight decay only on those of two or
+    more dimensions: AdamW, or Muon with it.
 
     Args:
-        variant: The plan's optimizer. fused, foreach and for_loop are torch's, with states in fp32;
-            8bit and paged_8bit are bitsandbytes'. For parameters in bf16: rounded, with states in
-            fp32, rounded_8bit and rounded_paged_8bit.
+        variant: The plan's optimizer. muon is `MuonAndAdamW`. Of AdamW fused, foreach and for_loop
+            are torch's, with states in fp32; 8bit and paged_8bit are bitsandbytes'. For parameters
+            in bf16: rounded, with states in fp32, rounded_8bit and rounded_paged_8bit.
         seed: Of random rounding.
 
     Raises:
         DeviceError: the device has no kernels for this variant.
         RequestError: the variant needs bitsandbytes, which is not installed.
     """
+    own_factor = _factor_of_hidden(model, settings)
+    hidden = hidden_matrices(model) if variant == MUON or own_factor != 1 else set()
     groups = [
-        {
-            "params": [parameter for parameter in parameters if (parameter.ndim >= 2) is is_matrix],
-            "weight_decay": decay,
-            "lr_factor": factor,
-        }
+        {**group, "lr_factor": factor * (own_factor if group.get("is_hidden") else 1.0)}
         for factor, parameters in _by_learning_rate(model, settings.layer_decay)
-        for is_matrix, decay in ((True, settings.weight_decay), (False, 0.0))
+        for group in parameter_groups(parameters, settings.weight_decay, hidden)
     ]
     betas = (settings.beta1, settings.beta2)
+    if variant == MUON:
+        return MuonAndAdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.eps)
     if "8bit" in variant:
         return eight_bit.build(groups, settings, variant=variant, seed=seed)
     if variant == ROUNDED:
@@ -77,6 +82,40 @@ def build_optimizer(
         fused=variant == "fused",
         foreach=variant == "foreach",
     )
+
+
+def parameter_groups(
+    parameters: Iterable[nn.Parameter], weight_decay: float, hidden: Collection[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
+    """Return the groups of an optimizer: matrices, and vectors without weight decay.
+
+    Args:
+        hidden: matrices that get a group of their own, marked `is_hidden`.
+    """
+    chosen, matrices, vectors = list[nn.Parameter](), list[nn.Parameter](), list[nn.Parameter]()
+    for parameter in parameters:
+        if parameter in hidden:
+            chosen.append(parameter)
+        else:
+            (matrices if parameter.ndim >= 2 else vectors).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    if chosen:
+        groups.insert(0, {"params": chosen, "weight_decay": weight_decay, "is_hidden": True})
+    return groups
+
+
+def _factor_of_hidden(model: nn.Module, settings: OptimizerRecipe) -> float:
+    """Return the factor on the learning rate of matrices inside blocks: the width at which it was
+    chosen over the model's own (Yang et al. 2022, "Tensor Programs V", table 8, Adam; deviation:
+    initial values and the output's factor stay as they are).
+    """
+    if settings.tuned_at_width is None:
+        return 1.0
+    config: Any = model.config
+    return settings.tuned_at_width / int(config.get_text_config().hidden_size)
 
 
 def _by_learning_rate(
@@ -266,10 +305,15 @@ def load_named_states(
         name, _, key = full_name.rpartition(":")
         by_parameter[parameters[name]][key] = value
     in_eight_bits = eight_bit.is_eight_bit(optimizer)
-    if any(("state1" in state) != in_eight_bits for state in by_parameter.values()):
+    kept, wanted = {_kind_of(state) for state in by_parameter.values()}, {"adamw"}
+    if in_eight_bits:
+        wanted = {"adamw_8bit"}
+    elif isinstance(optimizer, MuonAndAdamW):
+        wanted = {MUON, "adamw"}
+    if not kept <= wanted or (MUON in wanted and kept == {"adamw"}):
         raise CheckpointError(
             "the checkpoint holds the states of another optimizer than optimizer.kind asks for now"
-            f" ({'adamw_8bit' if in_eight_bits else 'adamw'}). Put the old kind back, start over"
+            f" ({min(wanted - {'adamw'}, default='adamw')}). Put the old kind back, start over"
             " with --fresh, or start a new run with run.name=NAME."
         )
     if in_eight_bits:
@@ -282,6 +326,13 @@ def load_named_states(
             optimizer.state[parameter][key] = (
                 value.clone() if keeps_on_host else _like(parameter, value)
             )
+
+
+def _kind_of(state: Mapping[str, Tensor]) -> str:
+    """Return the `optimizer.kind` that a parameter's states belong to."""
+    if "state1" in state:
+        return "adamw_8bit"
+    return MUON if "momentum_buffer" in state else "adamw"
 
 
 def _like(parameter: Tensor, whole: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Rehearsal of other trainers' steps: what brimful's own rehearsal calls for a ForeignStep."""
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -66,10 +67,12 @@ def _foreign_loss(spec: ForeignStep) -> LossSum:
 
 
 @optimizer_of.register
-def _foreign_optimizer(spec: ForeignStep, parameters: list[nn.Parameter]) -> Any:
+def _foreign_optimizer(
+    spec: ForeignStep, parameters: list[nn.Parameter], hidden: Collection[nn.Parameter] = ()
+) -> Any:
     if spec.optimizer == "paged_32bit":
         return PagedAdamW(parameters, cuda=spec.cuda)
-    return optimizer_of.dispatch(StepSpec)(spec, parameters)
+    return optimizer_of.dispatch(StepSpec)(spec, parameters, hidden)
 
 
 @divided.register
