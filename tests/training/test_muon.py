@@ -108,5 +108,5 @@ def test_states_of_the_other_kind_are_refused(stored: str, asked: str, refuses: 
 
 @pytest.mark.parametrize("changes", [{"weights": "bf16"}, {"tuned_at_width": 64}])
 def test_what_muon_cannot_do_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match="leave weights=bf16 out|for AdamW"):
+    with pytest.raises(ValidationError, match=r"leave weights=bf16 out|for AdamW"):
         _settings(**changes)
