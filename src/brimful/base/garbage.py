@@ -1,5 +1,6 @@
 """Python's garbage collector."""
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator
@@ -30,3 +31,6 @@ def importing(module: str) -> Iterator[None]:
         yield
         if is_first and module in sys.modules:
             gc.freeze()  # once the collector is on, it would first search all of it
+            if any(each.__module__ == "nanobind" for each in type.__subclasses__(type)):
+                # Extensions made with nanobind (triton from 3.9 on) list what is left at the end.
+                atexit.register(gc.unfreeze)
