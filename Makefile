@@ -6,7 +6,7 @@ PLAIN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plain setup run test lint types tests snapshots steps notebooks pictures format clean
+.PHONY: plain setup run test lint types tests test-environments snapshots steps notebooks pictures format clean
 
 # What brimful needs, which is all that `make run` installs.
 plain: $(PLAIN)
@@ -50,6 +50,11 @@ tests snapshots steps notebooks: export PYTHONDONTWRITEBYTECODE =
 # Three processes for two cores: browsers, kernels and signals are waited for.
 tests: setup
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+
+# What a user installs, without constraints.txt: fresh environments with the newest and the oldest libraries, on every
+# Python of this machine; 20 minutes and some 25 GB. ENVIRONMENTS="--only newest-3.12": one of them.
+test-environments: setup
+	$(BIN)/python benchmarks/environments.py $(ENVIRONMENTS)
 
 # Store anew the texts that tests compare (tests/README.md); `make snapshots TESTS=tests/cli` for some.
 TESTS ?= tests

@@ -1,4 +1,4 @@
-"""The table of docs/measured.md, made from `benchmarks/records`.
+"""The tables of docs/measured.md, docs/okadfa.md and docs/install.md, made from `benchmarks/records`.
 
 python benchmarks/tables.py
 """
@@ -15,7 +15,7 @@ RECORDS = Path(__file__).parent / "records"
 
 def main() -> None:
     print(table())
-    print(f"\n{ablation()}")
+    print(f"\n{ablation()}\n\n{environments()}")
 
 
 def table() -> str:
@@ -110,6 +110,25 @@ def ablation() -> str:
         ]
         rows.append(f"| {variant['name']} | {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+LIBRARIES = ("torch", "transformers", "peft", "tokenizers", "datasets", "numpy", "pydantic")
+
+
+def environments() -> str:
+    """Markdown rows: the environments that were made, libraries in them, and steps that passed."""
+    record, _ = _record("environments")
+    rows = [
+        f"| environment | {' | '.join(LIBRARIES)} | steps that passed |",
+        f"| --- |{' --- |' * (len(LIBRARIES) + 1)}",
+    ]
+    for tried in record["tried"]:
+        versions = [tried["packages"].get(name, "") for name in LIBRARIES]
+        steps = tried["steps"].values()
+        passed = f"{sum(not step['problems'] for step in steps)} of {len(steps)}"
+        rows.append(f"| {' | '.join([tried['name'], *versions, passed])} |")
+    size = f"{record['wheel_bytes'] / 1e6:.1f} MB"
+    return "\n".join([f"The wheel has {size}.", "", *rows])
 
 
 def _told(figure: dict[str, Any] | None, form: str, unit: int) -> str:
