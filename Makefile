@@ -1,4 +1,4 @@
-# Two commands: `make run` shows what brimful does, `make test` is all that CI does.
+# Two commands: `make run` shows what brimful does, `make test` tests it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -113,7 +113,7 @@ def interpreters(given: Iterable[Path]) -> dict[str, Path]:
     """Return the interpreters to use by their version; without given ones those that
     `pyproject.toml` names and that are on the path or among pyenv's.
     """
-    found = {}
+    found: dict[str, Path] = {}
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     named = re.findall(r"Python :: (\d\.\d+)", PYPROJECT.read_text(encoding="utf-8"))
     for path in given or [
@@ -240,7 +240,10 @@ def record(wheel: Path, tried: Iterable[Tried]) -> Path:
     path = RECORDS / "environments.json"
     stored = json.loads(path.read_text())["tried"] if path.exists() else []
     by_name = {each["name"]: each for each in [*stored, *map(asdict, tried)]}
-    values = {"wheel_bytes": wheel.stat().st_size, "tried": [*by_name.values()]}
+    values = {
+        "wheel_bytes": wheel.stat().st_size,
+        "tried": [by_name[name] for name in sorted(by_name)],
+    }
     return write_record("environments", values)
 
 
