@@ -45,7 +45,8 @@ UV = (sys.executable, "-m", "uv", "--quiet", "--no-progress")
 RESOLUTIONS = {"newest": "highest", "oldest": "lowest-direct"}
 """What uv calls the versions of an environment."""
 OUT_OF_REACH = re.compile(
-    r"failed to (fetch|download)|error sending request|timed out|no space left|connection",
+    r"failed to (fetch|download(?! and build))|error sending request|timed out|no space left"
+    r"|connection (broken|refused|reset)",
     re.IGNORECASE,
 )
 """What an installer says when the fault is not in what is installed."""
@@ -225,7 +226,8 @@ def table(tried: Iterable[Tried]) -> str:
     rows = [columns, ["---"] * len(columns)]
     for each in tried:
         took = [_cell(each.steps.get(name)) for name in STEPS]
-        rows.append([each.name, f"{each.install_s:.0f} s" if each.packages else "none", *took])
+        failed = _cell(each.steps.get("install"))
+        rows.append([each.name, f"{each.install_s:.0f} s" if each.packages else failed, *took])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

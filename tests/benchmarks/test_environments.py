@@ -41,14 +41,16 @@ def test_the_table_tells_what_failed_from_what_was_not_tried() -> None:
     took = Outcome("brimful doctor", 2.4, 0.1, 1.0)
     failed = Outcome("brimful run", 7.0, 0.1, 1.0, ["exit code 1, not 0"])
     tried = Tried("newest-3.11", 20.2, {"torch": "2"}, {"doctor": took, "pretrain": failed})
-    unmade = Tried("oldest-3.11", out_of_reach="Failed to fetch")
+    unmade = Tried("oldest-3.11", steps={"install": failed})
+    unreached = Tried("pip-3.11", out_of_reach="Failed to fetch")
 
-    rows = table([tried, unmade]).splitlines()[2:]
+    rows = table([tried, unmade, unreached]).splitlines()[2:]
 
     rest = " | ".join(["not tried"] * (len(STEPS) - 2))
     assert rows == [
         f"| newest-3.11 | 20 s | 2 s | FAILED | {rest} |",
-        f"| oldest-3.11 | none | not tried | not tried | {rest} |",
+        f"| oldest-3.11 | FAILED | not tried | not tried | {rest} |",
+        f"| pip-3.11 | not tried | not tried | not tried | {rest} |",
     ]
 
 
