@@ -71,8 +71,11 @@ def test_the_mbpp_prompt_is_the_one_of_its_readme() -> None:
 
 
 def test_tasks_that_ask_the_same_share_the_request_and_others_do_not() -> None:
-    assert load_task("bleu").request == load_task("code-syntax").request
-    assert load_task("bleu").request != load_task("bleu", ["sampling.max_new_tokens=9"]).request
+    assert load_task("code-bleu").request == load_task("code-syntax").request
+    assert (
+        load_task("code-bleu").request
+        != load_task("code-bleu", ["sampling.max_new_tokens=9"]).request
+    )
     assert load_task("mbpp").request != load_task("mbpp-sanitized").request
 
 

@@ -140,9 +140,11 @@ def test_the_runs_own_examples_are_scored_where_their_answer_is_python(
 
 def test_an_examples_name_is_its_place_and_its_content() -> None:
     """Two runs on the same data are compared by it."""
-    first, second = (load_examples(load_task("bleu"), paths={}, own=OWN).scored for _ in range(2))
+    first, second = (
+        load_examples(load_task("code-bleu"), paths={}, own=OWN).scored for _ in range(2)
+    )
     other = load_examples(
-        load_task("bleu"), paths={}, own=OWN | {"validation": [_example("Ask", "x = 2")]}
+        load_task("code-bleu"), paths={}, own=OWN | {"validation": [_example("Ask", "x = 2")]}
     ).scored
     assert [example.id for example in first] == [example.id for example in second]
     assert first[0].id.startswith("0-")
@@ -159,7 +161,9 @@ def test_solved_examples_are_typical_ones_of_training_and_never_scored() -> None
 def test_messages_are_kept_for_asking_and_read_as_text() -> None:
     messages = (Message("system", "Be brief."), Message("user", "Ask"))
     [example] = load_examples(
-        load_task("bleu"), paths={}, own={"validation": [Example(messages, "x = 1", "row 1", "")]}
+        load_task("code-bleu"),
+        paths={},
+        own={"validation": [Example(messages, "x = 1", "row 1", "")]},
     ).scored
     assert example.own_prompt == messages
     assert example.row["prompt"] == "system: Be brief.\nAsk"
@@ -178,7 +182,7 @@ def test_messages_are_kept_for_asking_and_read_as_text() -> None:
 )
 def test_a_limit_takes_examples_that_are_evenly_spread(limit: int | None, ids: list[int]) -> None:
     own = {"validation": [_example(f"Ask {number}", f"x = {number}") for number in range(4)]}
-    found = load_examples(load_task("bleu"), paths={}, own=own, max_examples=limit)
+    found = load_examples(load_task("code-bleu"), paths={}, own=own, max_examples=limit)
     assert [int(example.id.partition("-")[0]) for example in found.scored] == ids
     assert any("evenly spread" in note for note in found.notes) == (len(ids) < 4)
 

@@ -71,7 +71,9 @@ def test_a_model_tuned_on_prompts_that_are_text_is_asked_with_text_that_ends_ali
 
 
 def test_the_runs_own_examples_are_asked_as_in_training(subjects: Any) -> None:
-    [question] = questions_for(load_task("bleu"), _examples("Ask", own=True), subjects.of()).asked
+    [question] = questions_for(
+        load_task("code-bleu"), _examples("Ask", own=True), subjects.of()
+    ).asked
     assert (question.text, question.ids) == ("Ask", list(subjects.of().template.prompt_ids("Ask")))
 
 
@@ -135,6 +137,6 @@ def test_solved_examples_that_the_data_lack_are_missed_by_an_untuned_model_only(
 def test_an_untuned_model_may_be_asked_through_its_chat_template(subjects: Any) -> None:
     """The run's own prompts, too, are then a user's message, and nothing solved stands before."""
     subject = subjects.of(is_tuned=False, ways=("chat",))
-    questions = questions_for(load_task("bleu"), _examples("Ask\n", own=True), subject)
+    questions = questions_for(load_task("code-bleu"), _examples("Ask\n", own=True), subject)
     assert questions.style == "template"
     assert questions.asked[0].ids == subject.template.prompt_ids((Message("user", "Ask"),))

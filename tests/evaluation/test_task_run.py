@@ -339,7 +339,8 @@ def test_tasks_that_ask_the_same_are_asked_once(
         "write_answers",
         lambda *arguments, **options: calls.append(1) or write(*arguments, **options),
     )
-    tasks = [load_task(name, ["sampling.max_new_tokens=20"]) for name in ("code-syntax", "bleu")]
+    limit = ["sampling.max_new_tokens=20"]
+    tasks = [load_task(name, limit) for name in ("code-syntax", "code-bleu")]
     syntax, bleu = evaluate_tasks(subjects.of(), tasks, own=OWN)
     assert len(calls) == 1
     assert [record["completion"] for record in syntax.records] == [
@@ -482,7 +483,7 @@ def test_programs_that_the_machine_was_too_busy_to_judge_are_left_out_not_failed
 def test_where_no_prompt_fits_the_result_says_so_and_has_no_values(
     subjects: Any, snapshot: SnapshotAssertion
 ) -> None:
-    [result] = evaluate_tasks(subjects.of(context=4), [load_task("bleu")], own=OWN)
+    [result] = evaluate_tasks(subjects.of(context=4), [load_task("code-bleu")], own=OWN)
     told = result.to_json()
     assert (told["n"], told["skipped"], told["metrics"]["bleu"]["value"]) == (0, 5, None)
     assert told["notes"] == snapshot
@@ -514,7 +515,7 @@ def test_data_of_every_task_are_read_before_the_first_is_asked(
     refuses: Refuses,
 ) -> None:
     monkeypatch.setattr(task_run, "write_answers", lambda *_, **__: pytest.fail("it was asked"))
-    tasks = [load_task("bleu"), load_task("mbpp")]
+    tasks = [load_task("code-bleu"), load_task("mbpp")]
     with refuses(DataError):
         evaluate_tasks(
             subjects.of(),
@@ -541,7 +542,7 @@ def test_columns_that_a_later_tasks_prompt_lacks_are_told_before_the_first_is_as
     with refuses(DataError, names=["'text'", "sanitized.jsonl:1"]):
         evaluate_tasks(
             subjects.of(),
-            [load_task("bleu"), load_task("mbpp")],
+            [load_task("code-bleu"), load_task("mbpp")],
             own=OWN,
             paths={"mbpp": str(path)},
             sandbox=sandbox,

@@ -8,6 +8,7 @@ from brimful.base.libraries import refuse_unfit_adapters
 from brimful.evaluation.lm_eval import PREFIX, require_lm_eval
 from brimful.evaluation.task import Task, load_task
 from brimful.evaluation.task_data import load_examples
+from brimful.evaluation.task_run import refuse_unjudgeable
 from brimful.hardware.device import Device
 from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import AnyRunData
@@ -41,6 +42,18 @@ def refuse_unreadable_tasks(recipe: Recipe) -> None:
     for task in own:
         if task.data.run is None:
             load_examples(task, paths=recipe.evaluation.data, own={})
+
+
+def refuse_unscorable(recipe: Recipe, data: AnyRunData) -> None:
+    """Raise if a task asks the run's own examples, and none of them can be asked and judged.
+
+    Raises:
+        RequestError: there are none; DataError: the answer of one cannot be judged.
+    """
+    own, _ = checked_tasks(recipe.evaluation.tasks)
+    for task in own:
+        if task.data.run is not None:
+            refuse_unjudgeable(task, load_examples(task, paths={}, own=data.examples))
 
 
 def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:

@@ -11,7 +11,12 @@ from rich.console import Console
 from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
-from brimful.chains.checks import refuse_changed_data, refuse_unreadable_tasks, refuse_unsupported
+from brimful.chains.checks import (
+    refuse_changed_data,
+    refuse_unreadable_tasks,
+    refuse_unscorable,
+    refuse_unsupported,
+)
 from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
@@ -178,6 +183,7 @@ def _train(
         opening.say(greeting(recipe, device, admission, opening.width), "data")
         with world.telling_failures(), data_progress(console, brief=True) as progress:
             data = gather(recipe, source, progress)
+            refuse_unscorable(recipe, data)
             if admission.continues:
                 refuse_changed_data(folder, data)
         read_together(world, data)

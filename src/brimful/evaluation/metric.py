@@ -24,7 +24,7 @@ class TaskAnswer:
     Attributes:
         completion: As written, cut at the first stop string.
         extracted: The part that is judged, such as the code.
-        reference: The right answer.
+        reference: The right answer; where code is taken out of answers, its code.
         finish: Why it ended: end-of-text, a stop string, the most tokens it may have, or a loop.
         tokens: Generated tokens without the stop token.
         status: The sandbox's (passed, failed, error, timeout, blocked) or the verifier's (correct,
@@ -50,7 +50,7 @@ class MetricSummary:
 
     Attributes:
         value: None where there is no example.
-        unit: "share" (0 to 1), "BLEU" (0 to 100), "tokens".
+        unit: "share" (0 to 1), "BLEU" and "chrF" (0 to 100), "tokens".
         interval: 95 %; None with fewer than two examples.
         interval_method: "bootstrap" or "Wilson".
         n: Examples.
@@ -137,6 +137,19 @@ def mean_of_examples(of_answers: Sequence[Sequence[float]], unit: str) -> Metric
     if values_N:
         mean = float(np.mean(values_N))
     return MetricSummary(mean, unit, interval, method, len(values_N))
+
+
+def likeness(name: str, unit: str, description: str, score: Callable[[str, str], float]) -> Metric:
+    """A metric that compares each answer with its reference alone; `score` is given both."""
+
+    def scores(examples: AnswersByExample) -> Scores:
+        of_answers = [
+            [score(answer.extracted, answer.reference) for answer in samples]
+            for samples in examples
+        ]
+        return Scores({name: of_answers}, {name: mean_of_examples(of_answers, unit)}, [])
+
+    return Metric(description, scores)
 
 
 def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, MetricSummary]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import DataError, RequestError
-from brimful.base.text import reason_of
+from brimful.base.text import clause, reason_of
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
@@ -83,8 +83,10 @@ def load_examples(
     else:
         examples = _rows_examples(task, paths.get(task.name, paths.get(task.same_data_as or "")))
     if not examples.scored:
+        remedy = " The tasks bleu, chrf, rouge-l and exact-match score answers of any kind."
         raise RequestError(
-            f"task {task.name}: no example is left to score. {' '.join(examples.notes)}".rstrip()
+            f"task {task.name}: no example is left to score."
+            f" {'. '.join([*examples.notes, ''])}{clause(task.data.run, remedy)}".rstrip()
         )
     count = len(examples.scored)
     if max_examples is None or max_examples >= count:

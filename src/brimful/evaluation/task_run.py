@@ -31,7 +31,7 @@ from brimful.evaluation.task_data import TaskExamples, load_examples
 from brimful.evaluation.task_prompts import Subject, TaskPrompt, TaskPrompts, questions_for
 from brimful.generation.loops import text_ends_in_loop
 from brimful.training.world import ALONE, World
-from brimful.verify.extract import EXTRACTIONS
+from brimful.verify.extract import EXTRACTIONS, code_of
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
 from brimful.verify.verifier import Verdict
 
@@ -148,7 +148,7 @@ def evaluate_tasks(  # noqa: PLR0913 - each is one independent choice of the mea
         for task in tasks
     ]
     for task, examples in loaded:
-        _refuse_unjudgeable(task, examples)
+        refuse_unjudgeable(task, examples)
     prompts = {
         (task.request, examples.source, way): questions_for(task, examples, subject, way)
         for task, examples in loaded
@@ -191,7 +191,7 @@ def _better(asked: Sequence[TaskResult]) -> TaskResult:
     return replace(best, facts=facts)
 
 
-def _refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
+def refuse_unjudgeable(task: Task, examples: TaskExamples) -> None:
     """Raise DataError if no answer to an example could be judged: its reference cannot be read, or
     its columns make no program with tests.
     """
@@ -294,14 +294,14 @@ def _extracted(
     prompt: TaskPrompt, samples: Sequence[WrittenAnswer], extraction: str | None
 ) -> list[TaskAnswer]:
     """The answers with the part of each that is judged: all of it where nothing is extracted."""
-    row, answers = prompt.example.row, []
+    row, reference, answers = prompt.example.row, prompt.example.reference, []
+    if extraction is not None:
+        reference = code_of(reference)
     for written in samples:
         text = extracted = prompt.begun + written.text
         if extraction is not None:
             extracted = EXTRACTIONS[extraction](text, row)
-        answers.append(
-            TaskAnswer(text, extracted, prompt.example.reference, written.finish, written.tokens)
-        )
+        answers.append(TaskAnswer(text, extracted, reference, written.finish, written.tokens))
     return answers
 
 

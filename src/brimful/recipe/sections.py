@@ -341,7 +341,7 @@ class EvaluationRecipe(Section):
     tasks: list[str] = Field(
         [],
         description=(
-            "Tasks the finished model is evaluated on, such as [code-syntax, bleu, humaneval]."
+            "Tasks the finished model is evaluated on, such as [code-syntax, humaneval, bleu]."
         ),
     )
     max_examples: PositiveInt | None = Field(

@@ -162,7 +162,8 @@ class ExamplesReport(ReportKind):
             ),
             Command(
                 "Score it on tasks, and the model from before",
-                f"brimful evaluate {folder} code-syntax bleu\nbrimful evaluate {folder} --untuned",
+                f"brimful evaluate {folder} code-syntax code-bleu\n"
+                f"brimful evaluate {folder} --untuned",
             ),
         ]
         if run.recipe.adapter:

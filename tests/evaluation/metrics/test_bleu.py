@@ -34,20 +34,3 @@ def test_the_same_code_scores_100_and_other_code_less() -> None:
     assert scores[2][0] == pytest.approx(100)
     assert scores[3][0] == 0
     assert 0 < scores[0][0] < 100
-
-
-def test_of_a_reference_in_a_fence_only_the_code_counts() -> None:
-    [[score]] = METRIC.score(
-        [
-            [
-                TaskAnswer(
-                    "x = f(1, 2)",
-                    "x = f(1, 2)",
-                    "Here:\n```python\nx = f(1, 2)\n```\nGood luck.",
-                    "stop",
-                    1,
-                )
-            ]
-        ]
-    ).of_answers["bleu"]
-    assert score == pytest.approx(100)

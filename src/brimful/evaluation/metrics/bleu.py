@@ -1,8 +1,8 @@
-"""Likeness of an answer's code to the reference: BLEU (Papineni et al. 2002) by sacrebleu, per
-sentence and over the corpus.
+"""Likeness of an answer to the reference: BLEU (Papineni et al. 2002) by sacrebleu, per sentence
+and over the corpus.
 
-The tokenizer is sacrebleu's default (13a), which does not see indentation or line breaks. An answer
-that works but looks different scores low; pass@k is the better measure where there are tests.
+The tokenizer is sacrebleu's default (13a), which does not see indentation or line breaks. Code that
+works but looks different scores low; pass@k is the better measure where there are tests.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,6 @@ from brimful.evaluation.metric import (
     mean_of_examples,
 )
 from brimful.evaluation.stats import bootstrap_interval
-from brimful.verify.extract import code_of
 
 MAX_ORDER = 4
 
@@ -36,7 +35,7 @@ class _Sentence:
 
 
 def _sentence(bleu: BLEU, answer: TaskAnswer) -> _Sentence:
-    found = bleu.sentence_score(answer.extracted, [code_of(answer.reference)])
+    found = bleu.sentence_score(answer.extracted, [answer.reference])
     return _Sentence(
         float(found.score), [*found.counts, *found.totals, found.sys_len, found.ref_len]
     )
@@ -74,6 +73,6 @@ def _score(examples: AnswersByExample) -> Scores:
 
 
 METRIC = Metric(
-    "Mean sentence BLEU and corpus BLEU of the code against the reference (sacrebleu, defaults).",
+    "Mean sentence BLEU and corpus BLEU against the reference (sacrebleu, defaults).",
     _score,
 )

@@ -71,9 +71,9 @@ class Figure:
 
     Attributes:
         value: In the unit.
-        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "tokens",
-            "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end with their unit,
-            and for VIOLATION.
+        unit: "nats/token", "nats/text", "nats/masked token", "share", "area", "BLEU", "chrF",
+            "tokens", "perplexity", "bits/byte", "cosine", or "" for COSTS, whose names end
+            with their unit, and for VIOLATION.
         interval: 95 % over examples; None where it was not made.
         n: Examples, windows for a loss; None for COSTS.
     """

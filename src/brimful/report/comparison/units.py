@@ -43,6 +43,7 @@ UNITS = {
     "area": ScoreUnit(".3f"),
     "share": ScoreUnit(".1f", 100, "%", "points"),
     "BLEU": ScoreUnit(".1f", 1, "", "BLEU"),
+    "chrF": ScoreUnit(".1f", 1, "", "chrF"),
     "tokens": ScoreUnit(".0f", 1, "tokens", "tokens"),
     "perplexity": ScoreUnit(",.1f"),
     "bits/byte": ScoreUnit(".3f", 1, "", "bits/byte"),

@@ -220,7 +220,7 @@ def _task_cards(tasks: TaskEvaluations) -> list[Card]:
         name, metric = main_metric(summary)
         if metric.value is None:
             continue
-        unit = "" if metric.unit == "BLEU" else metric.unit
+        unit = "" if metric.unit in {"BLEU", "chrF"} else metric.unit
         detail = "share of answers" if metric.n is None else f"n = {metric.n:,.0f}"
         title = capitalised(title_of(task, name))
         shown.append(Card(title, format_score(metric.value, unit), detail))
