@@ -77,7 +77,7 @@ def _settings(data: Path) -> list[str]:
     return [
         f"data.path={_python_instructions(data)}",
         f"data.max_documents={EXAMPLES}",
-        "evaluation.tasks=[humaneval, mbpp, code-syntax, bleu]",
+        "evaluation.tasks=[humaneval, mbpp, code-syntax, code-bleu]",
         f"evaluation.data={json.dumps(files)}",
         f"evaluation.max_examples={QUESTIONS}",
         "evaluation.max_new_tokens=256",

@@ -47,7 +47,7 @@ def test_translations_are_scored_by_every_text_task(
     """The whole answer is compared with the whole of the example's own."""
     tasks = ["bleu", "chrf", "rouge-l", "exact-match"]
     folder = run(tuning(f"data.path={pairs}", f"evaluation.tasks=[{','.join(tasks)}]", *FEW))
-    evaluations = read_run(folder).evaluations
+    evaluations = read_run(folder).tasks
     assert list(evaluations.summaries) == tasks
     for name, metric in zip(tasks, ("bleu", "chrf", "rouge_l", "accuracy"), strict=True):
         assert evaluations.summaries[name].metrics[metric].n == 6

@@ -94,10 +94,10 @@ def test_a_byte_that_even_cp1252_lacks_is_an_error(tmp_path: Path, refuses: Refu
         list(decoded_lines(written(tmp_path / "a", b"x\x81"), "auto"))
 
 
-def test_utf_16_read_as_utf_8_says_what_it_looks_like(tmp_path: Path, refuses: Refuses) -> None:
-    """By its mark."""
+def test_a_stream_of_utf_16_says_what_it_looks_like(refuses: Refuses) -> None:
+    """By its mark; a file is read by it."""
     with refuses(DataError, names=["byte 1", "data.encoding=utf-16"]):
-        list(decoded_lines(written(tmp_path / "a", TEXT.encode("utf-16"))))
+        list(lines_of_bytes(io.BytesIO(TEXT.encode("utf-16")), "utf-8", "standard input"))
 
 
 def test_a_torn_utf_16_file_names_the_line(tmp_path: Path, refuses: Refuses) -> None:
@@ -133,7 +133,7 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_refused(
     tmp_path: Path, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And unpacked, as the message says, it is read."""
-    monkeypatch.setattr(encodings, "_MOST_UNZIPPED_BYTES", 1 << 20)
+    monkeypatch.setattr(encodings, "_MOST_UNPACKED_BYTES", 1 << 20)
     line = b"0" * 99 + b"\n"
     path = written(tmp_path / "zeros.txt.gz", line * 20_000)
     with refuses(DataError, names=[str(path), "gunzip"]):

@@ -362,3 +362,84 @@ def test_a_problem_of_mbpp_is_worded_as_its_task_words_it(data_recipe: Make) -> 
         Message("user", render(str(load_task("mbpp").template.text), row, "row")),
     )
     assert example.completion == "```python\ndef add(a):\n    return a + 2\n```"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [("input", "output"), ("query", "response"), ("user", "assistant"), ("prompt", "response")],
+)
+def test_pairs_under_other_names(
+    data_recipe: Callable[..., DataRecipe], columns: tuple[str, str]
+) -> None:
+    """Text as it stands, as prompt and completion are; a column `system` comes before."""
+    row = dict(zip(columns, ("Hi", "Ho"), strict=True))
+    (example,) = examples_of([Row(row, "row 1")], data_recipe("x"))
+    assert (example.prompt, example.completion) == ("Hi", "Ho")
+    (example,) = examples_of([Row({**row, "system": "Be kind."}, "row 1")], data_recipe("x"))
+    assert example.prompt == (Message("system", "Be kind."), Message("user", "Hi"))
+
+
+def exported(kind: str = "text") -> dict[str, Any]:
+    """A conversation as ChatGPT exports it, whose answer was asked for twice."""
+
+    def node(parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
+        content = {"content_type": kind, "parts": [text]}
+        return {"parent": parent, "message": {"author": {"role": role}, "content": content}}
+
+    return {
+        "title": "A chat",
+        "current_node": "again",
+        "mapping": {
+            "root": {"parent": None, "message": None},
+            "system": node("root", "system", ""),
+            "asked": node("system", "user", "Hi"),
+            "first": node("asked", "assistant", "left"),
+            "again": node("asked", "assistant", "right", kind),
+        },
+    }
+
+
+def test_a_chatgpt_export_is_read_along_its_current_branch(
+    data_recipe: Callable[..., DataRecipe],
+) -> None:
+    (example,) = examples_of([Row(exported(), "row 1")], data_recipe("x"))
+    assert (example.prompt, example.completion) == ((Message("user", "Hi"),), "right")
+
+
+def test_a_chatgpt_message_that_is_no_text_is_refused_or_left_out(
+    data_recipe: Callable[..., DataRecipe], refuses: Refuses
+) -> None:
+    """The advice of the error works."""
+    rows = [
+        *(Row(exported(), f"row {number}") for number in range(19)),
+        Row(exported("code"), "row 19"),
+    ]
+    with refuses(DataError, names=["row 19", "'code'", "data.bad_rows=drop"]):
+        list(examples_of(rows, data_recipe("x")))
+    left_out: list[Any] = []
+    assert len([*examples_of(rows, data_recipe("x", bad_rows="drop"), left_out)]) == 19
+    assert [bad.where for bad in left_out] == ["row 19"]
+
+
+BAD = {
+    "null": {"prompt": "q", "completion": None},
+    "empty": {"prompt": "q", "completion": " "},
+    "other columns": {"prompt": "q"},
+    "no row": 3,
+}
+
+
+def test_bad_rows_are_left_out_up_to_a_tenth(
+    data_recipe: Callable[..., DataRecipe], refuses: Refuses
+) -> None:
+    good = [Row({"prompt": "q", "completion": "a"}, f"row {number}") for number in range(36)]
+    bad = [Row(values, name) for name, values in BAD.items()]
+    left_out: list[Any] = []
+    data = data_recipe("x", bad_rows="drop")
+    assert len([*examples_of([good[0], *bad, *good[1:]], data, left_out)]) == 36
+    assert [each.where for each in left_out] == [*BAD]
+    with refuses(DataError, names=["4 of 39", "10%", "null"]):
+        list(examples_of([good[0], *bad, *good[2:]], data))
+    for one in bad[:2]:
+        with pytest.raises(DataError, match=r"data\.bad_rows=drop"):
+            list(examples_of([*good, one], data_recipe("x")))

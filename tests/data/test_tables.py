@@ -124,7 +124,7 @@ def test_a_row_that_swallowed_others_and_closed_by_chance_says_that_it_runs_over
 def test_a_missing_column_says_what_else_the_first_line_may_be(text: str, refuses: Refuses) -> None:
     """Another separator, or no header."""
     with refuses(DataError):
-        list(csv_rows(lines(text), "a.csv", "text"))
+        list(csv_rows(lines(text), "a.csv", "text", delimiter=","))
 
 
 @pytest.mark.parametrize("read", [csv_rows, tsv_rows])
@@ -137,3 +137,25 @@ def test_one_line_of_ten_megabytes_is_read_quickly(read, refuses: Refuses) -> No
     with refuses(DataError, names=["'text'"]):
         list(read(lines(separator * 200_000), "a", "text"))
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('a\tb\n1\t"x\ny"\n2\tz\n', [("1", "x\ny"), ("2", "z")]),
+        ('a\tb\n"x\n\ny"\t1\n2\tz\n', [("x\n\ny", "1"), ("2", "z")]),
+        ('a\tb\n1\t"say ""x""\nso"\n', [("1", 'say "x"\nso')]),
+        ('a\tb\n1\t"lone\n2\tend"\n', [("1", '"lone'), ("2", 'end"')]),
+        ('a\n"lone\nend"\n', [('"lone',), ('end"',)]),
+    ],
+)
+def test_quoted_fields_of_a_tsv_may_run_over_lines(text: str, rows: list[tuple[str, ...]]) -> None:
+    """Only where the lines make one row together, and none alone: lone marks stay text."""
+    found = [*tsv_rows(io.StringIO(text), "f")]
+    assert [tuple(row.columns.values()) for row in found] == rows
+    assert found[-1].where == f"f:{text.count(chr(10)) - str(rows[-1]).count(chr(92) + 'n')}"
+
+
+def test_a_tsv_row_that_stays_open_is_named_where_it_is_short(refuses: Refuses) -> None:
+    with refuses(DataError, names=["f:3"]):
+        list(tsv_rows(io.StringIO('a\tb\n1\t"open\nshort\n'), "f"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from brimful.base.errors import DataError
 from brimful.chains.sampling_questions import SamplingQuestions
-from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
+from brimful.data.formats import BadRow, Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.questions import PromptQuestion
 from brimful.data.sources import open_rows
 from brimful.evaluation.task_prompts import text_ending_of
@@ -16,15 +16,18 @@ from brimful.selection.journal import training_row
 
 def read_demonstrations(
     recipe: Recipe, questions: SamplingQuestions
-) -> tuple[tuple[Example, ...], int]:
-    """Return the examples of `data` that the evaluation does not ask, and how many it asks.
+) -> tuple[tuple[Example, ...], list[str]]:
+    """Return the examples of `data` that the evaluation does not ask, and sentences about what is
+    left out.
 
     Raises:
         DataError: the evaluation asks all of them.
     """
-    parts = open_rows(recipe.data).parts
+    parts, bad_rows = open_rows(recipe.data).parts, list[BadRow]()
     examples = [
-        example for part in parts for example in examples_of(part.splits["train"], recipe.data)
+        example
+        for part in parts
+        for example in examples_of(part.splits["train"], recipe.data, bad_rows)
     ]
     held_out = questions.held_out
     kept = [each for each in examples if held_out.find(text_of_prompt(each), "") is None]
@@ -33,7 +36,10 @@ def read_demonstrations(
             "data: the evaluation asks all demonstrations, so none is left to train on. Choose"
             " others."
         )
-    return tuple(kept), len(examples) - len(kept)
+    notes = [f"a demonstration is left out: {bad.reason}" for bad in bad_rows]
+    if asked := len(examples) - len(kept):
+        notes.append(f"{asked} demonstrations are left out, because the evaluation asks them")
+    return tuple(kept), notes
 
 
 def asked_like(

@@ -85,8 +85,8 @@ class RoundChain:
         say = console_printer(console)
         claim(folder, recipe, say)
         write_text_atomically(folder / DEMONSTRATIONS_FILE, demonstration_lines(demonstrations))
-        if left_out:
-            say(f"{left_out} demonstrations are left out, because the evaluation asks them")
+        for told in left_out:
+            say(told)
         source = pipeline.source_of(recipe, console) or recipe.model
         sourced = recipe.model_copy(update={"model": source})
         train = partial(train_and_score, console=console, fresh=fresh, accept=accept, world=world)

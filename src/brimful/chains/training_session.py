@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
-from brimful.base.rundir import Lease, write_json_atomically
+from brimful.base.rundir import Lease, write_journal_atomically, write_json_atomically
 from brimful.chains.other_versions import changed_versions, describe_changes
 from brimful.generation.load import ADAPTERS
 from brimful.hardware.device import Device
@@ -31,6 +31,7 @@ from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.live.logger import LoggedRun, logging_listener
 from brimful.report.live.progress import progress_listener
+from brimful.runs.files import BAD_ROWS_FILE
 from brimful.training.admission import Admission, describe, run_id_of, write_status
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
@@ -159,12 +160,14 @@ def _base_comparison(data: AnyRunData, plan: Plan, where: torch.device) -> BaseC
 def _write_facts(
     folder: Path, plan: Plan, device: Device, data: AnyRunData, identity: Mapping[str, str]
 ) -> None:
-    """Write plan.json, environment.json and data.json."""
+    """Write plan.json, environment.json and data.json, and the rows that were left out."""
     write_json_atomically(folder / "plan.json", plan.to_json(), with_checksum=True)
     write_json_atomically(
         folder / "environment.json", describe_environment(device), with_checksum=True
     )
     facts = {**data.report, "fingerprints": dict(data.fingerprints)}
+    if bad_rows := facts.pop("bad_rows", []):
+        write_journal_atomically(folder / BAD_ROWS_FILE, bad_rows)
     if data.source:
         facts["base"] = {"source": data.source, "fingerprint": identity[BASE]}
         if origin := origin_of(data.source):

@@ -2,19 +2,23 @@
 the one that fits the whole file.
 """
 
+import bz2
 import codecs
 import gzip
 import io
-import os
-from collections.abc import Iterator
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
 from brimful.base.units import format_bytes
+from brimful.recipe.data import PACKED_ENDS
 
 AUTO, UTF_8, FALLBACK = "auto", "utf-8", "cp1252"
 BOM = codecs.BOM_UTF8
@@ -28,9 +32,12 @@ _MARKS = (
 """Byte order marks; those of UTF-32 begin like UTF-16's."""
 _LOOKED_AT_BYTES = 4096
 MOST_LINE_BYTES = 1 << 28
-_MOST_UNZIPPED, _MOST_UNZIPPED_BYTES = 100, 1 << 28
-"""A zipped file may unpack to so many times its size, or to so many bytes, whichever is more. Text
-shrinks to a third or a tenth.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a damaged or missing file raises."""
+_UNPACKERS = {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}
+_MOST_UNPACKED, _MOST_UNPACKED_BYTES = 100, 1 << 28
+"""A compressed file may unpack to so many times its size, or to so many bytes, whichever is more.
+Text shrinks to a third or a tenth.
 """
 _NUL_SHARE = 0.4
 """So many of the bytes in even, or in odd places are NUL: UTF-16 of mostly Latin text, without a
@@ -84,19 +91,27 @@ def detect(path: Path) -> Detected:
     """Read the whole file: its byte order mark decides, else UTF-8 where all of it is, else UTF-16
     by its NUL bytes, else cp1252.
     """
+    if (marked := detect_mark(path)) is not None:
+        return marked
     with open_raw(path) as file:
-        start = file.read(_LOOKED_AT_BYTES)
-        marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
-        if marked is not None:
-            if marked == UTF_8:
-                return Detected(UTF_8)
-            return Detected(marked, f"{path} is read as {marked}, by its byte order mark")
-        if (found := _utf_16_by_nul(start)) is not None:
+        if (found := _utf_16_by_nul(file.read(_LOOKED_AT_BYTES))) is not None:
             return Detected(
                 found, f"{path} is read as {found}: every other byte of its beginning is NUL"
             )
-        file.seek(0)
+    with open_raw(path) as file:
         return _by_lines(path, file)
+
+
+def detect_mark(path: Path) -> Detected | None:
+    """What a file's byte order mark says, which no UTF-8 begins with but its own; None: none."""
+    with open_raw(path) as file:
+        start = file.read(4)
+    marked = next((name for mark, name in _MARKS if start.startswith(mark)), None)
+    if marked is None:
+        return None
+    return Detected(
+        marked, f"{path} is read as {marked}, by its byte order mark" if marked != UTF_8 else None
+    )
 
 
 def _utf_16_by_nul(start: bytes) -> str | None:
@@ -135,40 +150,48 @@ def _by_lines(path: Path, file: BinaryIO) -> Detected:
 
 
 def open_raw(path: Path) -> BinaryIO:
-    """The bytes of a file, unzipped where its name ends in .gz."""
-    if path.name.lower().endswith(".gz"):
-        return io.BufferedReader(_Unzipped(path))
+    """The bytes of a file, unpacked where its name says how it is compressed."""
+    if (end := path.suffix.lower()) in PACKED_ENDS:
+        return io.BufferedReader(_Unpacked(path, _OPENERS[end]))
     return open(path, "rb")
 
 
-class _Unzipped(io.RawIOBase):
-    """The content of a zipped file, up to a size that no text has.
+def _open_zst(path: Path) -> Any:
+    # Python's own library has it from 3.14 on; half a second to import, which only such files need.
+    import pyarrow  # noqa: PLC0415
+
+    return pyarrow.input_stream(str(path), compression="zstd")
+
+
+_OPENERS: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
+    {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
+)
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a compressed file, up to a size that no text has.
 
     Raises (when it is read):
         DataError: there is more.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, open_unpacked: Callable[[Path], Any]) -> None:
         self._path = path
-        self._most_bytes = max(_MOST_UNZIPPED_BYTES, _MOST_UNZIPPED * path.stat().st_size)
-        self._file = gzip.open(path)  # noqa: SIM115 - closed by close()
+        self._most_bytes = max(_MOST_UNPACKED_BYTES, _MOST_UNPACKED * path.stat().st_size)
+        self._file = open_unpacked(path)
+        self._num_bytes = 0
 
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
     def readinto(self, buffer: Any) -> int:
-        num_bytes = self._file.readinto(buffer)
-        if self._file.tell() > self._most_bytes:
+        num_bytes: int = self._file.readinto(buffer)
+        self._num_bytes += num_bytes
+        if self._num_bytes > self._most_bytes:
             raise DataError(
                 f"{self._path} unpacks to more than {format_bytes(self._most_bytes)},"
-                f" {_MOST_UNZIPPED} times its size or more, which no text does. If it is meant to,"
-                " unpack it (gunzip) and name the unpacked file."
+                f" {_MOST_UNPACKED} times its size or more, which no text does. If it is meant to,"
+                f" unpack it ({_UNPACKERS[self._path.suffix.lower()]}) and name the unpacked file."
             )
         return num_bytes
 
@@ -195,14 +218,16 @@ def decoded_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
     """Lines without a byte order mark, CRLF made LF.
 
     Args:
-        path: Text, also zipped as .gz.
-        encoding: A codec of Python, or auto.
+        path: Text, also compressed.
+        encoding: A codec of Python, or auto; a file's own mark comes before UTF-8.
 
     Raises:
         DataError: a byte that the encoding does not have, by line and place; an unknown encoding.
     """
     if encoding == AUTO:
         encoding = detect(path).encoding
+    elif encoding == UTF_8 and (marked := detect_mark(path)) is not None:
+        encoding = marked.encoding
     with open_raw(path) as file:
         yield from lines_of_bytes(file, encoding, str(path))
 

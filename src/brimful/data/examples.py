@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import DataError
-from brimful.base.text import clause
+from brimful.base.text import clause, plural
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
-from brimful.data.formats import Example, Message, examples_of, text_of_prompt
+from brimful.data.formats import BadRow, Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
@@ -28,6 +28,7 @@ from brimful.data.stratified import hold_out
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
 from brimful.recipe import DataRecipe, Recipe
+from brimful.runs.files import BAD_ROWS_FILE
 
 _ENCODED_AT_ONCE = 1024
 _FIELDS = {
@@ -131,7 +132,8 @@ def prepare_examples(
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
-    held_out, few_notes = _labelled(source, data)
+    bad_rows: list[BadRow] = []
+    held_out, few_notes = _labelled(source, data, bad_rows)
     labelled = [(split, _as_asked(example, template)) for split, example in held_out]
     is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
@@ -140,7 +142,7 @@ def prepare_examples(
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
     notes = [
-        *all_coded("B201", source.notes),
+        *all_coded("B201", [*source.notes, *_bad_row_notes(bad_rows)]),
         *all_coded("B202", few_notes),
         *all_coded("B204", leakage_notes(scanned, len(dropped), "prompt")),
     ]
@@ -160,6 +162,7 @@ def prepare_examples(
         "splits": counts,
         "leakage": {**scanned.report, "dropped": len(dropped)},
         "notes": notes,
+        "bad_rows": [bad._asdict() for bad in bad_rows],
     }
     fingerprint = cache_key(
         source=source.fingerprint,
@@ -170,6 +173,7 @@ def prepare_examples(
         # Runs of before, whose template auto left text prompts alone, are not continued with this.
         **({"prompts": "messages"} if is_wrapped and data.template == "auto" else {}),
         **({"turns": data.turns} if data.turns != "each" else {}),
+        **({"bad_rows": data.bad_rows} if bad_rows else {}),
         **data.model_dump(mode="json", include=_FIELDS),
     )
     return PreparedExamples(
@@ -190,7 +194,19 @@ def _check_options(data: DataRecipe) -> None:
         )
 
 
-def _labelled(source: RowSource, data: DataRecipe) -> tuple[list[tuple[str, Example]], list[str]]:
+def _bad_row_notes(bad_rows: list[BadRow]) -> list[str]:
+    """How many rows were left out; none where none was."""
+    if not bad_rows:
+        return []
+    return [
+        f"{plural(len(bad_rows), 'row')} left out by data.bad_rows=drop, listed in {BAD_ROWS_FILE}"
+        f" of the run folder; the first: {bad_rows[0].reason}"
+    ]
+
+
+def _labelled(
+    source: RowSource, data: DataRecipe, bad_rows: list[BadRow]
+) -> tuple[list[tuple[str, Example]], list[str]]:
     """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
     so few that the hash would leave a split empty, those with the smallest hashes are held out.
     """
@@ -200,12 +216,13 @@ def _labelled(source: RowSource, data: DataRecipe) -> tuple[list[tuple[str, Exam
         shares, start = held_out_shares(part.splits, data), len(labelled)
         labelled += (
             (split_of(example.group, *shares), example)
-            for example in examples_of(part.splits["train"], data)
+            for example in examples_of(part.splits["train"], data, bad_rows)
         )
         pools.append((start, len(labelled), shares))
         for split in SPLITS[1:]:
             labelled += (
-                (split, example) for example in examples_of(part.splits.get(split, ()), data)
+                (split, example)
+                for example in examples_of(part.splits.get(split, ()), data, bad_rows)
             )
     there = {split for split, _ in labelled}
     if all(split in there for split, share in split_shares(data).items() if share > 0):

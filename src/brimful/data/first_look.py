@@ -13,6 +13,7 @@ from brimful.data.formats import examples_of
 from brimful.data.rows import LABEL_KEY, Row, cell_of, text_of
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
+from brimful.recipe.data import unpacked_name
 
 _ITEMS, _SECONDS = 100, 0.5
 """So much of each split is looked at, whichever comes first."""
@@ -93,5 +94,5 @@ def _read_beginnings(
 
 
 def _is_long(path: Path) -> bool:
-    name = path.name.lower().removesuffix(".gz")
+    name = unpacked_name(path.name)
     return not name.endswith(_BY_ROWS) and path.stat().st_size > _WHOLE_BYTES

@@ -6,7 +6,6 @@ import codecs
 import os
 import re
 import tomllib
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,9 @@ from pathlib import Path
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
-from brimful.data.encodings import AUTO, UTF_8, open_raw
+from brimful.data.encodings import AUTO, UNREADABLE, UTF_8, open_raw
 from brimful.data.readers import Reading, read_rows
+from brimful.recipe.data import unpacked_name
 
 PLAIN = ".txt"
 _KINDS: dict[str, dict[str, list[str]]] = tomllib.loads(
@@ -95,7 +95,7 @@ class FolderFiles:
         return DataError(
             f"data.path: {folder} holds no readable file.{found} Readable: {', '.join(readable)}"
             " and, for a run on documents, source code, Markdown, HTML and other text; all but"
-            " .parquet also with .gz."
+            " .parquet also compressed (.gz, .bz2, .xz, .zst)."
         )
 
 
@@ -106,10 +106,10 @@ def remedy_for(reason: str) -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """The end of a file's name in small letters, `.gz` left out; empty where there is none, or only
-    a number.
+    """The end of a file's name in small letters, that of compression left out; empty where there is
+    none, or only a number.
     """
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
+    suffix = Path(unpacked_name(path.name)).suffix
     return clause(not suffix[1:].isdecimal(), suffix)
 
 
@@ -127,7 +127,7 @@ def reason_against(path: Path, encoding: str) -> str | None:
         size = path.stat().st_size
         with open_raw(path) as file:
             beginning = file.read(_LOOKED_AT_BYTES)
-    except (OSError, EOFError, zlib.error):
+    except UNREADABLE:
         return _UNREADABLE
     if not beginning.strip():
         return _EMPTY
@@ -144,7 +144,7 @@ def _look_at(beginning: bytes, encoding: str, *, whole: bool) -> str | None:
     controls = len(beginning) - len(beginning.translate(None, _CONTROL))
     if not is_wide and controls > _CONTROL_SHARE * len(beginning):
         return _BINARY
-    if encoding == AUTO:
+    if encoding == AUTO or (is_wide and encoding == UTF_8):
         return None
     try:
         codecs.getincrementaldecoder(encoding)().decode(beginning, final=whole)

@@ -31,6 +31,10 @@ __all__ = [
     "text_of_prompt",
 ]
 
+MOST_LEFT_OUT = 0.1
+"""So large a share of a split's rows is left out at most."""
+_LEAVES_OUT = " data.bad_rows=drop leaves such rows out and lists them."
+
 Prompt = tuple[Message, ...] | str
 """Messages, which a template turns into text, or text that is used unchanged."""
 
@@ -84,6 +88,13 @@ def text_of_prompt(example: Example) -> str:
     )
 
 
+class BadRow(NamedTuple):
+    """A row that is left out: where it stands, and why."""
+
+    where: str
+    reason: str
+
+
 @dataclass(frozen=True)
 class RowFormat:
     """How rows hold examples.
@@ -131,12 +142,44 @@ def _pair(row: Mapping[str, Any], where: str) -> _Parts:
     return _Parts(text_of(row, "prompt", where), text_of(row, "completion", where))
 
 
+def _text_pair(row: Mapping[str, Any], where: str) -> _Parts:
+    before, prompt = _system(row, where), text_of(row, "prompt", where)
+    return _Parts(
+        (*before, Message("user", prompt)) if before else prompt, text_of(row, "completion", where)
+    )
+
+
 def _messages(row: Mapping[str, Any], where: str) -> _Parts:
     return _turns(row["messages"], row, where, _OPENAI_KEYS)
 
 
 def _conversations(row: Mapping[str, Any], where: str) -> _Parts:
     return _turns(row["conversations"], row, where, _SHAREGPT_KEYS)
+
+
+def _chatgpt(row: Mapping[str, Any], where: str) -> _Parts:
+    """A conversation as ChatGPT exports it: a tree of messages, of which the branch counts that was
+    shown last. Empty messages of the system are passed over.
+    """
+    mapping, node = row["mapping"], row.get("current_node")
+    turns: list[dict[str, object]] = []
+    for _ in mapping or ():
+        if node is None:
+            break
+        if not isinstance(mapping, dict) or not isinstance(mapping.get(node), dict):
+            raise DataError(f"{where}: 'mapping' has no message {node!r}. Is the export whole?")
+        message, node = mapping[node].get("message"), mapping[node].get("parent")
+        if message is None:
+            continue
+        role, content = message["author"]["role"], message["content"]
+        if content["content_type"] != "text":
+            raise DataError(
+                f"{where}: a message of the {role}'s is of type {content['content_type']!r}, not"
+                " text. Remove the conversation."
+            )
+        if role != "system" or any(content["parts"]):
+            turns.append({"role": role, "content": content["parts"]})
+    return _turns(turns[::-1], row, where, _OPENAI_KEYS)
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> _Parts:
@@ -248,6 +291,15 @@ FORMATS: Mapping[str, RowFormat] = MappingProxyType(
             _alpaca,
         ),
         "text": RowFormat({"text": ("text",)}, (), _text),
+        "pair": RowFormat(
+            {
+                "prompt": ("input", "query", "user", "prompt"),
+                "completion": ("output", "response", "assistant", "completion"),
+            },
+            ("system",),
+            _text_pair,
+        ),
+        "chatgpt": RowFormat({"mapping": ("mapping",)}, ("current_node",), _chatgpt),
     }
 )
 """By name, in the order in which data.format=auto tries them."""
@@ -342,42 +394,80 @@ def _described(row_format: RowFormat, data: DataRecipe) -> str:
     return required + clause(row_format.optional, optional)
 
 
-def examples_of(rows: Iterable[Row], data: DataRecipe) -> Iterator[Example]:
+def examples_of(
+    rows: Iterable[Row], data: DataRecipe, left_out: list[BadRow] | None = None
+) -> Iterator[Example]:
     """The examples of rows that all have the format of the first one.
+
+    Args:
+        rows: Of one split.
+        data: Its `format`, `columns` and `bad_rows` count.
+        left_out: Gets the rows that `bad_rows=drop` leaves out.
 
     Raises:
         DataError: missing columns, a value that is not text, an unknown role, a conversation
             without an answer at its end, and, when all rows were read, how many have an empty
-            answer.
+            answer; of more than `MOST_LEFT_OUT` of the rows also with `bad_rows=drop`.
     """
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}
-    empty: list[str] = []
+    drops, bad, empty = data.bad_rows == "drop", [], []
     number = 0
     for number, (values, where) in enumerate(rows, start=1):  # noqa: B007 - read below
-        values = as_columns(values, where)  # noqa: PLW2901 - the same row
-        if tuple(values) not in formats:
-            formats[tuple(values)] = _format_of(values, data, where)
-            if len(names := {name for name, _ in formats.values()}) > 1:
-                raise DataError(
-                    f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one"
-                    " with data.format, or separate the rows."
-                )
-        name, columns = formats[tuple(values)]
-        example = _example(
-            FORMATS[name],
-            {column: values[held_by] for column, held_by in columns.items()},
-            values.get("document"),
-            where,
-        )
+        try:
+            example = _example_of(values, where, formats, data)
+        except DataError as error:
+            if not (drops and formats):
+                raise
+            bad.append(BadRow(where, str(error)))
+            continue
         if _has_an_empty_answer(example):
             empty.append(where)
+            if drops:
+                bad.append(BadRow(where, f"{where}: the answer is empty."))
+                continue
         yield example
-    if empty:
+    if empty and not drops:
+        few = len(empty) <= MOST_LEFT_OUT * number
         raise DataError(
             f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}. They"
             " would teach the model to answer nothing. Remove these rows, or name another column as"
-            " the answer with data.columns."
+            f" the answer with data.columns.{clause(few, _LEAVES_OUT)}"
         )
+    if len(bad) > MOST_LEFT_OUT * number:
+        raise DataError(
+            f"{len(bad)} of {number} rows cannot be learned, and data.bad_rows=drop leaves out"
+            f" {MOST_LEFT_OUT:.0%} at most. The first: {bad[0].reason}"
+        )
+    if left_out is not None:
+        left_out += bad
+
+
+def _example_of(
+    values: object,
+    where: str,
+    formats: dict[tuple[str, ...], tuple[str, dict[str, str]]],
+    data: DataRecipe,
+) -> Example:
+    """The example of a row; `formats` gets the format of rows with its columns."""
+    row = as_columns(values, where)
+    if tuple(row) not in formats:
+        found = _format_of(row, data, where)
+        if len(names := {name for name, _ in [*formats.values(), found]}) > 1:
+            raise DataError(
+                f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one"
+                " with data.format, or separate the rows."
+            )
+        formats[tuple(row)] = found
+    name, columns = formats[tuple(row)]
+    try:
+        return _example(
+            FORMATS[name],
+            {column: row[held_by] for column, held_by in columns.items()},
+            row.get("document"),
+            where,
+        )
+    except DataError as error:
+        raise DataError(f"{error}{clause(data.bad_rows == 'stop', _LEAVES_OUT)}") from error
 
 
 def _format_of(row: Mapping[str, Any], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:

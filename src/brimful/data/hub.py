@@ -11,16 +11,18 @@ from typing import Any
 
 import xxhash
 
+from brimful.base.discover import did_you_mean
 from brimful.base.env import hub_is_offline, prepared_data_sets
 from brimful.base.errors import DataError
 from brimful.base.text import clause, reason_of
 from brimful.data.rows import Column, Row, column_name
+from brimful.recipe import DataRecipe
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SPLIT_NAMES = {
-    "train": ("train", "training"),
-    "validation": ("validation", "valid", "val", "dev"),
-    "test": ("test",),
+    "train": ("train", "training", "train_sft"),
+    "validation": ("validation", "valid", "val", "dev", "validation_sft"),
+    "test": ("test", "test_sft"),
 }
 _TIMEOUT_S = 5.0
 _LOCAL_REMEDY = "A local file or folder works too: data.path=FILE."
@@ -43,16 +45,13 @@ class DataSetParts:
     pieces: Mapping[str, Callable[[], Iterator[Row]]] = field(default_factory=dict)
 
 
-def open_data_set(
-    path: str, config_name: str | None, revision: str | None, column: Column | None
-) -> DataSetParts:
+def open_data_set(data: DataRecipe, path: str, column: Column | None) -> DataSetParts:
     """Load a data set (from the hub's local cache where it is there) and map its splits to train,
     validation and test.
 
     Args:
+        data: Its configuration, revision (a commit that pins it) and names of splits count.
         path: Its id, owner/name.
-        config_name: Which of its configurations.
-        revision: Commit that pins it.
         column: The only column that is read, by name; a number only has to exist; None: all are
             read.
 
@@ -60,9 +59,10 @@ def open_data_set(
         DataError: not a hub id, not reachable, no such configuration, no training split, or no such
             column.
     """
-    check_there(path, revision)
-    loaded = _load(path, config_name, revision)
-    used = splits_used(path, list(loaded))
+    config_name = data.config_name
+    check_there(path, data.revision)
+    loaded = _load(path, config_name, data.revision)
+    used = splits_used(path, list(loaded), data.splits)
     notes: tuple[str, ...] = ()
     if unused := [word for word in loaded if word not in used.values()]:
         notes = (f"{path}: splits not used: {', '.join(unused)}",)
@@ -78,9 +78,7 @@ def open_data_set(
     return DataSetParts(description, readers, notes, fingerprint)
 
 
-def open_streamed(
-    path: str, config_name: str | None, revision: str | None, column: Column | None
-) -> DataSetParts:
+def open_streamed(data: DataRecipe, path: str, column: Column | None) -> DataSetParts:
     """As `open_data_set`, with each file of the data set read from the hub when it is needed, and
     none kept.
 
@@ -88,9 +86,9 @@ def open_streamed(
         DataError: as `open_data_set`, and where the hub cannot be reached, whatever was downloaded
             before.
     """
-    commit = _commit_of(path, revision)
+    config_name, commit = data.config_name, _commit_of(path, data.revision)
     loaded = _load(path, config_name, commit, streaming=True)
-    used = splits_used(path, list(loaded))
+    used = splits_used(path, list(loaded), data.splits)
     wheres = {name: f"data set {path}, split {word}" for name, word in used.items()}
     for name, word in used.items():
         columns = loaded[word].column_names
@@ -131,12 +129,24 @@ def _commit_of(path: str, revision: str | None) -> str:
         ) from error
 
 
-def splits_used(path: str, names: list[str]) -> dict[str, str]:
+def splits_used(path: str, names: list[str], asked: Mapping[str, str]) -> dict[str, str]:
     """The data set's name of each split; an only split is training.
 
+    Args:
+        path: The data set, for errors.
+        names: Of its splits.
+        asked: The recipe's `data.splits`; empty: by their usual names.
+
     Raises:
-        DataError: there is no training split.
+        DataError: there is no training split, or none of a name asked for.
     """
+    if missing := [name for name in asked.values() if name not in names]:
+        raise DataError(
+            f"data.splits: {path} has no split {missing[0]!r}{did_you_mean(missing[0], names)} It"
+            f" has: {', '.join(names)}."
+        )
+    if "train" in asked:
+        return {**asked}
     used = {}
     for split, accepted in _SPLIT_NAMES.items():
         if there := [name for name in accepted if name in names]:
@@ -145,7 +155,10 @@ def splits_used(path: str, names: list[str]) -> dict[str, str]:
         return used
     if len(names) == 1:
         return {"train": names[0]}
-    raise DataError(f"data set {path} has no training split; its splits are {', '.join(names)}.")
+    raise DataError(
+        f"data set {path} has no training split; its splits are {', '.join(names)}. Name the one"
+        f" that is: data.splits='{{train: {names[0]}}}'."
+    )
 
 
 def check_there(path: str, revision: str | None) -> None:

@@ -5,8 +5,8 @@ with file, place and field.
 import io
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from brimful.base.errors import DataError
 from brimful.base.strict_json import load_json
 from brimful.base.text import clause
-from brimful.data.encodings import AUTO, UTF_8, decoded_lines
+from brimful.data.encodings import AUTO, UNREADABLE, UTF_8, decoded_lines
 from brimful.data.rows import Column, Row, column_name, missing_column, text_of
 from brimful.data.tables import csv_rows, tsv_rows
 from brimful.recipe import DataRecipe
-from brimful.recipe.data import TABLE_ENDS
+from brimful.recipe.data import TABLE_ENDS, unpacked_name
 
 __all__ = [
     "SUFFIXES",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".txt", *(f".{end}" for end in TABLE_ENDS))
-"""What can be read; all but parquet also with .gz behind."""
+"""What can be read; all but parquet also compressed."""
 Value = TypeVar("Value")
 
 
@@ -50,6 +50,8 @@ class Reading:
             "0", "1", ...
         encoding: Of text files: a codec of Python, or auto.
         file_type: Format whatever a file's name ends in; auto: by that end.
+        delimiter: What stands between the fields of a csv; auto: see `tables.delimiter_of`.
+        rows_of: Of a json with several lists, the one that is read.
     """
 
     text_column: Column = "text"
@@ -58,6 +60,8 @@ class Reading:
     has_header: bool = True
     encoding: str = UTF_8
     file_type: str = AUTO
+    delimiter: str = AUTO
+    rows_of: str | None = None
 
     @classmethod
     def of(cls, data: DataRecipe) -> "Reading":
@@ -75,6 +79,7 @@ class Reading:
             has_header,
             data.encoding,
             data.file_type,
+            data.delimiter,
         )
 
     def to_json(self) -> dict[str, object]:
@@ -98,11 +103,12 @@ _AS_EVER = Reading()
 
 
 def format_of(path: Path) -> str | None:
-    """The known suffix of a file, .gz left out; None when it is not a file brimful reads."""
-    name = path.name.lower()
-    inner = name.removesuffix(".gz")
+    """The known suffix of a file, that of compression left out; None when it is not a file brimful
+    reads.
+    """
+    inner = unpacked_name(path.name)
     for suffix in SUFFIXES:
-        if inner.endswith(suffix) and (suffix != ".parquet" or inner == name):
+        if inner.endswith(suffix) and (suffix != ".parquet" or inner == path.name.lower()):
             return suffix
     return None
 
@@ -176,7 +182,7 @@ def _rows(path: Path, reading: Reading, column: Column | None) -> Iterator[Row]:
 def _readable(path: Path, values: Iterator[Value]) -> Iterator[Value]:
     try:
         yield from values
-    except (OSError, EOFError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(
             f"{path} cannot be read: {error}. Is the file whole and readable?"
         ) from error
@@ -260,7 +266,11 @@ def _json_rows(
         raise DataError(f"{what}: not valid JSON: {error}. Correct the file.") from error
     lists = [value]
     if isinstance(value, dict):
-        lists = [rows for rows in value.values() if isinstance(rows, list)]
+        lists = [
+            rows
+            for name, rows in value.items()
+            if isinstance(rows, list) and reading.rows_of in {None, name}
+        ]
     if len(lists) != 1 or not isinstance(lists[0], list):
         raise DataError(
             f"{what}: expected a list of objects, or an object that holds exactly one such list,"
@@ -268,6 +278,19 @@ def _json_rows(
         )
     for number, row in enumerate(lists[0], start=1):
         yield Row(row, f"{what}, row {number}")
+
+
+def names_of_lists(path: Path, reading: Reading) -> list[str]:
+    """The fields of a json file that hold lists, where the whole file is one object with several;
+    none: it is something else, or cannot be read, which is told when its rows are.
+    """
+    with suppress(ValueError, DataError, *UNREADABLE):
+        lines = decoded_lines(path, reading.encoding)
+        beginning = next((line for line in lines if line.strip()), "")
+        if beginning.lstrip().startswith("{"):
+            value = load_json("".join([beginning, *lines]))
+            return [name for name, rows in value.items() if isinstance(rows, list)]
+    return []
 
 
 def _parquet_rows(path: Path, column: Column | None) -> Iterator[Row]:
@@ -293,7 +316,7 @@ _LINE_ROWS: dict[str, Callable[[Iterator[str], str, Reading, Column | None], Ite
     ".ndjson": _jsonl_rows,
     ".json": _json_rows,
     ".csv": lambda lines, what, reading, column: csv_rows(
-        lines, what, column, has_header=reading.has_header
+        lines, what, column, has_header=reading.has_header, delimiter=reading.delimiter
     ),
     ".tsv": lambda lines, what, reading, column: tsv_rows(
         lines, what, column, has_header=reading.has_header

@@ -11,7 +11,7 @@ Column = str | int
 """A column by its name, or by its number from 0."""
 _SEPARATORS = {
     "\t": " Or are the fields separated by tabs (data.file_type=tsv)?",
-    ";": " Or are the fields separated by semicolons? Put commas or tabs there.",
+    ";": " Or are the fields separated by semicolons (data.delimiter=';')?",
     ",": " Or are the fields separated by commas (data.file_type=csv)?",
 }
 _EXAMPLES = (

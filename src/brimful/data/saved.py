@@ -2,7 +2,7 @@
 folder for each split. They are read with pyarrow alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,15 @@ def is_saved(folder: Path) -> bool:
     )
 
 
-def open_saved(folder: Path, column: Column | None) -> tuple[DataSetParts, dict[str, list[Path]]]:
+def open_saved(
+    folder: Path, column: Column | None, asked: Mapping[str, str]
+) -> tuple[DataSetParts, dict[str, list[Path]]]:
     """Open such a folder; rows are read later.
 
     Args:
         folder: See `is_saved`.
         column: The only column that is read, by name; a number only has to exist; None: all.
+        asked: The recipe's `data.splits`.
 
     Returns:
         Readers of its splits, and the files of each split, whose bytes identify it.
@@ -40,7 +43,7 @@ def open_saved(folder: Path, column: Column | None) -> tuple[DataSetParts, dict[
     notes: tuple[str, ...] = ()
     if (folder / _DICTIONARY).is_file():
         names = _json(folder / _DICTIONARY).get("splits", [])
-        used = splits_used(str(folder), names)
+        used = splits_used(str(folder), names, asked)
         folders = {split: folder / name for split, name in used.items()}
         if unused := [name for name in names if name not in used.values()]:
             notes = (f"{folder}: splits not used: {', '.join(unused)}",)

@@ -4,8 +4,8 @@ become re-iterable documents or rows.
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -18,7 +18,16 @@ from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed, plural
 from brimful.data import builtin, hub
-from brimful.data.encodings import AUTO, check_encoding, detect, display_name
+from brimful.data.encodings import (
+    AUTO,
+    UNREADABLE,
+    UTF_8,
+    check_encoding,
+    decoded_lines,
+    detect,
+    detect_mark,
+    display_name,
+)
 from brimful.data.folders import (
     UNKNOWN,
     FolderFiles,
@@ -27,11 +36,21 @@ from brimful.data.folders import (
     remedy_for,
     suffix_of,
 )
-from brimful.data.hub import DataSetParts
-from brimful.data.readers import SUFFIXES, Reading, format_of, read_file, read_rows, texts_of_rows
+from brimful.data.hub import DataSetParts, splits_used
+from brimful.data.readers import (
+    SUFFIXES,
+    Reading,
+    format_of,
+    names_of_lists,
+    read_file,
+    read_rows,
+    texts_of_rows,
+)
 from brimful.data.rows import Column, Row
 from brimful.data.saved import is_saved, open_saved
+from brimful.data.tables import LOOKED_AT_LINES, delimiter_of
 from brimful.recipe import DataRecipe
+from brimful.recipe.data import unpacked_name
 
 _SPLIT_WORDS = re.compile(
     r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE
@@ -261,6 +280,8 @@ def _open(
 ) -> AnySource[Items]:
     check_encoding(data.encoding)
     parts = tuple(_open_part(path, data, access) for path in data.paths)
+    if data.splits:
+        options = {**options, "splits": data.splits}
     return AnySource(parts, options)
 
 
@@ -268,10 +289,9 @@ def is_local(path: str) -> bool:
     """Whether one `data.path` names something built in, or a file or folder, there or not; else it
     is a data set of the hub.
     """
-    ends = tuple(f"{suffix}{more}" for suffix in SUFFIXES for more in ("", ".gz"))
     return (
         path.startswith(("builtin:", ".", "/", "~"))
-        or path.lower().endswith(ends)
+        or unpacked_name(path).endswith(SUFFIXES)
         or Path(path).expanduser().exists()
     )
 
@@ -281,15 +301,15 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
         return _open_builtin(path.removeprefix("builtin:"), access)
     local = Path(path).expanduser()
     if local.is_dir() and is_saved(local):
-        return _open_saved(local, access)
+        return _open_saved(local, access, data.splits)
     if local.is_dir():
-        return _open_folder(local, access)
+        return _open_folder(local, access, data.splits)
     if local.is_file():
-        return _open_file(local, access)
+        return _open_file(local, access, data.splits)
     if is_local(path):
         raise _no_such_file(local)
     open_from_hub = hub.open_data_set if data.cache_gib is None else hub.open_streamed
-    data_set = open_from_hub(path, data.config_name, data.revision, access.column)
+    data_set = open_from_hub(data, path, access.column)
     return AnyPart(
         data_set.description,
         _items_of(data_set, access),
@@ -299,8 +319,10 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
     )
 
 
-def _open_saved(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
-    data_set, files = open_saved(folder, access.column)
+def _open_saved(
+    folder: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
+) -> AnyPart[Items]:
+    data_set, files = open_saved(folder, access.column, asked)
     identify = partial(_checksum, folder, files)
     pieces = _pieces_of(data_set, access, Path)
     return AnyPart(
@@ -373,9 +395,12 @@ def _no_such_file(path: Path) -> DataError:
     return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
 
 
-def _open_folder(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
+def _open_folder(
+    folder: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
+) -> AnyPart[Items]:
     """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are
-    splits; else all files are one text. Which files are read: `files_of`.
+    splits, or those of the names asked for; else all files are one text. Which files are read:
+    `files_of`.
     """
     files: FolderFiles = files_of(folder, access.reading, as_rows=access.gives_rows)
     if not files.readings:
@@ -383,15 +408,45 @@ def _open_folder(folder: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     notes = [note for note in [files.note(folder)] if note]
     by_split: dict[str, list[Path]] = {}
     for path in files.readings:
-        by_split.setdefault(_split_named(path, folder, access.reading), []).append(path)
+        split = _split_named(path, folder, access.reading)
+        if asked:
+            split = _split_asked(path, folder, asked)
+        by_split.setdefault(split, []).append(path)
+    if missing := [name for split, name in asked.items() if split not in by_split]:
+        there = sorted({_first_name(path, folder) for path in files.readings})
+        raise DataError(
+            f"data.splits: {folder} has no file or folder"
+            f" {missing[0]!r}{did_you_mean(missing[0], there)} It has: {listed(there, _LISTED)}."
+        )
     if "train" not in by_split:
         by_split = {"train": [*files.readings]}
+    for split, paths in by_split.items():
+        names = sorted({_first_name(path, folder).rstrip("0123456789-_") for path in paths})
+        if split and len(names) > 1 and not asked and len(by_split) > 1:
+            notes.append(
+                f"{folder}: {split} is read from {listed(names, _LISTED)};"
+                f" data.splits='{{{split}: {names[0]}}}' chooses one"
+            )
     if unused := [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]:
         notes.append(
             f"{folder}: {len(unused):,} not used, because other files are named after splits:"
             f" {listed(unused, _LISTED)}"
         )
     return _open_files(str(folder), folder, by_split, files.readings, access, notes)
+
+
+def _first_name(path: Path, folder: Path) -> str:
+    """Return the name of a file without its ends and its number (`-00000-of-00002`), or that of the
+    outermost folder it is in.
+    """
+    parts = path.relative_to(folder).parts
+    return re.sub(r"-\d+-of-\d+$", "", parts[0].partition(".")[0] if len(parts) == 1 else parts[0])
+
+
+def _split_asked(path: Path, folder: Path, asked: Mapping[str, str]) -> str:
+    """The split that has a file's name, or that of the outermost folder it is in; empty: none."""
+    name = _first_name(path, folder)
+    return next((split for split, of_split in asked.items() if of_split == name), "")
 
 
 def _split_named(path: Path, folder: Path, reading: Reading) -> str:
@@ -418,10 +473,9 @@ def _open_files(
     for name in _SPLITS:
         readings = {}
         for path in by_split.get(name, ()):
-            readings[path], note = _reading(path, readings_of[path])
+            readings[path], found = _reading(path, readings_of[path])
             encodings.add(display_name(readings[path].encoding))
-            if note:
-                all_notes.append(note)
+            all_notes += found
         if readings:
             splits[name] = access.items(_named(what, list(readings)), _reader(readings, access))
             files += len(readings)
@@ -439,16 +493,25 @@ def _open_files(
     return AnyPart(description, splits, identify, tuple(all_notes), paths, tuple(pieces))
 
 
-def _open_file(path: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
+def _open_file(
+    path: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
+) -> AnyPart[Items]:
     reading, notes = access.reading, []
+    if reading.format_of(path) == ".json" and (lists := _lists_of_splits(path, reading, asked)):
+        return _open_lists(path, access, lists)
+    if asked:
+        raise DataError(
+            f"data.splits: {path} is one file, and no json with a list for each split. Leave"
+            " data.splits out, or give a folder with a file for each."
+        )
     if reading.format_of(path) is None:
         reason = reason_against(path, reading.encoding)
         if access.gives_rows or reason not in {None, UNKNOWN}:
             raise DataError(
                 f"data.path: {path} is not of a readable kind{_because(reason)}."
-                f" Readable: {', '.join(SUFFIXES)}, all but .parquet also with .gz, and, for a run"
-                " on documents, other text; data.file_type=tsv (or txt, jsonl, json, csv) says what"
-                " a file is whose name does not."
+                f" Readable: {', '.join(SUFFIXES)}, all but .parquet also compressed (.gz, .bz2,"
+                " .xz, .zst), and, for a run on documents, other text; data.file_type=tsv (or txt,"
+                " jsonl, json, csv) says what a file is whose name does not."
             )
         if reason == UNKNOWN or not suffix_of(path):
             notes = [
@@ -458,6 +521,26 @@ def _open_file(path: Path, access: _SourceReaders[Items]) -> AnyPart[Items]:
     return _open_files(str(path), path.parent, {"train": [path]}, {path: reading}, access, notes)
 
 
+def _lists_of_splits(path: Path, reading: Reading, asked: Mapping[str, str]) -> dict[str, str]:
+    """The name of each split's list in a json file that holds several; none: it does not."""
+    names = names_of_lists(path, _with_encoding(path, reading)[0])
+    if len(names) < 2 or not (asked or any(map(_SPLIT_WORDS.match, names))):
+        return {}
+    return splits_used(str(path), names, asked)
+
+
+def _open_lists(
+    path: Path, access: _SourceReaders[Items], lists: Mapping[str, str]
+) -> AnyPart[Items]:
+    reading, notes = _with_encoding(path, access.reading)
+    readers = {
+        split: partial(access.file, path, replace(reading, rows_of=name))
+        for split, name in lists.items()
+    }
+    whole = _open_files(str(path), path.parent, {"train": [path]}, {path: reading}, access, notes)
+    return replace(whole, splits=_items(readers, str(path), access), pieces=())
+
+
 def _because(reason: str | None) -> str:
     if reason is None:
         return ""
@@ -465,20 +548,40 @@ def _because(reason: str | None) -> str:
     return f" ({reason}{clause(remedy, f': {remedy}')})"
 
 
-def _reading(path: Path, reading: Reading) -> tuple[Reading, str | None]:
-    """Return how to read one file, with its detected encoding where the recipe names none, and a
-    note about that encoding.
+def _reading(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
+    """Return how to read one file, with what is detected where the recipe names nothing: encoding
+    and delimiter, and notes about them.
     """
+    encoded, notes = _with_encoding(path, reading)
+    if reading.format_of(path) != ".csv" or reading.delimiter != AUTO:
+        return encoded, notes
+    with suppress(DataError):  # told when the file is read
+        beginning = islice(decoded_lines(path, encoded.encoding), LOOKED_AT_LINES)
+        if (mark := delimiter_of([*beginning])) != ",":
+            shown = {"\t": "a tab"}.get(mark, repr(mark))
+            notes = [
+                *notes,
+                f"{path}: {shown} stands between fields; data.delimiter=',' changes it",
+            ]
+            return replace(encoded, delimiter=mark), notes
+    return encoded, notes
+
+
+def _with_encoding(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
     suffix = reading.format_of(path)
-    if reading.encoding != AUTO or suffix == ".parquet":
-        return reading, None
+    if reading.encoding not in {AUTO, UTF_8} or suffix == ".parquet":
+        return reading, []
     try:
-        found = detect(path)
-    except (OSError, EOFError, zlib.error) as error:
+        found = detect(path) if reading.encoding == AUTO else detect_mark(path)
+    except UNREADABLE as error:
         raise DataError(
             f"{path} cannot be read: {error}. Is the file whole and readable?"
         ) from error
-    return replace(reading, encoding=found.encoding), found.note
+    notes = []
+    if found is not None:
+        reading = replace(reading, encoding=found.encoding)
+        notes = [note for note in [found.note] if note]
+    return reading, notes
 
 
 def _named(what: str, paths: list[Path]) -> str:

@@ -67,7 +67,15 @@ class TokenizerRecipe(Section):
 
 
 TABLE_ENDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
-"""How names of files end that hold rows with columns; .gz may follow."""
+"""How names of files end that hold rows with columns; one of PACKED_ENDS may follow."""
+PACKED_ENDS = (".gz", ".bz2", ".xz", ".zst")
+"""How names of compressed files end."""
+
+
+def unpacked_name(name: str) -> str:
+    """Return a file's name in small letters, without the end that says how it is compressed."""
+    name = name.lower()
+    return next((name.removesuffix(end) for end in PACKED_ENDS if name.endswith(end)), name)
 
 
 class DataRecipe(Section):
@@ -76,11 +84,20 @@ class DataRecipe(Section):
     path: str | list[str] = Field(
         description=(
             "Hub id, builtin:NAME, or file or folder: tables (jsonl, json, csv, tsv, parquet), txt"
-            " and other text (.gz too), save_to_disk; several as a list."
+            " and other text (.gz, .bz2, .xz, .zst too), save_to_disk; several as a list."
         )
     )
     format: Literal[
-        "auto", "prompt", "messages", "question", "mbpp", "alpaca", "conversations", "text"
+        "auto",
+        "prompt",
+        "messages",
+        "question",
+        "mbpp",
+        "alpaca",
+        "conversations",
+        "text",
+        "pair",
+        "chatgpt",
     ] = Field("auto", description="method sft: how a row holds an example; auto: by its columns.")
     columns: dict[str, str] = Field(
         {},
@@ -141,6 +158,14 @@ class DataRecipe(Section):
             " given by number."
         ),
     )
+    delimiter: str = Field(
+        "auto",
+        min_length=1,
+        description=(
+            "csv: what stands between fields, such as ';'; auto: a comma, or what parts the first"
+            " rows alike where there is none."
+        ),
+    )
     encoding: str = Field(
         "utf-8",
         description=(
@@ -154,6 +179,20 @@ class DataRecipe(Section):
     document_start: str | None = Field(
         None,
         description="Regular expression: in plain text, a line that matches starts a new document.",
+    )
+    splits: dict[Literal["train", "validation", "test"], str] = Field(
+        {},
+        description=(
+            "The source's own names of its splits, such as {train: train_sft, test: test_sft};"
+            " others are not used. Empty: by the usual names."
+        ),
+    )
+    bad_rows: Literal["stop", "drop"] = Field(
+        "stop",
+        description=(
+            "method sft: a row that cannot be learned (no answer, an unknown role) stops the run,"
+            " or is left out and listed; of more than a tenth of the rows it stops always."
+        ),
     )
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.05, description="Share held out for validation where the source has no such split."

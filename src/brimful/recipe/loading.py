@@ -18,7 +18,7 @@ from brimful.base.kept_values import kept_value
 from brimful.base.problems import problem_lines
 from brimful.base.text import plural
 from brimful.recipe.adapter_folder import go_on_with_adapters
-from brimful.recipe.data import TABLE_ENDS
+from brimful.recipe.data import TABLE_ENDS, unpacked_name
 from brimful.recipe.other_names import OTHER_NAMES
 from brimful.recipe.presets import (
     PresetRecipe,
@@ -284,7 +284,7 @@ def _follow_names(values: dict[str, Any], set_keys: set[str]) -> None:
         return
     places = [Path(str(path)) for path in (paths if isinstance(paths, list) else [paths])]
     files = [file for place in places for file in [place, *place.rglob("*")]]
-    ends = {file.name.lower().removesuffix(".gz").rpartition(".")[2] for file in files}
+    ends = {unpacked_name(file.name).rpartition(".")[2] for file in files}
     said = ends & {*TABLE_ENDS}
     if said and fixed not in said:
         data["file_type"] = "auto"

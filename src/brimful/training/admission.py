@@ -45,6 +45,7 @@ FREE = (
     "plan.",
     "run.",
     "data.cache_gib",
+    "data.bad_rows",  # rows that it leaves out are part of what identifies the data
 )
 """Fields that do not change the training trajectory beyond rounding; they may change between
 sessions.
