@@ -10,6 +10,7 @@ a traceback, a line that the terminal would break or a word that is cut. Two mod
 """
 
 import argparse
+import contextlib
 import csv
 import fcntl
 import gzip
@@ -19,6 +20,7 @@ import os
 import pty
 import random
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -30,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from brimful.base.env import cache_folder
+from data_shapes import SHAPES, Shape, what_is_learned, write_shapes, wrongly_learned
 from record import RECORDS, write_record
 
 COLUMNS = 80
@@ -75,23 +78,29 @@ class Step:
 
     Attributes:
         says: Regular expressions of which each must occur in what is printed.
+        shape: Whose data it trains on.
     """
 
     command: str
     small: str = ""
     exit_code: int = 0
     says: tuple[str, ...] = ()
+    shape: Shape | None = None
 
 
 @dataclass
 class Outcome:
-    """What came of a step: how long it took, and what a user would complain about."""
+    """What came of a step: how long it took, what a user would complain about, and of a shape of
+    data the first few things that are learned and what is said about them.
+    """
 
     command: str
     seconds: float
     first_output_s: float
     longest_silence_s: float
     problems: list[str] = field(default_factory=list)
+    learned: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
 
 def words(count: int, seed: int) -> str:
@@ -210,7 +219,33 @@ def tour(folder: Path) -> Iterator[Step]:
             says=("best model",),
         )
         yield Step(f"brimful predict {path} mails.csv", says=("spam|ham",))
+    yield from shape_steps(folder)
     yield from documented_steps()
+
+
+def shape_steps(folder: Path) -> Iterator[Step]:
+    """A model that was trained here, tuned on data of each shape."""
+    write_shapes(folder / "shapes")
+    for shape in SHAPES:
+        settings = f"{OWN_MODEL} data.path=shapes/{shape.path} {shape.settings}".rstrip()
+        command = f"brimful train lora {settings} run.name=shape-{shape.path}"
+        says = (*shape.says, "best model") if shape.learned else shape.says
+        yield Step(command, TUNING, 2 * (not shape.learned), says, shape)
+
+
+def look_at(shape: Shape, step: Step, shown: str, folder: Path, outcome: Outcome) -> None:
+    """Compare what is learned of a shape with what should be, and keep what is said."""
+    said = shown.partition("best model")[0].splitlines()
+    outcome.said = [
+        line for line in said if shape.path in line or "note" in line or "error" in line
+    ]
+    if not shape.learned:
+        return
+    settings = shlex.split(step.command)[3:] + shlex.split(step.small)
+    with contextlib.chdir(folder):
+        learned = what_is_learned("lora", settings)
+    outcome.learned = learned[:3]
+    outcome.problems += wrongly_learned(shape, learned)
 
 
 def documented_steps() -> Iterator[Step]:
@@ -245,8 +280,12 @@ def take(step: Step, folder: Path, environment: Mapping[str, str]) -> tuple[Outc
     if "Traceback" in shown:
         outcome.problems.append("a traceback")
     outcome.problems += [
-        f"nothing like {word!r}" for word in step.says if not re.search(word, shown)
+        f"nothing like {word!r}"
+        for word in step.says
+        if not re.search(word, f"{shown}\n{' '.join(shown.split())}")
     ]
+    if step.shape is not None:
+        look_at(step.shape, step, shown, folder, outcome)
     # Texts and rows of data have any length; a path is never broken, so that it can be copied.
     if not re.search("brimful (generate|predict)", step.command):
         rows = [row for row in shown.splitlines() if len(row) > COLUMNS and " " in row.strip()]

@@ -18,7 +18,7 @@ FEW = ("training.steps=2", "evaluation.max_examples=4")
 
 def train(recipe: Recipe) -> tuple[Path, str]:
     told = io.StringIO()
-    pipeline.train(recipe, Console(file=told, width=200))
+    pipeline.train(recipe, Console(file=told, width=200), explain=True)
     return pipeline.folder_of(recipe), told.getvalue()
 
 
@@ -54,6 +54,6 @@ def test_the_key_may_change_between_sessions_where_it_changes_nothing(
     longer = tuning("training.steps=4", "evaluation.max_examples=4", "data.bad_rows=drop")
     pipeline.train(longer, Console(file=io.StringIO()), accept=["training"])
     folder = pipeline.folder_of(longer)
-    steps = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [each["step"] for each in steps if each["kind"] == "step"] == [1, 2, 3, 4]
     assert not (folder / "bad_rows.jsonl").exists()

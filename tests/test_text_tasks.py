@@ -52,7 +52,10 @@ def test_translations_are_scored_by_every_text_task(
     for name, metric in zip(tasks, ("bleu", "chrf", "rouge_l", "accuracy"), strict=True):
         assert evaluations.summaries[name].metrics[metric].n == 6
     records = [
-        [json.loads(line) for line in (folder / "evaluations" / f"{name}.jsonl").open()]
+        [
+            json.loads(line)
+            for line in (folder / "evaluations" / f"{name}.jsonl").read_text().splitlines()
+        ]
         for name in tasks
     ]
     assert {record["reference"].split()[0] for record in records[0]} <= {"La", "Mon", "Un"}

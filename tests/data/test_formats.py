@@ -379,48 +379,6 @@ def test_pairs_under_other_names(
     assert example.prompt == (Message("system", "Be kind."), Message("user", "Hi"))
 
 
-def exported(kind: str = "text") -> dict[str, Any]:
-    """A conversation as ChatGPT exports it, whose answer was asked for twice."""
-
-    def node(parent: str | None, role: str, text: str, kind: str = "text") -> dict[str, Any]:
-        content = {"content_type": kind, "parts": [text]}
-        return {"parent": parent, "message": {"author": {"role": role}, "content": content}}
-
-    return {
-        "title": "A chat",
-        "current_node": "again",
-        "mapping": {
-            "root": {"parent": None, "message": None},
-            "system": node("root", "system", ""),
-            "asked": node("system", "user", "Hi"),
-            "first": node("asked", "assistant", "left"),
-            "again": node("asked", "assistant", "right", kind),
-        },
-    }
-
-
-def test_a_chatgpt_export_is_read_along_its_current_branch(
-    data_recipe: Callable[..., DataRecipe],
-) -> None:
-    (example,) = examples_of([Row(exported(), "row 1")], data_recipe("x"))
-    assert (example.prompt, example.completion) == ((Message("user", "Hi"),), "right")
-
-
-def test_a_chatgpt_message_that_is_no_text_is_refused_or_left_out(
-    data_recipe: Callable[..., DataRecipe], refuses: Refuses
-) -> None:
-    """The advice of the error works."""
-    rows = [
-        *(Row(exported(), f"row {number}") for number in range(19)),
-        Row(exported("code"), "row 19"),
-    ]
-    with refuses(DataError, names=["row 19", "'code'", "data.bad_rows=drop"]):
-        list(examples_of(rows, data_recipe("x")))
-    left_out: list[Any] = []
-    assert len([*examples_of(rows, data_recipe("x", bad_rows="drop"), left_out)]) == 19
-    assert [bad.where for bad in left_out] == ["row 19"]
-
-
 BAD = {
     "null": {"prompt": "q", "completion": None},
     "empty": {"prompt": "q", "completion": " "},

@@ -1,20 +1,15 @@
 """A path becomes a source: built-in, file, folder or hub, with a fingerprint of its content."""
 
-import bz2
-import gzip
 import json
-import lzma
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow
 import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import DataError
-from brimful.data.formats import examples_of
 from brimful.data.sources import Source, open_rows, open_source
 from brimful.recipe import DataRecipe
 
@@ -303,115 +298,3 @@ def test_header_encoding_and_file_type_are_part_of_both_fingerprints(
             opened(data_recipe(tmp_path / "a.csv", header=True)).fingerprint
             == opened(data_recipe(tmp_path / "a.csv")).fingerprint
         )
-
-
-PAIRS = [{"prompt": f"q{number}", "completion": f"ä, {number}"} for number in range(4)]
-LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in PAIRS).encode()
-
-
-def zstandard(raw: bytes) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(raw)
-    return bytes(sink.getvalue())
-
-
-PACKED: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard,
-}
-
-
-def learned(data: DataRecipe) -> dict[str, list[tuple[object, str]]]:
-    """Prompts and completions of each split."""
-    return {
-        split: [(example.prompt, example.completion) for example in examples_of(rows, data)]
-        for split, rows in open_rows(data).parts[0].splits.items()
-    }
-
-
-@pytest.mark.parametrize("end", PACKED)
-@pytest.mark.parametrize("encoding", ["utf-8", "auto"])
-def test_compressed_files_are_read_as_what_is_in_them(
-    tmp_path: Path,
-    data_recipe: Callable[..., DataRecipe],
-    end: str,
-    encoding: str,
-    refuses: Refuses,
-) -> None:
-    """Rows and text; a torn one is named."""
-    path = tmp_path / f"rows.jsonl{end}"
-    packed = PACKED[end](LINES * 1000)
-    path.write_bytes(packed)
-    found = learned(data_recipe(path, encoding=encoding))["train"]
-    assert found == [(row["prompt"], row["completion"]) for row in PAIRS] * 1000
-    text = tmp_path / f"text.txt{end}"
-    text.write_bytes(PACKED[end](LINES))
-    source = open_source(data_recipe(text, encoding=encoding))
-    assert list(source.parts[0].splits["train"]) == [LINES.decode()]
-    path.write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(DataError, match="cannot be read"):
-        learned(data_recipe(path, encoding=encoding))
-
-
-@pytest.mark.parametrize("mark", [";", "\t", "|", ","])
-def test_the_delimiter_of_a_csv_is_found_and_said(
-    tmp_path: Path, data_recipe: Callable[..., DataRecipe], mark: str
-) -> None:
-    """Excel in Europe writes semicolons; commas within numbers and text part nothing."""
-    path = tmp_path / "rows.csv"
-    fields = [("prompt", "completion"), ('"1,5?"', '"yes, 1,5"'), (f'"two\nlines{mark} here"', "x")]
-    path.write_text("".join(f"{mark.join(row)}\n" for row in fields))
-    source = open_rows(data_recipe(path))
-    assert learned(data_recipe(path))["train"] == [
-        ("1,5?", "yes, 1,5"),
-        (f"two\nlines{mark} here", "x"),
-    ]
-    assert any("data.delimiter" in note for note in source.notes) == (mark != ",")
-    path.write_text(f"sep={mark}\n{path.read_text()}")
-    assert len(learned(data_recipe(path, delimiter=mark))["train"]) == 2
-
-
-def test_splits_of_any_name(
-    tmp_path: Path, data_recipe: Callable[..., DataRecipe], refuses: Refuses
-) -> None:
-    """Of files in a folder, of lists in one json, of a saved data set; each name is looked up."""
-    for name in ("train_sft-00000-of-00002", "train_sft-00001-of-00002", "train_gen", "test_sft"):
-        (tmp_path / f"{name}.jsonl").write_bytes(LINES)
-    data = data_recipe(tmp_path, splits={"train": "train_sft", "validation": "test_sft"})
-    assert {split: len(rows) for split, rows in learned(data).items()} == {
-        "train": 8,
-        "validation": 4,
-    }
-    assert "1 not used" in open_rows(data).notes[0]
-    with refuses(DataError, names=["train_stf", "train_sft"]):
-        open_rows(data_recipe(tmp_path, splits={"train": "train_stf"}))
-    with refuses(DataError, names=["data.splits"]):
-        open_rows(data_recipe(tmp_path / "test_sft.jsonl", splits={"train": "train"}))
-
-
-def test_a_json_with_a_list_for_each_split(
-    tmp_path: Path, data_recipe: Callable[..., DataRecipe]
-) -> None:
-    """Which list is which split is part of what identifies the data."""
-    path = tmp_path / "all.json"
-    path.write_text(json.dumps({"train": PAIRS, "test": PAIRS[:1], "about": "pairs"}))
-    assert {split: len(rows) for split, rows in learned(data_recipe(path)).items()} == {
-        "train": 4,
-        "test": 1,
-    }
-    turned = data_recipe(path, splits={"train": "test", "test": "train"})
-    assert {split: len(rows) for split, rows in learned(turned).items()} == {"train": 1, "test": 4}
-    assert open_rows(turned).fingerprint != open_rows(data_recipe(path)).fingerprint
-
-
-def test_utf_16_is_known_by_its_mark(
-    tmp_path: Path, data_recipe: Callable[..., DataRecipe]
-) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(LINES.decode().encode("utf-16"))
-    assert learned(data_recipe(path))["train"][1] == ("q1", "ä, 1")
-    assert "byte order mark" in open_rows(data_recipe(path)).notes[0]
-    assert len(learned(data_recipe(tmp_path))["train"]) == 4

@@ -44,7 +44,14 @@ def refuse_unreadable_tasks(recipe: Recipe) -> None:
             load_examples(task, paths=recipe.evaluation.data, own={})
 
 
-def refuse_unscorable(recipe: Recipe, data: AnyRunData) -> None:
+def refuse_unfit(recipe: Recipe, data: AnyRunData, run_folder: Path | None) -> None:
+    """Raise if data do not fit what a recipe evaluates, or, given one, the run that goes on."""
+    _refuse_unscorable(recipe, data)
+    if run_folder is not None:
+        refuse_changed_data(run_folder, data)
+
+
+def _refuse_unscorable(recipe: Recipe, data: AnyRunData) -> None:
     """Raise if a task asks the run's own examples, and none of them can be asked and judged.
 
     Raises:

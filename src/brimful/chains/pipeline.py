@@ -12,9 +12,8 @@ from brimful.base.console import Say, console_printer, waiting, width_of
 from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import (
-    refuse_changed_data,
+    refuse_unfit,
     refuse_unreadable_tasks,
-    refuse_unscorable,
     refuse_unsupported,
 )
 from brimful.chains.jobs import dismiss, follow_jobs
@@ -183,9 +182,7 @@ def _train(
         opening.say(greeting(recipe, device, admission, opening.width), "data")
         with world.telling_failures(), data_progress(console, brief=True) as progress:
             data = gather(recipe, source, progress)
-            refuse_unscorable(recipe, data)
-            if admission.continues:
-                refuse_changed_data(folder, data)
+            refuse_unfit(recipe, data, folder if admission.continues else None)
         read_together(world, data)
         opening.say(data.lines(), "plan")
         with world.telling_failures(), waiting(console, "planning with the data known") as show:

@@ -162,7 +162,7 @@ def prepare_examples(
         "splits": counts,
         "leakage": {**scanned.report, "dropped": len(dropped)},
         "notes": notes,
-        "bad_rows": [bad._asdict() for bad in bad_rows],
+        "bad_rows": [*map(BadRow._asdict, bad_rows)],
     }
     fingerprint = cache_key(
         source=source.fingerprint,

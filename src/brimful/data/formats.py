@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
+from brimful.data.chatgpt_export import shown_branch
 from brimful.data.conversations import Message, conversation, with_tools
 from brimful.data.preferences import refuse_judged, refused_preferences
 from brimful.data.rows import Row, column_name, text_of
@@ -158,28 +159,8 @@ def _conversations(row: Mapping[str, Any], where: str) -> _Parts:
 
 
 def _chatgpt(row: Mapping[str, Any], where: str) -> _Parts:
-    """A conversation as ChatGPT exports it: a tree of messages, of which the branch counts that was
-    shown last. Empty messages of the system are passed over.
-    """
-    mapping, node = row["mapping"], row.get("current_node")
-    turns: list[dict[str, object]] = []
-    for _ in mapping or ():
-        if node is None:
-            break
-        if not isinstance(mapping, dict) or not isinstance(mapping.get(node), dict):
-            raise DataError(f"{where}: 'mapping' has no message {node!r}. Is the export whole?")
-        message, node = mapping[node].get("message"), mapping[node].get("parent")
-        if message is None:
-            continue
-        role, content = message["author"]["role"], message["content"]
-        if content["content_type"] != "text":
-            raise DataError(
-                f"{where}: a message of the {role}'s is of type {content['content_type']!r}, not"
-                " text. Remove the conversation."
-            )
-        if role != "system" or any(content["parts"]):
-            turns.append({"role": role, "content": content["parts"]})
-    return _turns(turns[::-1], row, where, _OPENAI_KEYS)
+    turns = shown_branch(row["mapping"], row.get("current_node"), where)
+    return _turns(turns, row, where, _OPENAI_KEYS)
 
 
 def _alpaca(row: Mapping[str, Any], where: str) -> _Parts:

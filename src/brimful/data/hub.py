@@ -17,6 +17,7 @@ from brimful.base.errors import DataError
 from brimful.base.text import clause, reason_of
 from brimful.data.rows import Column, Row, column_name
 from brimful.recipe import DataRecipe
+from brimful.recipe.data import SplitNames
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SPLIT_NAMES = {
@@ -129,7 +130,7 @@ def _commit_of(path: str, revision: str | None) -> str:
         ) from error
 
 
-def splits_used(path: str, names: list[str], asked: Mapping[str, str]) -> dict[str, str]:
+def splits_used(path: str, names: list[str], asked: SplitNames) -> dict[str, str]:
     """The data set's name of each split; an only split is training.
 
     Args:
@@ -146,7 +147,7 @@ def splits_used(path: str, names: list[str], asked: Mapping[str, str]) -> dict[s
             f" has: {', '.join(names)}."
         )
     if "train" in asked:
-        return {**asked}
+        return {split: name for split, name in asked.items()}  # noqa: C416 - other keys' type
     used = {}
     for split, accepted in _SPLIT_NAMES.items():
         if there := [name for name in accepted if name in names]:

@@ -2,7 +2,7 @@
 folder for each split. They are read with pyarrow alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json
 from brimful.data.hub import DataSetParts, splits_used
 from brimful.data.rows import Column, Row, column_name
+from brimful.recipe.data import SplitNames
 
 _STATE, _DICTIONARY = "state.json", "dataset_dict.json"
 _SAVE_AGAIN = "Save the data set again with a current version of the library datasets."
@@ -24,7 +25,7 @@ def is_saved(folder: Path) -> bool:
 
 
 def open_saved(
-    folder: Path, column: Column | None, asked: Mapping[str, str]
+    folder: Path, column: Column | None, asked: SplitNames
 ) -> tuple[DataSetParts, dict[str, list[Path]]]:
     """Open such a folder; rows are read later.
 

@@ -3,9 +3,7 @@ become re-iterable documents or rows.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -18,16 +16,8 @@ from brimful.base.discover import did_you_mean, what_stands_at
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed, plural
 from brimful.data import builtin, hub
-from brimful.data.encodings import (
-    AUTO,
-    UNREADABLE,
-    UTF_8,
-    check_encoding,
-    decoded_lines,
-    detect,
-    detect_mark,
-    display_name,
-)
+from brimful.data.detection import detected, with_encoding
+from brimful.data.encodings import check_encoding, display_name
 from brimful.data.folders import (
     UNKNOWN,
     FolderFiles,
@@ -36,34 +26,21 @@ from brimful.data.folders import (
     remedy_for,
     suffix_of,
 )
-from brimful.data.hub import DataSetParts, splits_used
+from brimful.data.hub import DataSetParts
 from brimful.data.readers import (
     SUFFIXES,
     Reading,
     format_of,
-    names_of_lists,
     read_file,
     read_rows,
     texts_of_rows,
 )
 from brimful.data.rows import Column, Row
 from brimful.data.saved import is_saved, open_saved
-from brimful.data.tables import LOOKED_AT_LINES, delimiter_of
+from brimful.data.split_names import files_by_split, lists_of_splits
 from brimful.recipe import DataRecipe
-from brimful.recipe.data import unpacked_name
+from brimful.recipe.data import SplitNames, unpacked_name
 
-_SPLIT_WORDS = re.compile(
-    r"(?P<word>training|train|validation|valid|val|dev|test)(?:set|data)?(?![a-z])", re.IGNORECASE
-)
-_SPLIT_OF_WORD = {
-    "training": "train",
-    "train": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-}
 _SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 22
 _LISTED = 8
@@ -319,9 +296,7 @@ def _open_part(path: str, data: DataRecipe, access: _SourceReaders[Items]) -> An
     )
 
 
-def _open_saved(
-    folder: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
-) -> AnyPart[Items]:
+def _open_saved(folder: Path, access: _SourceReaders[Items], asked: SplitNames) -> AnyPart[Items]:
     data_set, files = open_saved(folder, access.column, asked)
     identify = partial(_checksum, folder, files)
     pieces = _pieces_of(data_set, access, Path)
@@ -395,9 +370,7 @@ def _no_such_file(path: Path) -> DataError:
     return DataError(f"data.path: no such file {path}{did_you_mean(path.name, there)}{listing}")
 
 
-def _open_folder(
-    folder: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
-) -> AnyPart[Items]:
+def _open_folder(folder: Path, access: _SourceReaders[Items], asked: SplitNames) -> AnyPart[Items]:
     """Files named train*, valid* (validation*, val*, dev*) and test*, or in folders so named, are
     splits, or those of the names asked for; else all files are one text. Which files are read:
     `files_of`.
@@ -406,58 +379,9 @@ def _open_folder(
     if not files.readings:
         raise files.nothing_in(folder, SUFFIXES)
     notes = [note for note in [files.note(folder)] if note]
-    by_split: dict[str, list[Path]] = {}
-    for path in files.readings:
-        split = _split_named(path, folder, access.reading)
-        if asked:
-            split = _split_asked(path, folder, asked)
-        by_split.setdefault(split, []).append(path)
-    if missing := [name for split, name in asked.items() if split not in by_split]:
-        there = sorted({_first_name(path, folder) for path in files.readings})
-        raise DataError(
-            f"data.splits: {folder} has no file or folder"
-            f" {missing[0]!r}{did_you_mean(missing[0], there)} It has: {listed(there, _LISTED)}."
-        )
-    if "train" not in by_split:
-        by_split = {"train": [*files.readings]}
-    for split, paths in by_split.items():
-        names = sorted({_first_name(path, folder).rstrip("0123456789-_") for path in paths})
-        if split and len(names) > 1 and not asked and len(by_split) > 1:
-            notes.append(
-                f"{folder}: {split} is read from {listed(names, _LISTED)};"
-                f" data.splits='{{{split}: {names[0]}}}' chooses one"
-            )
-    if unused := [path.relative_to(folder).as_posix() for path in by_split.pop("", [])]:
-        notes.append(
-            f"{folder}: {len(unused):,} not used, because other files are named after splits:"
-            f" {listed(unused, _LISTED)}"
-        )
+    by_split, notes_of_splits = files_by_split(folder, list(files.readings), access.reading, asked)
+    notes += notes_of_splits
     return _open_files(str(folder), folder, by_split, files.readings, access, notes)
-
-
-def _first_name(path: Path, folder: Path) -> str:
-    """Return the name of a file without its ends and its number (`-00000-of-00002`), or that of the
-    outermost folder it is in.
-    """
-    parts = path.relative_to(folder).parts
-    return re.sub(r"-\d+-of-\d+$", "", parts[0].partition(".")[0] if len(parts) == 1 else parts[0])
-
-
-def _split_asked(path: Path, folder: Path, asked: Mapping[str, str]) -> str:
-    """The split that has a file's name, or that of the outermost folder it is in; empty: none."""
-    name = _first_name(path, folder)
-    return next((split for split, of_split in asked.items() if of_split == name), "")
-
-
-def _split_named(path: Path, folder: Path, reading: Reading) -> str:
-    """The split that a file is named after, or the outermost folder it is in; empty: none. The name
-    of a program (`test_x.py`) does not count, that of its folder does.
-    """
-    parts = path.relative_to(folder).parts
-    match = _SPLIT_WORDS.match(parts[0])
-    if match is None or (len(parts) == 1 and not reading.format_of(path)):
-        return ""
-    return _SPLIT_OF_WORD[match["word"].lower()]
 
 
 def _open_files(
@@ -473,7 +397,7 @@ def _open_files(
     for name in _SPLITS:
         readings = {}
         for path in by_split.get(name, ()):
-            readings[path], found = _reading(path, readings_of[path])
+            readings[path], found = detected(path, readings_of[path])
             encodings.add(display_name(readings[path].encoding))
             all_notes += found
         if readings:
@@ -493,11 +417,9 @@ def _open_files(
     return AnyPart(description, splits, identify, tuple(all_notes), paths, tuple(pieces))
 
 
-def _open_file(
-    path: Path, access: _SourceReaders[Items], asked: Mapping[str, str]
-) -> AnyPart[Items]:
+def _open_file(path: Path, access: _SourceReaders[Items], asked: SplitNames) -> AnyPart[Items]:
     reading, notes = access.reading, []
-    if reading.format_of(path) == ".json" and (lists := _lists_of_splits(path, reading, asked)):
+    if reading.format_of(path) == ".json" and (lists := lists_of_splits(path, reading, asked)):
         return _open_lists(path, access, lists)
     if asked:
         raise DataError(
@@ -521,18 +443,10 @@ def _open_file(
     return _open_files(str(path), path.parent, {"train": [path]}, {path: reading}, access, notes)
 
 
-def _lists_of_splits(path: Path, reading: Reading, asked: Mapping[str, str]) -> dict[str, str]:
-    """The name of each split's list in a json file that holds several; none: it does not."""
-    names = names_of_lists(path, _with_encoding(path, reading)[0])
-    if len(names) < 2 or not (asked or any(map(_SPLIT_WORDS.match, names))):
-        return {}
-    return splits_used(str(path), names, asked)
-
-
 def _open_lists(
     path: Path, access: _SourceReaders[Items], lists: Mapping[str, str]
 ) -> AnyPart[Items]:
-    reading, notes = _with_encoding(path, access.reading)
+    reading, notes = with_encoding(path, access.reading)
     readers = {
         split: partial(access.file, path, replace(reading, rows_of=name))
         for split, name in lists.items()
@@ -546,42 +460,6 @@ def _because(reason: str | None) -> str:
         return ""
     remedy = remedy_for(reason)
     return f" ({reason}{clause(remedy, f': {remedy}')})"
-
-
-def _reading(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
-    """Return how to read one file, with what is detected where the recipe names nothing: encoding
-    and delimiter, and notes about them.
-    """
-    encoded, notes = _with_encoding(path, reading)
-    if reading.format_of(path) != ".csv" or reading.delimiter != AUTO:
-        return encoded, notes
-    with suppress(DataError):  # told when the file is read
-        beginning = islice(decoded_lines(path, encoded.encoding), LOOKED_AT_LINES)
-        if (mark := delimiter_of([*beginning])) != ",":
-            shown = {"\t": "a tab"}.get(mark, repr(mark))
-            notes = [
-                *notes,
-                f"{path}: {shown} stands between fields; data.delimiter=',' changes it",
-            ]
-            return replace(encoded, delimiter=mark), notes
-    return encoded, notes
-
-
-def _with_encoding(path: Path, reading: Reading) -> tuple[Reading, list[str]]:
-    suffix = reading.format_of(path)
-    if reading.encoding not in {AUTO, UTF_8} or suffix == ".parquet":
-        return reading, []
-    try:
-        found = detect(path) if reading.encoding == AUTO else detect_mark(path)
-    except UNREADABLE as error:
-        raise DataError(
-            f"{path} cannot be read: {error}. Is the file whole and readable?"
-        ) from error
-    notes = []
-    if found is not None:
-        reading = replace(reading, encoding=found.encoding)
-        notes = [note for note in [found.note] if note]
-    return reading, notes
 
 
 def _named(what: str, paths: list[Path]) -> str:

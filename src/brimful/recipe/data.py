@@ -1,6 +1,7 @@
 """The sections of the data and of the tokenizer that is trained on them."""
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -70,6 +71,11 @@ TABLE_ENDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
 """How names of files end that hold rows with columns; one of PACKED_ENDS may follow."""
 PACKED_ENDS = (".gz", ".bz2", ".xz", ".zst")
 """How names of compressed files end."""
+
+
+SplitName = Literal["train", "validation", "test"]
+SplitNames = Mapping[SplitName, str]
+"""What a source calls its splits; empty: their usual names."""
 
 
 def unpacked_name(name: str) -> str:
@@ -180,7 +186,7 @@ class DataRecipe(Section):
         None,
         description="Regular expression: in plain text, a line that matches starts a new document.",
     )
-    splits: dict[Literal["train", "validation", "test"], str] = Field(
+    splits: dict[SplitName, str] = Field(
         {},
         description=(
             "The source's own names of its splits, such as {train: train_sft, test: test_sft};"
