@@ -16,7 +16,7 @@ def test_versions_are_pinned_with_torch_from_where_its_build_is(
     assert install.purpose == snapshot
     assert install.text.splitlines() == [
         "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu",
-        "pip install brimful==0.1.0 transformers==5.23.0 tokenizers==0.23.1",
+        "pip install . transformers==5.23.0 tokenizers==0.23.1",
     ]
     assert run.text == "brimful plan recipe.yaml\nbrimful run recipe.yaml run.name=quickstart-again"
 

@@ -23,7 +23,9 @@ def steps_to_reproduce(run: RunFolder) -> list[Command]:
     commands = []
     if install := _install(run):
         python = f" of Python {run.environment.python}" if run.environment.python else ""
-        purpose = f"In a new environment{python}, with the versions of this run"
+        brimful = run.environment.brimful
+        checkout = f", in a checkout of brimful {brimful}" if brimful else ""
+        purpose = f"In a new environment{python}{checkout}, with the versions of this run"
         commands.append(Command(purpose, install))
     if run.recipe.text:
         again = f"brimful plan {RECIPE_FILE}\n{repeat_command(run, RECIPE_FILE)}"
@@ -47,16 +49,18 @@ def identity_table(run: RunFolder) -> Table | None:
 
 
 def _install(run: RunFolder) -> str:
-    """pip commands with exact versions; torch first, from the place of its build."""
+    """pip commands with exact versions: torch first, from the place of its build; brimful, on no
+    package index, from a checkout.
+    """
     packages = dict(run.environment.packages)
     lines = []
     if torch := packages.pop("torch", ""):
         version, _, tag = torch.partition("+")
         index = f" --index-url {shlex.quote(TORCH_WHEELS + tag)}" if tag else ""
         lines.append(f"pip install {shlex.quote(f'torch=={version}')}{index}")
+    wanted = [shlex.quote(f"{name}=={version}") for name, version in packages.items()]
     if run.environment.brimful:
-        packages = {"brimful": run.environment.brimful, **packages}
-    if packages:
-        pins = (shlex.quote(f"{name}=={version}") for name, version in packages.items())
-        lines.append(f"pip install {' '.join(pins)}")
+        wanted.insert(0, ".")
+    if wanted:
+        lines.append(f"pip install {' '.join(wanted)}")
     return "\n".join(lines)
