@@ -9,7 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
-from brimful.model.gguf_vocabulary import CONTROL, NORMAL, SPLITTING, UNUSED, vocabulary_of
+from brimful.model.gguf_vocabulary import LOOKS_UP_WORDS, SPLITTING, vocabulary_of
+
+TokenType = pytest.importorskip("gguf", reason="needs the extra gguf").TokenType
 
 
 def splitting_at(pattern: str, *, ignore_merges: bool = False) -> PreTrainedTokenizerFast:
@@ -29,12 +31,12 @@ def test_a_tokenizer_trained_here_is_written_whole() -> None:
     found = vocabulary_of(tokenizer, 284)
     end = tokenizer.eos_token_id
     assert found.splitting in {"gpt-2", "smollm"}
-    assert found.kinds[end] == CONTROL
-    assert found.kinds.count(NORMAL) == len(tokenizer) - 1
+    assert found.kinds[end] == TokenType.CONTROL
+    assert found.kinds.count(TokenType.NORMAL) == len(tokenizer) - 1
     assert found.tokens[len(tokenizer) :] == tuple(
         f"[PAD{id_}]" for id_ in range(len(tokenizer), 284)
     )
-    assert found.kinds[-1] == UNUSED
+    assert found.kinds[-1] == TokenType.UNUSED
     assert all(len(merge.split(" ")) == 2 for merge in found.merges)
     assert not found.begins
 
@@ -44,10 +46,30 @@ def test_the_patterns_of_llama_3_and_qwen_2_are_known(
     parts: tuple[str, str], refuses: Refuses
 ) -> None:
     name = SPLITTING[parts]
-    is_llama = name == "llama-bpe"
-    assert vocabulary_of(splitting_at(parts[0], ignore_merges=is_llama), 256).splitting == name
-    with refuses(RequestError):
-        vocabulary_of(splitting_at(parts[0], ignore_merges=not is_llama), 256)
+    known = {name in LOOKS_UP_WORDS: name} | {False: LOOKS_UP_WORDS.get(name, name)}
+    for looks_up in (True, False):
+        tokenizer = splitting_at(parts[0], ignore_merges=looks_up)
+        if looks_up in known:
+            assert vocabulary_of(tokenizer, 256).splitting == known[looks_up]
+            continue
+        with refuses(RequestError):
+            vocabulary_of(tokenizer, 256)
+
+
+def _merges_one_pair_alone() -> PreTrainedTokenizerFast:
+    """llama.cpp would make "abc" of "a" and "bc", too."""
+    vocabulary = {token: number for number, token in enumerate(["a", "b", "c", "ab", "bc", "abc"])}
+    merges = [("a", "b"), ("b", "c"), ("ab", "c")]
+    model = models.BPE(vocabulary, merges, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def _begins_first_text_alone_with_space() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE({"a": 0}, [], byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
 def _lowercases() -> PreTrainedTokenizerFast:
@@ -61,6 +83,8 @@ def _lowercases() -> PreTrainedTokenizerFast:
     [
         lambda: train_tokenizer("character", None, 1, ["say red twice"]),
         _lowercases,
+        _merges_one_pair_alone,
+        _begins_first_text_alone_with_space,
         lambda: splitting_at(r"\s+"),
     ],
 )

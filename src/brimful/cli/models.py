@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brimful.generation.export import Exported
 
 Dtype = Literal["bf16", "fp16", "fp32"]
-GgufType = Literal["q8_0", "bf16", "f16", "f32"]
+GgufType = Literal["q4_k_m", "q5_k_m", "q8_0", "bf16", "f16", "f32"]
 Server = Literal["auto", "vllm", "transformers"]
 Ask = Literal["auto", "chat", "plain"]
 

@@ -53,7 +53,7 @@ def export_gguf(run_folder: Path, kind: GgufType, to: Path | None = None) -> Exp
         return Exported(path, path.stat().st_size, contents, is_older=True)
     if path.exists():
         raise RequestError(f"{path} exists. Delete it, or use --to FILE.gguf.")
-    refuse_unwritable(config_of_model(base_of(run_folder) if is_adapted else str(trained)))
+    refuse_unwritable(config_of_model(base_of(run_folder) if is_adapted else str(trained)), kind)
     need = COPIES * sum(each.stat().st_size for each in trained.iterdir())
     if (free := disk_free_bytes(path)) < need:
         raise RunFolderError(
