@@ -68,6 +68,16 @@ def test_all_of_it_is_printed_on_request() -> None:
     assert "more line" not in lines[-1]
 
 
+def test_no_limit_hides_what_is_lost() -> None:
+    """It comes first, and takes no other line its place."""
+    lost = [f"note {code}: {LONG}" for code in ("B205", "B220", "B216")]
+    others = [f"fact {n}" for n in range(4)]
+
+    shown = _opening([["title"], [*others, *lost], ["plan"]])
+
+    assert shown == ["title", *_opening([lost]), *others, "plan"]
+
+
 def _before_the_first_step(recipe: Recipe, *, explain: bool = False) -> list[str]:
     file = StringIO()
     pipeline.train(recipe, Console(file=file, width=WIDTH), explain=explain)

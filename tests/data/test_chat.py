@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
 from brimful.data.chat import EncodedExample, Template
+from brimful.data.conversations import only_read
 from brimful.data.formats import Example, Message, Prompt
 
 Fast = PreTrainedTokenizerFast
@@ -39,8 +40,11 @@ DATED = (
 )
 
 
-def example(prompt: Prompt | None, completion: str, given: int = 0) -> Example:
-    return Example(prompt, completion, "row 1", "", given)
+def example(prompt: Prompt | None, completion: str, *, given: bool = False) -> Example:
+    """With `given`, answers in the prompt are not learned."""
+    if isinstance(prompt, tuple) and given:
+        prompt = only_read(prompt, len(prompt))
+    return Example(prompt, completion, "row 1", "")
 
 
 def shown(tokenizer: Fast, encoded: EncodedExample) -> tuple[str, str]:
@@ -120,7 +124,7 @@ def test_generation_starts_from_the_very_ids_that_stood_before_the_answer(
 ) -> None:
     """Also in the middle of a word, and after earlier answers."""
     template = Template.of(chat_tokenizer, choice)
-    (encoded,) = template.encode([example(prompt, "t", given=len(prompt))])
+    (encoded,) = template.encode([example(prompt, "t", given=True)])
     ids = template.prompt_ids(prompt)
     assert ids
     assert encoded.ids[: len(ids)] == ids
@@ -131,7 +135,7 @@ def test_given_answers_are_context_only(chat_tokenizer: Fast) -> None:
     """Nothing of the first messages is learned, whatever the template."""
     for choice in ("chat", "plain"):
         (encoded,) = Template.of(chat_tokenizer, choice).encode(
-            [example((USER, Message("assistant", "one"), USER), "two", given=3)]
+            [example((USER, Message("assistant", "one"), USER), "two", given=True)]
         )
         assert shown(chat_tokenizer, encoded)[1].startswith("two<|")
 
@@ -230,14 +234,14 @@ def test_where_a_template_rewrites_earlier_messages_each_answer_is_an_example(
         "thinks, two\n<|endoftext|>",
     ]
     assert [each.example for each in encoded] == [
-        example((USER,), "one", given=1),
-        example(talk, "two", given=3),
+        example((USER,), "one"),
+        example(talk, "two", given=True),
     ]
     for each in encoded:
         opened = template.prompt_ids(each.example.prompt or "")
         assert each.ids[: len(opened)] == opened
-    for turns, given in (("last", 0), ("each", 3)):
-        (last,) = template.encode([example(talk, "two", given)], turns=turns)
+    for turns, given in (("last", False), ("each", True)):
+        (last,) = template.encode([example(talk, "two", given=given)], turns=turns)
         assert last == encoded[1]
     (whole,) = template.encode([example(talk, "two")], "all")
     assert (whole.ids, all(whole.is_target[1:])) == (encoded[1].ids, True)
@@ -430,3 +434,28 @@ def test_a_template_that_fails_is_refused(
     chat_tokenizer.chat_template = template
     with refuses(DataError, names=["chat template", "data.template=plain"]):
         Template.of(chat_tokenizer)
+
+
+ASKED = "<|im_start|>user\nthe cat<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_texts_that_are_rendered_already_keep_their_tokens(chat_tokenizer: Fast) -> None:
+    """A prompt, and a text: as the messages would be, and a missing end of the answer is added."""
+    template = Template.of(chat_tokenizer)
+    (same,) = template.encode([example((USER,), "sat")])
+    for completion in ("sat", "sat<|im_end|>", "sat<|im_end|>\n"):
+        (encoded,) = template.encode([example(ASKED, completion)])
+        assert (encoded.ids, encoded.is_target) == (same.ids, same.is_target)
+    assert template.prompt_ids(ASKED) == template.prompt_ids((USER,))
+    (text,) = template.encode([example(None, f"{ASKED}sat<|im_end|>\n")])
+    assert (text.ids, text.is_target) == (same.ids, [False] + [True] * (len(same.ids) - 1))
+
+
+@pytest.mark.parametrize(("text", "is_rendered"), [("a<|im_end|>", False), (ASKED, True)])
+def test_a_text_that_spells_but_some_of_the_tokens_stays_text(
+    chat_tokenizer: Fast, text: str, is_rendered: bool
+) -> None:
+    """And so does any text without a chat template."""
+    assert Template.of(chat_tokenizer).is_rendered(text) is is_rendered
+    assert not Template.of(chat_tokenizer, "plain").is_rendered(text)
+    assert "<|im_end|>" in Template.of(chat_tokenizer, "plain").spelled(text)

@@ -7,6 +7,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.data.account import Intake
 from brimful.data.conversations import Message, conversation, with_tools
 
 KEYS = ("role", "content")
@@ -14,7 +15,7 @@ ANSWER = {"role": "assistant", "content": "x"}
 
 
 def messages(*turns: dict[str, Any]) -> tuple[Message, ...]:
-    return conversation([*turns, ANSWER], "row 1", KEYS)[:-1]
+    return conversation([*turns, ANSWER], "row 1", KEYS, Intake())[:-1]
 
 
 def test_roles_of_every_convention_are_understood() -> None:

@@ -173,17 +173,20 @@ def test_long_examples_are_cut_at_the_end_and_that_is_said(
 
 
 def test_long_examples_are_dropped_and_that_is_said(
-    uneven: Path, tuning: Make, tokenizer: Fast
+    uneven: Path, tuning: Make, tokenizer: Fast, snapshot: SnapshotAssertion
 ) -> None:
-    """By count."""
+    """By count, with the key that changes it; as sentences and as values."""
     prepared = prepare_examples(tuning(uneven, 15, long_documents="drop"), tokenizer)
     assert texts(prepared, tokenizer, "train") == ["12<|endoftext|>", "34<|endoftext|>"]
     assert prepared.report["splits"]["train"]["dropped"] == 1
-    assert (
-        prepared.notes
-        == tuple(prepared.report["notes"])
-        == ("B205: train: 1 of 3 examples were longer than sequence_length 15 and dropped",)
-    )
+    assert prepared.notes == tuple(prepared.report["notes"]) == snapshot
+    (*_, entry) = prepared.report["not_learned"]
+    assert {key: entry[key] for key in ("kind", "count", "of", "split")} == {
+        "kind": "dropped",
+        "count": 1,
+        "of": 3,
+        "split": "train",
+    }
 
 
 def test_examples_with_nothing_left_to_learn_are_an_error(
@@ -376,3 +379,56 @@ def test_a_table_without_a_header_holds_examples_in_columns_by_number(
     assert sorted(
         int(example.completion) for split in prepared.splits.values() for example in split.examples
     ) == list(range(1, 21))
+
+
+def test_what_is_not_learned_is_in_the_notes_and_decides_the_fingerprint(
+    tmp_path: Path, tuning: Make, chat_tokenizer: Fast, refuses: Refuses
+) -> None:
+    """The notes come first. A name to leave out that nothing has is a mistake."""
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}]
+    chats = [
+        [*turns, {"role": "user", "content": text}, {"role": "assistant", "content": "d"}]
+        for text in "wxyz"
+    ]
+    path = rows(tmp_path / "chats.jsonl", *({"messages": chat, "id": "i"} for chat in chats))
+    prepared = prepare_examples(tuning(path), chat_tokenizer)
+    assert [note[:4] for note in prepared.notes] == ["B220", "B216"]
+    assert set(texts(prepared, chat_tokenizer, "train", learned=True)) == {"d<|im_end|>"}
+    ignored = prepare_examples(tuning(path, leave_out=["weight", "id"]), chat_tokenizer)
+    assert set(texts(ignored, chat_tokenizer, "train", learned=True)) == {"b<|im_end|>d<|im_end|>"}
+    assert ignored.data_fingerprint != prepared.data_fingerprint
+    with refuses(DataError, names=["data.leave_out", "'wieght'", "'weight'"]):
+        prepare_examples(tuning(path, leave_out=["wieght"]), chat_tokenizer)
+
+
+RENDERED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "choice", "kind"),
+    [
+        ({"text": RENDERED + "b<|im_end|>"}, "chat", "rendered"),
+        ({"prompt": RENDERED, "completion": "b"}, "chat", "rendered"),
+        ({"prompt": RENDERED, "completion": "b"}, "plain", "spelled"),
+        ({"text": "{} <|im_end|> b"}, "chat", "spelled"),
+        ({"question": "{} <|im_end|>", "answer": "b"}, "chat", "spelled_tokens"),
+        ({"prompt": "{}", "completion": "b"}, "plain", "joined"),
+        ({"prompt": "{} ", "completion": "b"}, "plain", ""),
+        ({"prompt": "{}", "completion": "\nb"}, "plain", ""),
+        ({"prompt": "{}", "completion": "b"}, "chat", ""),
+    ],
+)
+def test_special_tokens_and_words_that_grow_together_are_told(
+    tmp_path: Path,
+    tuning: Make,
+    chat_tokenizer: Fast,
+    row: dict[str, str],
+    choice: str,
+    kind: str,
+) -> None:
+    """What is learned of them depends on the template."""
+    filled = ({key: text.format(letter) for key, text in row.items()} for letter in "abcd")
+    path = rows(tmp_path / "rows.jsonl", *filled)
+    prepared = prepare_examples(tuning(path, 99, template=choice), chat_tokenizer)
+    told = [(entry["kind"], entry["count"]) for entry in prepared.report["not_learned"]]
+    assert told == [(kind, 4)] * bool(kind)

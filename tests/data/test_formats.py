@@ -1,6 +1,7 @@
 """Rows of every format become examples, and what cannot is named."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,7 +146,7 @@ def test_system_and_history_of_llama_factory_come_before(data_recipe: Make) -> N
         Message("assistant", "3"),
         Message("user", "And 3?"),
     )
-    assert alpaca.given == 0
+    assert all(message.is_learned for message in alpaca.prompt)
     assert bare.prompt == (Message("user", "And 3?"),)
     assert sharegpt.prompt == CHAT_PROMPT
     assert own.prompt == (Message("system", "Be kind."), Message("user", "Hi"))
@@ -166,17 +167,10 @@ def test_answers_in_a_prompt_of_messages_are_given(data_recipe: Make) -> None:
     last = {"role": "assistant", "content": "See you"}
     (pair,) = read(data_recipe("x"), {"prompt": turns, "completion": [last]})
     (chat,) = read(data_recipe("x"), {"messages": [*turns, last]})
-    assert (pair.given, chat.given) == (4, 0)
-    assert (
-        pair.messages
-        == chat.messages
-        == (
-            *CHAT_PROMPT,
-            Message("assistant", "Hello"),
-            Message("user", "Bye"),
-            Message("assistant", "See you"),
-        )
-    )
+    hello, bye = Message("assistant", "Hello"), Message("user", "Bye")
+    answer = Message("assistant", "See you")
+    assert chat.messages == (*CHAT_PROMPT, hello, bye, answer)
+    assert pair.messages == (*CHAT_PROMPT, replace(hello, is_learned=False), bye, answer)
 
 
 def test_what_is_held_out_together_is_the_rows_document_else_its_prompt(data_recipe: Make) -> None:

@@ -36,6 +36,11 @@ WARNINGS: Mapping[str, str] = {
     "B213": "something of a published model is not taken",
     "B214": "tokens of training files are made again when they are needed",
     "B215": "how the answers of conversations are learned",
+    "B216": "answers are flagged as not to be learned",
+    "B217": "special tokens are spelled in texts",
+    "B218": "prompts and answers are joined without white space",
+    "B219": "labels that may be mistaken",
+    "B220": "columns, fields or messages are not used",
     # runs
     "B301": "a damaged checkpoint was put aside",
     "B302": "steps are done again, because no checkpoint was written before the stop",
@@ -81,6 +86,9 @@ WARNINGS: Mapping[str, str] = {
 }
 """What each code is about."""
 
+ALWAYS_TOLD = frozenset({"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220"})
+"""What no limit of lines hides: data are lost, cut, unread, or learned otherwise than they say."""
+
 _CODED = re.compile(r"B\d{3}: ")
 
 
@@ -94,6 +102,11 @@ def coded(code: str, text: str) -> str:
 def all_coded(code: str, texts: Iterable[str]) -> list[str]:
     """Return each text with the same code."""
     return [coded(code, text) for text in texts]
+
+
+def is_always_told(line: str) -> bool:
+    """Whether a line is a note that no limit of lines hides."""
+    return line.startswith("note ") and line[5:9] in ALWAYS_TOLD
 
 
 def as_note(text: str, code: str = "B200") -> str:

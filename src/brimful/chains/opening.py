@@ -6,6 +6,7 @@ from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.text import plural, wrapped
+from brimful.base.warning_codes import is_always_told
 
 MOST_LINES = 12
 """Lines before the first step."""
@@ -16,7 +17,8 @@ which says that it starts and may score the model first.
 
 
 class Opening:
-    """Prints what a run says before its first step, in at most `MOST_LINES` lines.
+    """Prints what a run says before its first step, in at most `MOST_LINES` lines beside those
+    that are always told.
 
     Args:
         console: Where to print; its width is respected.
@@ -29,11 +31,13 @@ class Opening:
         self._left = MOST_LINES
 
     def say(self, lines: Sequence[str], before: str) -> None:
-        """Print the first of these lines: as many as leave room for what is said from `before`, a
-        key of `LATER_LINES`, on. A last line says how many are left out.
+        """Print lines, first those that are always told, then as many of the others as leave room
+        for what is said from `before`, a key of `LATER_LINES`, on. A last line says how many are
+        left out.
         """
         room = max(2, self._left - LATER_LINES[before])
-        whole = [wrapped(line, self.width, 2) for line in lines if line]
+        told = [*filter(is_always_told, lines)]
+        whole = [self._wrapped(line) for line in lines if line and line not in told]
         shown = sum(map(len, whole))
         left_out = 0
         while not self.explain and whole and shown + bool(left_out) > room:
@@ -43,8 +47,12 @@ class Opening:
         if left_out:
             printed.append(f"({plural(left_out, 'more line')} with --explain)")
         self._left -= len(printed)
+        printed[:0] = [part for line in told for part in self._wrapped(line)]
         if printed:
             self._say("\n".join(printed))
+
+    def _wrapped(self, line: str) -> list[str]:
+        return wrapped(line, self.width, 2)
 
     def remark(self, text: str) -> None:
         """Print a message that comes before the data are read."""

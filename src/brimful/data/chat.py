@@ -4,6 +4,7 @@ An example is encoded in pieces, each by itself, so that a prompt's ids are exac
 generation starts from later.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -13,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.data.chat_template import AnswerPlace, ChatTemplate
+from brimful.data.conversations import THOUGHTS, only_read
 from brimful.data.formats import Example, Message, Prompt
 from brimful.data.tokens import batch_encoder
 
@@ -57,8 +59,9 @@ class Template:
 
     Messages: by the tokenizer's chat template (style chat), or under headings of plain text (style
     plain). A prompt that is text, and a text without prompt, stand as they are in either style;
-    where they spell a special token, that is text, too. End-of-text follows every answer that a
-    chat template does not end itself.
+    where they spell a special token, that is text, too, unless they spell all those that the chat
+    template writes around a question: then they are rendered, and these are tokens. End-of-text
+    follows every answer that a chat template does not end itself.
 
     Attributes:
         style: chat or plain.
@@ -78,7 +81,16 @@ class Template:
         self._encode_plain = batch_encoder(tokenizer)
         self._encode_rendered = batch_encoder(tokenizer, special_tokens_are_text=False)
         self._begin = _begin_of(tokenizer)
+        special = {
+            token.content for token in tokenizer.added_tokens_decoder.values() if token.special
+        }
+        self._special = re.compile(
+            "|".join(map(re.escape, sorted(special, reverse=True))) or r"\Z."
+        )
         self._chat = ChatTemplate(tokenizer) if style == "chat" else None
+        self._own = set()
+        if self._chat is not None:
+            self._own = self.spelled(self._chat.question) - {tokenizer.bos_token}
         self._end_ids = set()
         if self._chat is not None:
             self._end_ids = {*map(int, tokenizer.convert_tokens_to_ids(self._chat.ends))}
@@ -147,9 +159,9 @@ class Template:
             DataError: the chat template refuses the messages.
         """
         if isinstance(prompt, str):
-            pieces = [_Piece(prompt)]
+            pieces = [_Piece(prompt, is_rendered=self.is_rendered(prompt))]
         else:
-            stretches = self._stretches(prompt, len(prompt), "the prompt", is_open=True)
+            stretches = self._stretches(prompt, "the prompt", is_open=True)
             pieces = stretches[-1][:-1]
         return self._joined(pieces, self._ids_of(pieces), "completion")[0]
 
@@ -191,38 +203,52 @@ class Template:
         """
         messages = example.messages
         if messages is None:
-            prompt = _Piece(str(example.prompt or ""))
-            return [(example, [prompt, _Piece(example.completion, 0, is_learned=True)])]
+            return [(example, self._texts(str(example.prompt or ""), example.completion))]
         if turns == "last":
-            example = replace(example, given=len(messages) - 1)
-        runs = self._stretches(messages, example.given, example.where)
+            messages = only_read(messages, len(messages) - 1)
+        runs = [*map(_up_to_learned, self._stretches(messages, example.where))]
         if len(runs) == 1:
             return [(example, runs[0])]
-        return [
-            (_part_of(example, messages, pieces), pieces)
-            for pieces in runs
-            if any(piece.is_learned for piece in pieces)
-        ]
+        return [(_part_of(example, messages, pieces), pieces) for pieces in runs if pieces]
+
+    def _texts(self, prompt: str, completion: str) -> list[_Piece]:
+        """A prompt and a completion as they stand; a rendered completion gets its end."""
+        is_rendered = self.is_rendered(prompt or completion)
+        if is_rendered and self._chat is not None and not self._chat.up_to_end(completion):
+            completion += self._chat.tail
+        answer = _Piece(completion, 0, is_learned=True, is_rendered=is_rendered)
+        return [_Piece(prompt, is_rendered=is_rendered), answer]
+
+    def spelled(self, text: str) -> set[str]:
+        """The tokenizer's special tokens that a text spells."""
+        return {*self._special.findall(text)}
+
+    def is_rendered(self, text: str) -> bool:
+        """Whether a text spells all special tokens that the chat template writes around a question,
+        so that it was rendered by such a template. Begin-of-text may be missing.
+        """
+        return bool(self._own) and self._own <= self.spelled(text)
 
     def _stretches(
-        self, messages: tuple[Message, ...], given: int, where: str, *, is_open: bool = False
+        self, messages: tuple[Message, ...], where: str, *, is_open: bool = False
     ) -> list[list[_Piece]]:
         """The text before each answer and the answer, in turn, as long as what was written stays as
         it is; then anew from the beginning. With `is_open` an answer is still to come, and empty.
         """
         runs: list[list[_Piece]] = [[]]
-        for number in range(len(messages) + is_open):
-            if number < len(messages) and messages[number].role != "assistant":
+        to_come = (Message("assistant", "", is_learned=False),) * is_open
+        for number, message in enumerate((*messages, *to_come)):
+            if message.role != "assistant":
                 continue
             before, answer = self._turn(messages, number, where)
             pieces = self._continued(runs[-1], before)
             if pieces is None:
                 pieces = [self._piece(before)]
                 runs.append(pieces)
-            runs[-1] = [*pieces, self._piece(answer, number, is_learned=number >= given)]
+            runs[-1] = [*pieces, self._piece(answer, number, message.is_learned)]
         return runs
 
-    def _piece(self, text: str, answer: int | None = None, *, is_learned: bool = False) -> _Piece:
+    def _piece(self, text: str, answer: int | None = None, is_learned: bool = False) -> _Piece:
         return _Piece(text, answer, is_learned, is_rendered=self._chat is not None)
 
     def _turn(self, messages: tuple[Message, ...], number: int, where: str) -> AnswerPlace:
@@ -307,26 +333,32 @@ class Template:
         return piece.text if self._chat is None else self._chat.text_of(piece.text)
 
 
+def _up_to_learned(pieces: list[_Piece]) -> list[_Piece]:
+    """The pieces up to the last that is learned; none where none is."""
+    return pieces[: max((n for n, piece in enumerate(pieces, 1) if piece.is_learned), default=0)]
+
+
 def _part_of(example: Example, messages: tuple[Message, ...], pieces: list[_Piece]) -> Example:
     """The example up to the last answer of these pieces."""
     answers = [piece.answer for piece in pieces if piece.answer is not None]
-    learned = [piece.answer for piece in pieces if piece.answer is not None and piece.is_learned]
     last = messages[answers[-1]]
-    return replace(
-        example,
-        prompt=messages[: answers[-1]],
-        completion=last.content,
-        given=learned[0],
-        extra=last.extra,
-    )
+    prompt = only_read(messages[: answers[-1]], answers[0])
+    return replace(example, prompt=prompt, completion=last.content, extra=last.extra)
 
 
 def _refuse_calls(messages: Sequence[Message], where: str) -> None:
-    if any({"tools", "tool_calls"} & message.fields.keys() for message in messages):
-        raise DataError(
-            f"{where}: plain headings have no place for tools and their calls. Choose a model whose"
-            " chat template knows tools (data.template=chat), or remove these rows."
-        )
+    for message in messages:
+        if {"tools", "tool_calls"} & message.fields.keys():
+            raise DataError(
+                f"{where}: plain headings have no place for tools and their calls. Choose a model"
+                " whose chat template knows tools (data.template=chat), or remove these rows."
+            )
+        for name in message.fields.keys() & THOUGHTS:
+            raise DataError(
+                f"{where}: plain headings have no place for {name}. Write the thoughts into the"
+                " content of the message, choose a model whose chat template writes them"
+                f" (data.template=chat), or leave them out with data.leave_out='[{name}]'."
+            )
 
 
 def _under_heading(message: Message) -> str:

@@ -5,6 +5,8 @@ ends in it.
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +14,10 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from brimful.base.errors import DataError
-from brimful.base.text import reason_of
+from brimful.base.text import clause, reason_of
 from brimful.base.time_limit import processor_time_limit
-from brimful.data.formats import Message
+from brimful.data.conversations import THOUGHTS, Message
+from brimful.data.template_losses import TemplateLosses, tools_of
 from brimful.recipe import DataRecipe
 
 RENDER_LIMIT_S = 2.0
@@ -115,6 +118,7 @@ class ChatTemplate:
 
     Attributes:
         source: Its text, in Jinja.
+        question: a question, as it writes it before an answer.
         tail: What it writes after an answer.
         ends: The special tokens that end an answer and calls of tools; none: it writes no end.
         opens_thought: Whether generation starts within a thought.
@@ -129,17 +133,17 @@ class ChatTemplate:
         if "strftime_now" in self.source:
             self.source = _FIXED_DAY + self.source
         self._form = _Form()
-        self._writes: dict[str, bool] = {}
+        self._losses = TemplateLosses(self._apply)
         probe = (_TASK, Message("assistant", _PROBE))
         if not self._is_written("answers"):
-            self._render(probe, _PROBED)  # raises where the template fails
+            self._text(probe, _PROBED)  # raises where the template fails
             raise DataError(
                 "the tokenizer's chat template does not write the assistant's messages, so there is"
                 " nothing to learn. Use data.template=plain."
             )
         written = self._render(probe, _PROBED)
-        opened = self._render(probe[:1], _PROBED, is_open=True)
-        self.opens_thought = bool(_OPENED_THOUGHT.search(opened))
+        self.question = self._render(probe[:1], _PROBED, is_open=True)
+        self.opens_thought = bool(_OPENED_THOUGHT.search(self.question))
         self.tail = written.rpartition(_PROBE)[2]
         self.ends = self._first_special(self.tail)
         self._next = {} if self.ends else self._what_follows()
@@ -235,15 +239,20 @@ class ChatTemplate:
         return AnswerPlace(before, answer + end)
 
     def _render(self, messages: Sequence[Message], where: str, *, is_open: bool = False) -> str:
-        tools = messages[0].fields.get("tools") if messages else None
-        self._refuse_what_would_be_lost(messages, tools, where)
+        text = self._text(messages, where, is_open=is_open)
+        self._losses.refuse(messages, text, where, is_open=is_open)
+        return text
+
+    def _text(self, messages: Sequence[Message], where: str, *, is_open: bool = False) -> str:
         try:
-            return self._apply(messages, tools, is_open=is_open)
+            return self._apply(messages, tools_of(messages), is_open=is_open)
         except Exception as error:  # a template is code of others, and may raise anything
             roles = ", ".join(message.role for message in messages) or "none"
+            remedy = " leave such messages out (data.leave_out='[system]'),"
             raise DataError(
                 f"{where}: the tokenizer's chat template refuses the messages ({roles}):"
-                f" {str(error).rstrip('.')}. Correct the row, or use data.template=plain."
+                f" {str(error).rstrip('.')}. Correct the row,{clause('system' in roles, remedy)} or"
+                " use data.template=plain."
             ) from error
 
     def _apply(
@@ -253,6 +262,13 @@ class ChatTemplate:
         for turn in turns:
             if turn["role"] == "developer" and "developer" not in self.source:
                 turn["role"] = "system"
+            for name in turn.keys() & THOUGHTS:
+                turn[self._name_of_thoughts or name] = turn.pop(name)
+        return self._written(turns, tools, is_open=is_open)
+
+    def _written(
+        self, turns: list[dict[str, Any]], tools: list[Any] | None = None, *, is_open: bool = False
+    ) -> str:
         with processor_time_limit(RENDER_LIMIT_S):
             text: str = self._tokenizer.apply_chat_template(
                 turns,
@@ -263,27 +279,15 @@ class ChatTemplate:
             )
         return text
 
-    def _refuse_what_would_be_lost(
-        self, messages: Sequence[Message], tools: object, where: str
-    ) -> None:
-        """Raise DataError if the chat template leaves out tools, calls of tools or their answers;
-        many templates know none of them.
-        """
-        for what, is_there in {
-            "tools": tools,
-            "tool_calls": any("tool_calls" in message.fields for message in messages),
-            "messages of role tool": any(message.role == "tool" for message in messages),
-        }.items():
-            if not is_there:
-                continue
-            if what not in self._writes:
-                self._writes[what] = self._is_written(what)
-            if not self._writes[what]:
-                raise DataError(
-                    f"{where}: the tokenizer's chat template does not write {what}, so they would"
-                    " be lost. Choose a model whose chat template knows tools, or remove these"
-                    " rows."
-                )
+    @cached_property
+    def _name_of_thoughts(self) -> str:
+        """The field of an answer that the template writes as its thoughts; empty: none."""
+        asked, answer = map(self._form.of, (_TASK, Message("assistant", "an answer")))
+        for name in THOUGHTS:
+            with suppress(Exception):  # as in _render
+                if _PROBE in self._written([asked, {**answer, name: _PROBE}]):
+                    return name
+        return ""
 
     def _is_written(self, what: str) -> bool:
         """Whether the chat template writes what a probe of this kind holds, in some form, which is
@@ -351,10 +355,6 @@ def _probe_of(what: str) -> tuple[list[Message], list[Any] | None]:
     call = {"name": "look_up", "arguments": {"word": "x"}}
     if what == "answers":
         return [_TASK, Message("assistant", _PROBE)], None
-    if what == "tools":
-        parameters = {"type": "object", "properties": {}}
-        tool = {"name": "look_up", "description": _PROBE, "parameters": parameters}
-        return [_TASK], [{"type": "function", "function": tool}]
     if what == "tool_calls":
         call["arguments"] = {"word": _PROBE}
     calls = [{"id": "abcdefghi", "type": "function", "function": call}]

@@ -1,20 +1,21 @@
 """Messages of a conversation as rows hold them: roles of several conventions, content as text or in
-parts, calls of tools.
+parts, calls of tools, thoughts, flags of what is learned.
 
 Conventions: OpenAI's and transformers' (`role`, `content`, `tool_calls`), ShareGPT's (`from`,
-`value`, with `function_call` and `observation`), read 2026-11-23.
+`value`, with `function_call` and `observation`), read 2026-11-23; flags and thoughts 2026-11-27.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.strict_json import load_json
-from brimful.data.rows import text_of
+from brimful.data.account import Intake
+from brimful.data.rows import short, text_of
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 _CALL = "function_call"
@@ -35,8 +36,34 @@ _ROLES: Mapping[str, Role] = MappingProxyType(
     }
 )
 """What each name of a role stands for."""
-_OF_TOOLS = ("tool_calls", "tool_call_id", "name")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+"""Names of an answer's thoughts: of DeepSeek, Qwen and most others, of vLLM, of gpt-oss."""
+_OF_ROLES: Mapping[Role, tuple[str, ...]] = MappingProxyType(
+    {
+        "system": (),
+        "developer": (),
+        "user": (),
+        "assistant": ("tool_calls", *THOUGHTS),
+        "tool": ("tool_call_id", "name"),
+    }
+)
 """Further fields of a message that chat templates read."""
+_FLAGS: Mapping[str, bool] = MappingProxyType(
+    {
+        "weight": True,
+        "loss": True,
+        "train": True,
+        "training": True,
+        "learn": True,
+        "trainable": True,
+        "masked": False,
+    }
+)
+"""Fields that say whether a message is learned, and the value that says it is: of OpenAI, ms-swift,
+Axolotl (train, training, learn), Tinker and torchtune.
+"""
+_FLAGS_OF_PARTS = ("train_detail", "training_detail")
+"""Axolotl's, of characters of a message."""
 
 _TEXT_PARTS = {"text", "input_text", "output_text"}
 
@@ -48,12 +75,20 @@ class Message:
     Attributes:
         extra: JSON object of what a chat template is given beside role and content: `tool_calls`
             of an assistant, `tool_call_id` and `name` of a tool's answer, and on the first message
-            `tools`, the tools that may be called. Empty: nothing.
+            `tools`, the tools that may be called; of an answer its thoughts, under one of the
+            names in `THOUGHTS`. Empty: nothing.
+        is_learned: of an answer: whether it is learned, not only read.
     """
 
     role: Role
     content: str
     extra: str = ""
+    is_learned: bool = True
+
+    @property
+    def is_learned_answer(self) -> bool:
+        """Whether it is an answer, and learned."""
+        return self.role == "assistant" and self.is_learned
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -65,6 +100,16 @@ class Message:
         """As a row holds it, without the tools of the conversation."""
         fields = {name: value for name, value in self.fields.items() if name != "tools"}
         return {"role": self.role, "content": self.content, **fields}
+
+
+def only_read(messages: tuple[Message, ...], count: int) -> tuple[Message, ...]:
+    """The messages, of the first `count` of which no answer is learned."""
+    return tuple(
+        replace(message, is_learned=False)
+        if number < count and message.role == "assistant"
+        else message
+        for number, message in enumerate(messages)
+    )
 
 
 def with_tools(messages: tuple[Message, ...], tools: object, where: str) -> tuple[Message, ...]:
@@ -90,17 +135,20 @@ def with_tools(messages: tuple[Message, ...], tools: object, where: str) -> tupl
             " Correct the row, or remove the column."
         )
     fields = {**messages[0].fields, "tools": _without_none(tools)}
-    first = Message(messages[0].role, messages[0].content, json.dumps(fields))
-    return (first, *messages[1:])
+    return (replace(messages[0], extra=json.dumps(fields)), *messages[1:])
 
 
-def conversation(turns: object, where: str, keys: tuple[str, str]) -> tuple[Message, ...]:
+def conversation(
+    turns: object, where: str, keys: tuple[str, str], intake: Intake, given: int = 0
+) -> tuple[Message, ...]:
     """All messages of a row; the last one is the assistant's.
 
     Args:
         turns: A list of objects.
         where: The row, for errors.
         keys: The usual fields of the role and of the content, for errors.
+        intake: what is left out, and the account of what is not learned.
+        given: so many of the first messages are context only: answers among them are not learned.
 
     Raises:
         DataError: it is no such list, a role is unknown, a part is no text, or the last message is
@@ -111,10 +159,15 @@ def conversation(turns: object, where: str, keys: tuple[str, str]) -> tuple[Mess
             f"{where}: expected a list of messages with {keys[0]!r} and {keys[1]!r}, found"
             f" {type(turns).__name__}."
         )
-    messages = tuple(
-        _message(turn, f"{where}, message {number}", keys)
+    read = [
+        _message(turn, f"{where}, message {number}", keys, intake)
         for number, turn in enumerate(turns, start=1)
-    )
+    ]
+    messages = only_read(tuple(read), given)
+    messages = tuple(message for message in messages if message.role not in intake.leave_out)
+    if len(messages) < len(read):
+        left_out = sorted({message.role for message in read} & intake.leave_out)
+        intake.account.add("left_out", where, *left_out)
     if not any(message.role == "assistant" for message in messages):
         raise DataError(
             f"{where}: no message is the assistant's, so there is no answer to learn. Correct or"
@@ -128,12 +181,13 @@ def conversation(turns: object, where: str, keys: tuple[str, str]) -> tuple[Mess
     return messages
 
 
-def _message(turn: object, where: str, keys: tuple[str, str]) -> Message:
+def _message(turn: object, where: str, keys: tuple[str, str], intake: Intake) -> Message:
     if not isinstance(turn, dict):
         raise DataError(
             f"{where}: expected an object with {keys[0]!r} and {keys[1]!r}, found"
             f" {type(turn).__name__}."
         )
+    turn = intake.kept(turn, where)
     role_key, content_key = _keys_of(turn, where, keys)
     name = text_of(turn, role_key, where)
     if name not in _ROLES:
@@ -142,19 +196,56 @@ def _message(turn: object, where: str, keys: tuple[str, str]) -> Message:
             f" {', '.join(_ROLES)}."
         )
     role = _ROLES[name]
+    is_learned = _is_learned(turn, role, where, intake)
+    fields = {key: turn[key] for key in _OF_ROLES[role] if turn.get(key)}
+    known = {role_key, content_key, *fields, *_FLAGS}
+    if unread := [key for key, value in turn.items() if key not in known and value]:
+        intake.account.add("fields", where, *unread)
     if name == _CALL:
-        return Message(role, "", json.dumps({"tool_calls": _sharegpt_calls(turn, where)}))
-    fields = {key: turn[key] for key in _OF_TOOLS if turn.get(key)}
-    if role != "tool":
-        fields.pop("name", None)
-    if role != "assistant":
-        fields.pop("tool_calls", None)
+        fields["tool_calls"] = _sharegpt_calls(turn, where)
+        return Message(role, "", json.dumps(fields), is_learned)
     if "tool_calls" in fields:
         fields["tool_calls"] = _calls(fields["tool_calls"], where)
+    for key in fields.keys() & THOUGHTS:
+        fields[key] = text_of(fields, key, f"{where}")
     content = turn.get(content_key)
     if content is not None or "tool_calls" not in fields:
         content = _text_of_content(turn, content_key, where)
-    return Message(role, content or "", json.dumps(fields) if fields else "")
+    return Message(role, content or "", json.dumps(fields) if fields else "", is_learned)
+
+
+def _is_learned(turn: Mapping[str, Any], role: Role, where: str, intake: Intake) -> bool:
+    """Whether no flag of a message says that it is not learned.
+
+    Raises:
+        DataError: a flag that is neither on nor off, or that cannot be kept.
+    """
+    for name in _FLAGS_OF_PARTS:
+        if turn.get(name):
+            raise DataError(
+                f"{where}: {name!r} says which characters are learned, but brimful learns an answer"
+                f" as a whole. Remove it, or ignore it with data.leave_out='[{name}]'."
+            )
+    flags = [name for name in _FLAGS if turn.get(name) is not None]
+    for name in flags:
+        if not isinstance(turn[name], int | float) or turn[name] not in {0, 1}:
+            raise DataError(
+                f"{where}: {name!r} is {short(turn[name])}, but brimful learns an answer or does"
+                " not: it must be 0 or 1, or false or true. Correct the row, or ignore the field"
+                f" with data.leave_out='[{name}]'."
+            )
+    off = [name for name in flags if bool(turn[name]) is not _FLAGS[name]]
+    if off and intake.learns_all:
+        raise DataError(
+            f"{where}: {off[0]!r} says that it is not learned, but data.loss_on=all learns every"
+            " token. Use data.loss_on=completion, or ignore the field with"
+            f" data.leave_out='[{off[0]}]'."
+        )
+    if off and role == "assistant":
+        intake.account.add("flagged", where, *off)
+    if flags and not off and role != "assistant" and not intake.learns_all:
+        intake.account.add("no_answers", where, *flags)
+    return not off
 
 
 def _keys_of(turn: Mapping[str, Any], where: str, keys: tuple[str, str]) -> tuple[str, str]:

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause, plural
 from brimful.base.warning_codes import all_coded, coded
+from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.formats import BadRow, Example, Message, examples_of, text_of_prompt
@@ -45,6 +47,8 @@ _FIELDS = {
 """Of the recipe's data section: what decides which examples there are, where they belong and what
 is learned of them.
 """
+_DECIDING = {"flagged", "rows_flagged", "system", "rendered"}
+"""Kinds of an account that decide what is learned."""
 _WRAPPED = (
     "prompts are text, and asked as a user's message in the tokenizer's chat template, in training"
     " and afterwards; data.template=plain leaves them as they stand"
@@ -133,15 +137,18 @@ def prepare_examples(
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
     bad_rows: list[BadRow] = []
-    held_out, few_notes = _labelled(source, data, bad_rows)
+    account = Account()
+    held_out, few_notes = _labelled(source, data, bad_rows, account)
+    _check_left_out(data, account)
     labelled = [(split, _as_asked(example, template)) for split, example in held_out]
     is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
+    _tell_texts(labelled, template, account)
     scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
     dropped = scanned.dropped(data)
     kept = list(without(labelled, dropped))
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
-    notes = [
+    others = [
         *all_coded("B201", [*source.notes, *_bad_row_notes(bad_rows)]),
         *all_coded("B202", few_notes),
         *all_coded("B204", leakage_notes(scanned, len(dropped), "prompt")),
@@ -152,32 +159,69 @@ def prepare_examples(
         splits[name] = _split_of(fitting.kept)
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
         counts[name] = _counts(splits[name]) | cut
-        notes += all_coded("B205", fitting.notes(name, recipe))
+        fitting.tell(name, account)
     if is_wrapped:
-        notes.append(coded("B206", _WRAPPED))
-    notes += all_coded("B215", _about_turns(kept, encoded, template, data))
-    report = {
-        "sources": [part.description for part in source.parts],
-        "template": template.style,
-        "splits": counts,
-        "leakage": {**scanned.report, "dropped": len(dropped)},
-        "notes": notes,
-        "bad_rows": [*map(BadRow._asdict, bad_rows)],
+        others.append(coded("B206", _WRAPPED))
+    others += all_coded("B215", _about_turns(kept, encoded, template, data))
+    report = account.told_in(
+        {
+            "sources": [part.description for part in source.parts],
+            "template": template.style,
+            "splits": counts,
+            "leakage": {**scanned.report, "dropped": len(dropped)},
+            "notes": others,
+            "bad_rows": [*map(BadRow._asdict, bad_rows)],
+        }
+    )
+    has_extras = any(example.has_tools for _, example in kept)
+    fingerprint = _fingerprint(
+        source,
+        recipe,
+        template,
+        account,
+        is_wrapped=is_wrapped,
+        has_extras=has_extras,
+        has_bad_rows=bool(bad_rows),
+    )
+    return PreparedExamples(
+        splits,
+        fingerprint,
+        tokenizer_fingerprint(tokenizer),
+        template,
+        report,
+        tuple(report["notes"]),
+    )
+
+
+def _fingerprint(
+    source: RowSource,
+    recipe: Recipe,
+    template: Template,
+    account: Account,
+    *,
+    is_wrapped: bool,
+    has_extras: bool,
+    has_bad_rows: bool,
+) -> str:
+    """What identifies the data. Keys that earlier versions did not know are there only where they
+    decide something, so that runs of these versions go on.
+    """
+    data = recipe.data
+    later = {
+        "tools": has_extras,
+        "prompts": "messages" if is_wrapped and data.template == "auto" else "",
+        "left": sorted(account.kinds & _DECIDING),
+        "leave_out": sorted(data.leave_out),
+        "turns": data.turns if data.turns != "each" else "",
+        "bad_rows": data.bad_rows if has_bad_rows else "",
     }
-    fingerprint = cache_key(
+    return cache_key(
         source=source.fingerprint,
         split_seed=SPLIT_SEED,
         sequence_length=recipe.sequence_length,
         template_identity=template.identity,
-        **({"tools": True} if any(example.has_tools for _, example in kept) else {}),
-        # Runs of before, whose template auto left text prompts alone, are not continued with this.
-        **({"prompts": "messages"} if is_wrapped and data.template == "auto" else {}),
-        **({"turns": data.turns} if data.turns != "each" else {}),
-        **({"bad_rows": data.bad_rows} if bad_rows else {}),
+        **{name: value for name, value in later.items() if value},
         **data.model_dump(mode="json", include=_FIELDS),
-    )
-    return PreparedExamples(
-        splits, fingerprint, tokenizer_fingerprint(tokenizer), template, report, tuple(notes)
     )
 
 
@@ -204,8 +248,20 @@ def _bad_row_notes(bad_rows: list[BadRow]) -> list[str]:
     ]
 
 
+def _check_left_out(data: DataRecipe, account: Account) -> None:
+    """Raise DataError for a name in `data.leave_out` that the data do not have."""
+    there = {name for entry in account if entry.kind == "left_out" for name in entry.names}
+    for name in data.leave_out:
+        if name not in there:
+            unused = {name for entry in account for name in entry.names}
+            raise DataError(
+                f"data.leave_out: no column, field of a message or role is named"
+                f" {name!r}{did_you_mean(name, unused)} Remove it from the list."
+            )
+
+
 def _labelled(
-    source: RowSource, data: DataRecipe, bad_rows: list[BadRow]
+    source: RowSource, data: DataRecipe, bad_rows: list[BadRow], account: Account
 ) -> tuple[list[tuple[str, Example]], list[str]]:
     """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
     so few that the hash would leave a split empty, those with the smallest hashes are held out.
@@ -216,13 +272,13 @@ def _labelled(
         shares, start = held_out_shares(part.splits, data), len(labelled)
         labelled += (
             (split_of(example.group, *shares), example)
-            for example in examples_of(part.splits["train"], data, bad_rows)
+            for example in examples_of(part.splits["train"], data, bad_rows, account)
         )
         pools.append((start, len(labelled), shares))
         for split in SPLITS[1:]:
             labelled += (
                 (split, example)
-                for example in examples_of(part.splits.get(split, ()), data, bad_rows)
+                for example in examples_of(part.splits.get(split, ()), data, bad_rows, account)
             )
     there = {split for split, _ in labelled}
     if all(split in there for split, share in split_shares(data).items() if share > 0):
@@ -241,9 +297,30 @@ def _labelled(
 
 def _as_asked(example: Example, template: Template) -> Example:
     """A prompt that is text is a user's message for a model that is asked by a chat template."""
-    if template.style == "chat" and isinstance(example.prompt, str):
-        return replace(example, prompt=(Message("user", example.prompt),))
+    prompt = example.prompt
+    if template.style == "chat" and isinstance(prompt, str) and not template.is_rendered(prompt):
+        return replace(example, prompt=(Message("user", prompt),))
     return example
+
+
+def _tell_texts(labelled: list[tuple[str, Example]], template: Template, account: Account) -> None:
+    """Count rows that spell special tokens, and prompts and completions that become one word."""
+    for _, example in labelled:
+        prompt, completion, where = example.prompt, example.completion, example.where
+        texts = [completion]
+        if isinstance(prompt, str):
+            texts.append(prompt)
+        texts += [message.content for message in example.messages or ()]
+        names = sorted(set[str]().union(*map(template.spelled, texts)))
+        kind = "spelled"
+        if isinstance(prompt, tuple) and template.style == "chat":
+            kind = "spelled_tokens"
+        elif not isinstance(prompt, tuple) and template.is_rendered(prompt or completion):
+            kind = "rendered"
+        elif isinstance(prompt, str) and prompt.strip():
+            is_apart = prompt[-1:].isspace() or completion[:1].isspace()
+            account.add("joined", where, count=int(not is_apart))
+        account.add(kind, where, *names, count=int(bool(names)))
 
 
 def _check_not_empty(
@@ -300,9 +377,9 @@ def _about_turns(
         )
     if data.turns == "last":
         answers = [
-            message.role == "assistant"
+            message.is_learned_answer
             for _, example in labelled
-            for message in (example.messages or ())[example.given : -1]
+            for message in (example.messages or ())[:-1]
         ]
         if any(answers):
             yield (
@@ -325,6 +402,8 @@ class _Fitting:
     num_examples: int
     num_cut: int
     num_dropped: int
+    first_long: str
+    longest: int
 
     @classmethod
     def of(
@@ -342,12 +421,14 @@ class _Fitting:
         """
         most, policy = recipe.sequence_length, recipe.data.long_documents
         long = [pair for pair in pairs if len(pair[1].ids) > most + 1]
+        first = long[0][0].where if long else ""
+        longest = max((len(encoded.ids) for _, encoded in pairs), default=0)
         if long and policy == "error":
             example, encoded = long[0]
             raise DataError(
                 f"{len(long)} of {len(pairs)} {name} examples are longer than sequence_length"
                 f" {most}: the first is {example.where} with {len(encoded.ids)} tokens, the longest"
-                f" has {max(len(encoded.ids) for _, encoded in long)}. Raise sequence_length, or"
+                f" has {longest}. Raise sequence_length, or"
                 " choose data.long_documents=drop or data.long_documents=truncate."
             )
         if policy == "drop":
@@ -358,7 +439,7 @@ class _Fitting:
                     " all were dropped. Raise sequence_length, or choose"
                     " data.long_documents=truncate."
                 )
-            return cls(kept, len(pairs), 0, len(long))
+            return cls(kept, len(pairs), 0, len(long), first, longest)
         kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]
         if empty := [example.where for example, encoded in kept if not any(encoded.is_target)]:
             raise DataError(
@@ -366,18 +447,19 @@ class _Fitting:
                 f" sequence_length {most}, because their prompts fill it: the first is {empty[0]}."
                 " Raise sequence_length, or drop them with data.long_documents=drop."
             )
-        return cls(kept, len(pairs), len(long), 0)
+        return cls(kept, len(pairs), len(long), 0, first, longest)
 
-    def notes(self, name: str, recipe: Recipe) -> Iterator[str]:
-        """Yield sentences about examples that were cut or dropped."""
-        long = (
-            f"of {self.num_examples} examples were longer than sequence_length"
-            f" {recipe.sequence_length}"
-        )
-        if self.num_cut:
-            yield f"{name}: {self.num_cut} {long} and cut; these lack the token that ends an answer"
-        if self.num_dropped:
-            yield f"{name}: {self.num_dropped} {long} and dropped"
+    def tell(self, name: str, account: Account) -> None:
+        """Count the examples that were cut or dropped."""
+        for kind, count in {"cut": self.num_cut, "dropped": self.num_dropped}.items():
+            account.add(
+                kind,
+                self.first_long,
+                count=count,
+                total=self.num_examples,
+                split=name,
+                longest=self.longest,
+            )
 
 
 def _cut(

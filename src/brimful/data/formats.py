@@ -1,23 +1,20 @@
-"""Rows of a data set as examples to learn from: one function per format.
-
-Formats and their columns follow the conventions of TRL
-(https://huggingface.co/docs/trl/dataset_formats), Stanford Alpaca, ShareGPT, GSM8K and MBPP, read
-2026-11-21.
+"""Rows of a data set as examples to learn from: which format they have, and what of them is left
+out.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
-from brimful.data.chatgpt_export import shown_branch
-from brimful.data.conversations import Message, conversation, with_tools
+from brimful.data.account import Account, Intake
+from brimful.data.conversations import Message
 from brimful.data.preferences import refuse_judged, refused_preferences
-from brimful.data.rows import Row, column_name, text_of
+from brimful.data.row_formats import FORMATS, Prompt, RowFormat, answer_text
+from brimful.data.rows import Row, column_name
 from brimful.recipe import DataRecipe
 
 __all__ = [
@@ -36,9 +33,6 @@ MOST_LEFT_OUT = 0.1
 """So large a share of a split's rows is left out at most."""
 _LEAVES_OUT = " data.bad_rows=drop leaves such rows out and lists them."
 
-Prompt = tuple[Message, ...] | str
-"""Messages, which a template turns into text, or text that is used unchanged."""
-
 
 @dataclass(frozen=True)
 class Example:
@@ -51,7 +45,6 @@ class Example:
         where: The row, for errors.
         group: Examples with equal groups are never held out apart: the row's `document` where it
             has one, else the prompt.
-        given: So many of the first messages are context only: answers among them are not learned.
         extra: Of the answer, as `Message.extra`.
     """
 
@@ -59,7 +52,6 @@ class Example:
     completion: str
     where: str
     group: str
-    given: int = 0
     extra: str = ""
 
     @property
@@ -96,194 +88,12 @@ class BadRow(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class RowFormat:
-    """How rows hold examples.
-
-    Attributes:
-        columns: For each of the format's required columns, the names under which it may stand.
-        optional: Further columns that are used where they are there.
-        parts: Makes an example's parts of a row with these columns and of where it stands.
-    """
-
-    columns: Mapping[str, tuple[str, ...]]
-    optional: tuple[str, ...]
-    parts: Callable[[Mapping[str, Any], str], "_Parts"]
-
-
-class _Parts(NamedTuple):
-    """Prompt, completion, number of given messages, and `Message.extra` of the completion."""
-
-    prompt: Prompt | None
-    completion: str
-    given: int = 0
-    extra: str = ""
-
-
-_OPENAI_KEYS, _SHAREGPT_KEYS = ("role", "content"), ("from", "value")
-
-
-def _turns(turns: object, row: Mapping[str, Any], where: str, keys: tuple[str, str]) -> _Parts:
-    said = conversation(turns, where, keys)
-    if said[0].role not in {"system", "developer"}:
-        said = (*_system(row, where), *said)
-    messages = with_tools(said, row.get("tools"), where)
-    return _Parts(messages[:-1], messages[-1].content, 0, messages[-1].extra)
-
-
-def _pair(row: Mapping[str, Any], where: str) -> _Parts:
-    if isinstance(row["prompt"], list) and isinstance(row["completion"], list):
-        parts = _turns([*row["prompt"], *row["completion"]], row, where, _OPENAI_KEYS)
-        return parts._replace(given=len(row["prompt"]))
-    if isinstance(row["prompt"], list) or isinstance(row["completion"], list):
-        raise DataError(
-            f"{where}: one of 'prompt' and 'completion' is a list of messages and the other is not."
-            " Both must be text, or both lists."
-        )
-    return _Parts(text_of(row, "prompt", where), text_of(row, "completion", where))
-
-
-def _text_pair(row: Mapping[str, Any], where: str) -> _Parts:
-    before, prompt = _system(row, where), text_of(row, "prompt", where)
-    return _Parts(
-        (*before, Message("user", prompt)) if before else prompt, text_of(row, "completion", where)
-    )
-
-
-def _messages(row: Mapping[str, Any], where: str) -> _Parts:
-    return _turns(row["messages"], row, where, _OPENAI_KEYS)
-
-
-def _conversations(row: Mapping[str, Any], where: str) -> _Parts:
-    return _turns(row["conversations"], row, where, _SHAREGPT_KEYS)
-
-
-def _chatgpt(row: Mapping[str, Any], where: str) -> _Parts:
-    turns = shown_branch(row["mapping"], row.get("current_node"), where)
-    return _turns(turns, row, where, _OPENAI_KEYS)
-
-
-def _alpaca(row: Mapping[str, Any], where: str) -> _Parts:
-    task, material = text_of(row, "instruction", where), _optional_text(row, "input", where)
-    if material.strip():
-        task = f"{task}\n\n{material}"
-    before = (*_system(row, where), *_history(row, where))
-    return _Parts((*before, Message("user", task)), text_of(row, "output", where))
-
-
-def _system(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
-    """Return the system's message that a column of its own holds."""
-    text = _optional_text(row, "system", where)
-    return (Message("system", text),) if text.strip() else ()
-
-
-def _history(row: Mapping[str, Any], where: str) -> tuple[Message, ...]:
-    """Return earlier turns as LLaMA-Factory keeps them: pairs of an instruction and its answer.
-    Their answers are learned, too, as there.
-    """
-    turns: list[Message] = []
-    for pair in row.get("history") or ():
-        if not isinstance(pair, list) or [*map(type, pair)] != [str, str]:
-            raise DataError(
-                f"{where}: 'history' must be a list of pairs of texts, an instruction and its"
-                f" answer, not {pair!r:.60}."
-            )
-        turns += [Message("user", pair[0]), Message("assistant", pair[1])]
-    return tuple(turns)
-
-
-def _optional_text(row: Mapping[str, Any], column: str, where: str) -> str:
-    if row.get(column) is None:
-        return ""
-    return text_of(row, column, where)
-
-
-def _question(row: Mapping[str, Any], where: str) -> _Parts:
-    reasoning = _optional_text(row, "reasoning", where).rstrip()
-    answer = answer_text(row["answer"], where)
-    if _MARKED.search(reasoning) or (not reasoning and _MARKED.search(answer)):
-        completion = reasoning or answer
-    else:
-        marked = f"{reasoning} <answer>{answer}</answer>".lstrip()
-        completion = clause(answer.strip(), marked)
-    return _Parts((Message("user", text_of(row, "question", where)),), completion)
-
-
-_MARKED = re.compile(r"<answer>|####|\\boxed", re.IGNORECASE)
-"""Marks of a final answer: the tags of the guide, GSM8K's and LaTeX's."""
-
-
-def answer_text(value: object, where: str) -> str:
-    """An answer, a number or a text, as text; a number without a needless `.0`.
-
-    Raises:
-        DataError: it is neither.
-    """
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return str(value)
-    raise DataError(
-        f"{where}: expected a number or text as answer, found {type(value).__name__}. Correct or"
-        " remove the row."
-    )
-
-
-def _mbpp(row: Mapping[str, Any], where: str) -> _Parts:
-    """The question is worded as in the task `mbpp`."""
-    if not (
-        isinstance(row["test_list"], list)
-        and all(isinstance(test, str) for test in row["test_list"])
-    ):
-        raise DataError(
-            f"{where}: test_list must be a list of assertions as text. Are these the rows of MBPP?"
-        )
-    tests = "\n".join(row["test_list"])
-    task = (
-        f"You are an expert Python programmer, and here is your task: {text_of(row, 'text', where)}"
-        f" Your code should pass these tests:\n\n{tests}\n\nAnswer with one Python code block."
-    )
-    code = text_of(row, "code", where).replace("\r", "").strip("\n")
-    return _Parts((Message("user", task),), f"```python\n{code}\n```")
-
-
-def _text(row: Mapping[str, Any], where: str) -> _Parts:
-    return _Parts(None, text_of(row, "text", where))
-
-
-FORMATS: Mapping[str, RowFormat] = MappingProxyType(
-    {
-        "messages": RowFormat({"messages": ("messages",)}, ("tools",), _messages),
-        "conversations": RowFormat(
-            {"conversations": ("conversations",)}, ("tools", "system"), _conversations
-        ),
-        "prompt": RowFormat(
-            {"prompt": ("prompt",), "completion": ("completion",)}, ("tools",), _pair
-        ),
-        "question": RowFormat(
-            {"question": ("question",), "answer": ("answer",)}, ("reasoning",), _question
-        ),
-        "mbpp": RowFormat(
-            {"text": ("text", "prompt"), "code": ("code",), "test_list": ("test_list",)}, (), _mbpp
-        ),
-        "alpaca": RowFormat(
-            {"instruction": ("instruction",), "output": ("output", "response", "answer")},
-            ("input", "system", "history"),
-            _alpaca,
-        ),
-        "text": RowFormat({"text": ("text",)}, (), _text),
-        "pair": RowFormat(
-            {
-                "prompt": ("input", "query", "user", "prompt"),
-                "completion": ("output", "response", "assistant", "completion"),
-            },
-            ("system",),
-            _text_pair,
-        ),
-        "chatgpt": RowFormat({"mapping": ("mapping",)}, ("current_node",), _chatgpt),
-    }
-)
-"""By name, in the order in which data.format=auto tries them."""
+_DOCUMENT, _ROW_FLAG = "document", "weight"
+"""Columns that every format knows: which rows are held out together, and whether one is learned at
+all (as Fireworks AI has it).
+"""
+_SYSTEM_SINCE = {"messages", "prompt", "question"}
+"""Formats whose column system earlier versions did not read: it decides what is learned."""
 
 
 def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
@@ -376,30 +186,37 @@ def _described(row_format: RowFormat, data: DataRecipe) -> str:
 
 
 def examples_of(
-    rows: Iterable[Row], data: DataRecipe, left_out: list[BadRow] | None = None
+    rows: Iterable[Row],
+    data: DataRecipe,
+    left_out: list[BadRow] | None = None,
+    account: Account | None = None,
 ) -> Iterator[Example]:
     """The examples of rows that all have the format of the first one.
 
     Args:
         rows: Of one split.
-        data: Its `format`, `columns` and `bad_rows` count.
+        data: Its `format`, `columns`, `bad_rows`, `leave_out` and `loss_on` count.
         left_out: Gets the rows that `bad_rows=drop` leaves out.
+        account: gets what of the rows is not learned.
 
     Raises:
         DataError: missing columns, a value that is not text, an unknown role, a conversation
             without an answer at its end, and, when all rows were read, how many have an empty
             answer; of more than `MOST_LEFT_OUT` of the rows also with `bad_rows=drop`.
     """
+    intake = Intake(frozenset(data.leave_out), data.loss_on == "all", account or Account())
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}
     drops, bad, empty = data.bad_rows == "drop", [], []
     number = 0
     for number, (values, where) in enumerate(rows, start=1):  # noqa: B007 - read below
         try:
-            example = _example_of(values, where, formats, data)
+            example = _example_of(values, where, formats, data, intake)
         except DataError as error:
             if not (drops and formats):
                 raise
             bad.append(BadRow(where, str(error)))
+            continue
+        if example is None:
             continue
         if _has_an_empty_answer(example):
             empty.append(where)
@@ -428,9 +245,12 @@ def _example_of(
     where: str,
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]],
     data: DataRecipe,
-) -> Example:
-    """The example of a row; `formats` gets the format of rows with its columns."""
-    row = as_columns(values, where)
+    intake: Intake,
+) -> Example | None:
+    """The example of a row, None where nothing of it is learned; `formats` gets the format of rows
+    with its columns.
+    """
+    row = intake.kept(as_columns(values, where), where)
     if tuple(row) not in formats:
         found = _format_of(row, data, where)
         if len(names := {name for name, _ in [*formats.values(), found]}) > 1:
@@ -441,12 +261,9 @@ def _example_of(
         formats[tuple(row)] = found
     name, columns = formats[tuple(row)]
     try:
-        return _example(
-            FORMATS[name],
-            {column: row[held_by] for column, held_by in columns.items()},
-            row.get("document"),
-            where,
-        )
+        if name in _SYSTEM_SINCE and row.get(columns.get("system", "")):
+            intake.account.add("system", where, columns["system"])
+        return _example(FORMATS[name], columns, row, where, intake)
     except DataError as error:
         raise DataError(f"{error}{clause(data.bad_rows == 'stop', _LEAVES_OUT)}") from error
 
@@ -482,18 +299,33 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
 
 
 def _example(
-    row_format: RowFormat, row: Mapping[str, Any], document: object, where: str
-) -> Example:
-    prompt, completion, given, extra = row_format.parts(row, where)
-    example = Example(prompt, completion, where, "", given, extra)
+    row_format: RowFormat,
+    columns: Mapping[str, str],
+    row: Mapping[str, Any],
+    where: str,
+    intake: Intake,
+) -> Example | None:
+    """The example of a row; None: nothing of it is learned."""
+    read = {column: row[held_by] for column, held_by in columns.items()}
+    known = {*columns.values(), _DOCUMENT}
+    if unread := [name for name, value in row.items() if name not in known and value]:
+        intake.account.add("columns", where, *unread)
+    if _ROW_FLAG not in known and row.get(_ROW_FLAG) == 0:
+        intake.account.add("rows_flagged", where)
+        return None
+    if (parts := row_format.parts(read, where, intake)) is None:
+        return None
+    example = Example(parts.prompt, parts.completion, where, "", parts.extra)
+    document = row.get(_DOCUMENT)
     if not isinstance(document, str):
         document = text_of_prompt(example)
     return replace(example, group=document)
 
 
 def _has_an_empty_answer(example: Example) -> bool:
-    learned = (example.messages or ())[example.given :]
     answers = [
-        message.content + message.extra for message in learned if message.role == "assistant"
+        message.content + message.extra
+        for message in example.messages or ()
+        if message.is_learned_answer
     ] or [example.completion]
     return not all(map(str.strip, answers))

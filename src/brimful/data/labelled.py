@@ -152,7 +152,7 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
     naming = naming_notes([item.cell for item in read.items], labels, rules, counts)
     found = (
         *all_coded("B201", (*source.notes, *read.notes)),
-        *all_coded("B207", naming),
+        *naming,
         *rebalancing,
         *all_coded("B209", missing),
     )

@@ -20,7 +20,6 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError, RecipeError
-from brimful.base.text import clause
 from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledSplit
 from brimful.data.labels import Labels, label_counts
@@ -231,12 +230,10 @@ def told_of(
         if has_few:
             counts = zip(labels.names, label_counts(encoded.split.targets, labels), strict=True)
             shares = ", ".join(f"{label} {count:,}" for label, count in counts)
-        cut = clause(encoded.num_cut, f"; {encoded.num_cut:,} cut to this length")
-        dropped = clause(encoded.num_dropped, f"; {encoded.num_dropped:,} too long and dropped")
         median, longest = int(np.median(encoded.lengths_E)), int(encoded.lengths_E.max())
         lines.append(
             f"{name}: {len(encoded):,} texts ({shares}) of {median} tokens in the median, the"
-            f" longest {longest:,}{cut}{dropped}"
+            f" longest {longest:,}"
         )
     if weights_C is not None and has_few:
         weights = zip(labels.names, weights_C.tolist(), strict=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
+from brimful.base.warning_codes import all_coded
 from brimful.data.rows import short
 from brimful.recipe import LabelsRecipe
 
@@ -278,8 +279,8 @@ def label_counts(targets: NDArray[Any], labels: Labels) -> list[int]:
 def naming_notes(
     cells: Sequence[LabelCell], labels: Labels, rules: LabelsRecipe, counts: Mapping[str, int]
 ) -> list[str]:
-    """Return sentences about the labels' numbers, the mapping, and parts of the recipe without
-    effect.
+    """Return coded sentences about the labels' numbers, the mapping, parts of the recipe without
+    effect, and labels that may be mistaken.
 
     Args:
         cells: Of all splits.
@@ -287,14 +288,13 @@ def naming_notes(
         rules: Mapping and names.
         counts: Of training.
     """
-    notes = []
+    notes, doubts = [], [*_case_notes(labels, counts)]
     told = [f"{old} -> {new}" for old, new in rules.mapping.items()]
     if len(labels.names) <= _LISTED:
         numbers = ", ".join(f"{number} = {name}" for number, name in enumerate(labels.names))
         told = [numbers, *told]
     if told:
         notes.append(f"labels: {'; '.join(told)}")
-    notes += _case_notes(labels, counts)
     if labels.positive is not None and rules.positive is None:
         notes.append(_positive_note(labels, labels.positive, counts))
     if rules.mapping:
@@ -302,10 +302,10 @@ def naming_notes(
         for cell in cells:
             seen.update(names_in_cell(cell, plain, multiple=labels.multiple))
         if unused := [repr(name) for name in rules.mapping if name not in seen]:
-            notes.append(f"labels.mapping: no row has the label {', '.join(unused)}")
+            doubts.append(f"labels.mapping: no row has the label {', '.join(unused)}")
     if absent := [name for name in labels.names if not counts.get(name)]:
-        notes.append(f"no training text has the label {', '.join(absent)}: it cannot be learned")
-    return notes
+        doubts.append(f"no training text has the label {', '.join(absent)}: it cannot be learned")
+    return [*all_coded("B219", doubts), *all_coded("B207", notes)]
 
 
 def _case_notes(labels: Labels, counts: Mapping[str, int]) -> Iterator[str]:

@@ -77,7 +77,9 @@ def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
                 f" {', '.join(part.splits)}."
             )
         rows = [*part.splits[recipe.split]]
-        for (values, where), example in zip(rows, examples_of(rows, data), strict=True):
+        values_of = {where: values for values, where in rows}
+        for example in examples_of(rows, data):
+            where, values = example.where, values_of[example.where]
             if example.prompt is None:
                 raise DataError(
                     f"{where}: text without a question. Rows need the columns question and answer,"

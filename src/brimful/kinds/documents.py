@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from brimful.base.env import cache_folder
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
+from brimful.data.account import Account
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
 from brimful.data.prepared_ahead import wait_for_prepared
@@ -33,6 +34,7 @@ class DocumentRunData(RunData[TokenSplit]):
     """Documents that a fresh model learns to continue."""
 
     def __init__(self, recipe: Recipe, data: PreparedData) -> None:
+        self._shards = data.shards
         super().__init__(
             recipe,
             data.tokenizer,
@@ -41,7 +43,6 @@ class DocumentRunData(RunData[TokenSplit]):
             report=data.report,
         )
         self._tokenizer_report = data.tokenizer_report
-        self._shards = data.shards
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
@@ -59,6 +60,17 @@ class DocumentRunData(RunData[TokenSplit]):
 
     def sequences(self, plan: Plan) -> TrainingSequences:
         return self.train_sequences
+
+    def not_learned(self) -> Account:
+        """Return which documents are cut or dropped, where each is a sequence."""
+        account, data = Account(), self.recipe.data
+        kind = {"truncate": "cut", "drop": "dropped"}.get(data.long_documents)
+        sequences = self.train_sequences if data.layout == "document" else None
+        if kind and not isinstance(sequences, ShardSequences | None):
+            count = sequences.num_long_documents
+            total = self.splits["train"].num_documents
+            account.add(kind, "", count=count, total=total, split="train", unit="document")
+        return account
 
     @property
     def train_rows(self) -> int:

@@ -26,6 +26,7 @@ from brimful.classification.classifier import load_classifier, load_forward
 from brimful.classification.forward import ClassifierForward
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.classification.thresholds import parse_policy
+from brimful.data.account import Account
 from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
@@ -287,6 +288,15 @@ class LabelledRunData(RunData[EncodedLabels]):
             "seconds": time.perf_counter() - started_s,
             "batch_sizes": [-(-budget // length) for budget in forward.budgets],
         }
+
+    def not_learned(self) -> Account:
+        """Return how many texts are cut or dropped."""
+        account = Account()
+        for name, split in self.splits.items():
+            total = len(split) + split.num_dropped
+            for kind, count in {"cut": split.num_cut, "dropped": split.num_dropped}.items():
+                account.add(kind, "", count=count, total=total, split=name, unit="text")
+        return account
 
     def describe(self) -> list[str]:
         return [

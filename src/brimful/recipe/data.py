@@ -144,6 +144,13 @@ class DataRecipe(Section):
     loss_on: Literal["completion", "all"] = Field(
         "completion", description="method sft: which tokens are targets."
     )
+    leave_out: list[str] = Field(
+        [],
+        description=(
+            "method sft: columns, fields of messages and roles that are left out on purpose, such"
+            " as [system] or [weight]."
+        ),
+    )
     config_name: str | None = Field(
         None, description="Configuration of a hub data set, such as wikitext-103-raw-v1."
     )

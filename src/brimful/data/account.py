@@ -1,0 +1,218 @@
+"""What of a user's rows is not learned, or learned otherwise than the rows say: counted where it
+happens, and told alike on the console, in data.json and by `brimful data`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from brimful.base.text import clause, listed, plural
+from brimful.base.warning_codes import coded
+
+_LISTED = 12
+
+
+class AccountKind(NamedTuple):
+    """What can become of something in the rows.
+
+    Attributes:
+        code: code of the warning, of `base/warning_codes.py`.
+        told: the sentence, in which fields of `AccountEntry` stand; `{count}` has the unit behind.
+        unit: what is counted, if `AccountEntry.unit` does not say otherwise.
+        remedy: what changes it, a key of the recipe among it; empty: nothing does.
+    """
+
+    code: str
+    told: str
+    unit: str
+    remedy: str = ""
+
+
+KINDS: Mapping[str, AccountKind] = MappingProxyType(
+    {
+        "columns": AccountKind("B220", "columns not used: {names}", "row"),
+        "fields": AccountKind("B220", "fields of messages not used: {names}", "message"),
+        "flagged": AccountKind(
+            "B216",
+            "{count} flagged as not to be learned ({names}) are only read",
+            "answer",
+            "To learn them all the same: data.leave_out='[{names}]'",
+        ),
+        "rows_flagged": AccountKind(
+            "B216",
+            "{count} are left out: nothing of them is to be learned",
+            "row",
+        ),
+        "no_answers": AccountKind(
+            "B216",
+            "{count} of other roles are flagged as to be learned ({names}), but only answers are",
+            "message",
+        ),
+        "system": AccountKind(
+            "B206", "{count} have a column {names}: a system message before theirs", "row"
+        ),
+        "rendered": AccountKind(
+            "B217",
+            "{count} are rendered already: the chat template's special tokens ({names}) are read as"
+            " tokens",
+            "row",
+        ),
+        "spelled": AccountKind(
+            "B217", "{count} spell special tokens ({names}), which are learned as text", "row"
+        ),
+        "spelled_tokens": AccountKind(
+            "B217", "{count} spell special tokens ({names}), which are read as tokens", "row"
+        ),
+        "joined": AccountKind(
+            "B218",
+            "{count} have no white space between prompt and completion",
+            "row",
+            "Put a space or a line break there",
+        ),
+        "left_out": AccountKind("B220", "left out as data.leave_out says: {names}", "row"),
+        "system_twice": AccountKind(
+            "B220",
+            "{count} begin with a system message of their own, so their column system is not used",
+            "row",
+        ),
+        "cut": AccountKind(
+            "B205",
+            "{split}: {count} are cut at sequence_length: their ends are not learned",
+            "example",
+            "Raise sequence_length{longest}, or leave them out with data.long_documents=drop",
+        ),
+        "dropped": AccountKind(
+            "B205",
+            "{split}: {count} are dropped, because they are longer than sequence_length",
+            "example",
+            "Raise sequence_length{longest}, or cut them with data.long_documents=truncate",
+        ),
+    }
+)
+"""By name, in the order in which they are told."""
+
+
+@dataclass
+class AccountEntry:
+    """What became of how much, of one kind.
+
+    Attributes:
+        kind: a key of `KINDS`.
+        count: how many of its unit.
+        first: place of the first of them; empty: unknown.
+        names: what it is about, such as columns, with the number of times each.
+        total: out of so many; None: not counted.
+        split: of these examples; empty: of all.
+        longest: tokens of the longest of them; 0: unknown.
+        unit: what is counted; empty: what the kind says.
+    """
+
+    kind: str
+    count: int = 0
+    first: str = ""
+    names: dict[str, int] = field(default_factory=dict)
+    total: int | None = None
+    split: str = ""
+    longest: int = 0
+    unit: str = ""
+
+    @property
+    def text(self) -> str:
+        """One coded sentence."""
+        kind = KINDS[self.kind]
+        unit = self.unit or kind.unit
+        count = plural(self.count, unit)
+        if self.total:
+            share = f"({self.count / self.total:.0%})"
+            count = f"{self.count:,} of {plural(self.total, unit)} {share}"
+        names = listed([*self.names], _LISTED)
+        longest = clause(self.longest, f" (the longest has {self.longest:,} tokens)")
+        told, remedy = (
+            text.format(count=count, names=names, split=self.split, longest=longest)
+            for text in (kind.told, kind.remedy)
+        )
+        has_place = self.first and "{count}" in kind.told
+        place = clause(has_place, f"; the first is {self.first}")
+        return coded(kind.code, f"{told}{place}{clause(remedy, f'. {remedy}.')}")
+
+    def to_json(self) -> dict[str, Any]:
+        """For data.json and `brimful data --json`."""
+        return {
+            "kind": self.kind,
+            "code": KINDS[self.kind].code,
+            "count": self.count,
+            "of": self.total,
+            "unit": self.unit or KINDS[self.kind].unit,
+            "names": self.names,
+            "split": self.split,
+            "first": self.first,
+            "told": self.text,
+        }
+
+
+class Account:
+    """Counts what is not learned while rows are read and encoded."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], AccountEntry] = {}
+
+    def add(
+        self,
+        kind: str,
+        where: str,
+        *names: str,
+        count: int = 1,
+        total: int | None = None,
+        split: str = "",
+        longest: int = 0,
+        unit: str = "",
+    ) -> None:
+        """Count something, unless `count` is 0; those of different splits are told apart. See
+        `AccountEntry`.
+        """
+        if not count:
+            return
+        new = AccountEntry(kind, 0, where, {}, total, split, longest, unit)
+        entry = self._entries.setdefault((kind, split), new)
+        entry.count += count
+        for name in names:
+            entry.names[name] = entry.names.get(name, 0) + count
+
+    @property
+    def kinds(self) -> set[str]:
+        """Those there are."""
+        return {entry.kind for entry in self}
+
+    def __iter__(self) -> Iterator[AccountEntry]:
+        order = [*KINDS]
+        return iter(sorted(self._entries.values(), key=lambda entry: order.index(entry.kind)))
+
+    def told_in(self, report: Mapping[str, Any]) -> dict[str, Any]:
+        """A report for data.json with all of it, as sentences before its notes and as values."""
+        return {
+            **report,
+            "notes": [*(entry.text for entry in self), *report.get("notes", ())],
+            "not_learned": [entry.to_json() for entry in self],
+        }
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How rows are taken in, and what becomes of them.
+
+    Attributes:
+        leave_out: `data.leave_out`: fields, columns and roles that are left out.
+        learns_all: whether all messages are learned, not answers only.
+        account: counts what is not learned.
+    """
+
+    leave_out: frozenset[str] = frozenset()
+    learns_all: bool = False
+    account: Account = field(default_factory=Account)
+
+    def kept(self, fields: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The fields of a row or message that are not to be left out."""
+        for name in sorted(self.leave_out & fields.keys()):
+            self.account.add("left_out", where, name)
+        return {name: value for name, value in fields.items() if name not in self.leave_out}
