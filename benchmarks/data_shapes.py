@@ -120,21 +120,22 @@ def parquet(path: Path) -> None:
 def saved(path: Path) -> None:
     from datasets import Dataset, DatasetDict
 
-    whole = Dataset.from_list(named("prompt", "completion"))
-    DatasetDict({"train_sft": whole, "test_sft": whole.select(range(9))}).save_to_disk(path)
+    splits = {name: Dataset.from_list(rows) for name, rows in IN_SPLITS.items()}
+    DatasetDict(splits).save_to_disk(path)
 
 
-def splits(*names: str) -> Callable[[Path], object]:
+def folder_of(parts: Mapping[str, Iterable[Row]]) -> Callable[[Path], object]:
     def write(folder: Path) -> None:
         folder.mkdir()
-        for name in names:
-            (folder / f"{name}.jsonl").write_text(PROMPTS)
+        for name, rows in parts.items():
+            (folder / f"{name}.jsonl").write_text(lines(rows))
 
     return write
 
 
 PROMPTS = lines(named("prompt", "completion"))
-LISTS = {"train": named("prompt", "completion"), "test": named("prompt", "completion")[:6]}
+TRAIN, TEST = named("prompt", "completion")[:50], named("prompt", "completion")[50:]
+IN_SPLITS = {"train_sft": TRAIN, "test_sft": TEST}
 BROKEN = [(question, f"{answer}\nand more") for question, answer in PAIRS]
 MBPP = [
     {"text": question, "code": f"x = {number}", "test_list": [f"assert x == {number}"]}
@@ -147,8 +148,8 @@ SHAPES = (
     Shape("crlf.jsonl", text(PROMPTS.replace("\n", "\r\n"))),
     Shape("list.json", text(json.dumps(named("prompt", "completion")))),
     Shape("key.json", text(json.dumps({"version": 1, "data": named("prompt", "completion")}))),
-    Shape("splits.json", text(json.dumps(LISTS)), rows=NUM_ROWS + 6),
-    Shape("lists.jsonl", jsonl(PAIRS)),
+    Shape("splits.json", text(json.dumps({"train": TRAIN, "test": TEST}))),
+    Shape("lists.jsonl", jsonl(PAIRS), learned="<answer>ANSWER</answer>"),
     Shape("alpaca.jsonl", jsonl(named("instruction", "output"))),
     Shape(
         "alpaca_input.json",
@@ -218,7 +219,7 @@ SHAPES = (
         learned="ANSWER, 3,5",
         says=("';' stands between fields",),
     ),
-    Shape("sep.csv", text(f"sep=;\n{table(';')}"), "data.delimiter=';'"),
+    Shape("sep.csv", text(f"sep=;\n{table(';')}"), says=("';' stands between fields",)),
     Shape("tabs.csv", text(table("\t")), says=("a tab stands between fields",)),
     Shape("bars.csv", text(table("|")), says=(r"'\|' stands between fields",)),
     Shape("quoted.csv", text(table(",", BROKEN)), learned="ANSWER\nand more"),
@@ -237,13 +238,12 @@ SHAPES = (
     Shape("prompt.jsonl.xz", lambda path: path.write_bytes(lzma.compress(PROMPTS.encode()))),
     Shape("prompt.jsonl.zst", zst),
     Shape("rows.parquet", parquet),
-    Shape("saved_sft", saved, rows=NUM_ROWS + 9),
-    Shape("folder", splits("train", "validation"), rows=2 * NUM_ROWS),
+    Shape("saved_sft", saved),
+    Shape("folder", folder_of({"train": TRAIN, "validation": TEST})),
     Shape(
         "folder_sft",
-        splits("train_sft", "train_gen", "test_sft"),
+        folder_of({**IN_SPLITS, "train_gen": [{"prompt": "q", "completion": "not to learn"}]}),
         "'data.splits={train: train_sft, test: test_sft}'",
-        rows=2 * NUM_ROWS,
         says=("train_gen",),
     ),
     Shape(
