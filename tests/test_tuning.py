@@ -15,6 +15,7 @@ import pytest
 import torch
 from fixture_types import Refuses
 from rich.console import Console
+from safetensors import safe_open
 from safetensors.torch import load_file
 from syrupy.assertion import SnapshotAssertion
 from transformers import AutoTokenizer
@@ -57,6 +58,7 @@ MANNERS = {
     "qlora": ["quantize=nf4"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
     "selective": ["plan.recompute=selective"],
+    "tokens": ["data.added_tokens=[<search>]"],
     "8bit": ["optimizer.kind=adamw_8bit"],
     "bf16": [
         "adapter=null",
@@ -355,6 +357,66 @@ def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(
     file.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{# loud #}")
     with pytest.raises(RunFolderError, match=r"the data of .* changed"):
         _train(longer, accept=["training"])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
+def test_added_tokens_are_learned_and_load_elsewhere_with_the_same_text(
+    tuning: Tuning, base_model: Path, examples_file: Path, manner: str, tied: bool
+) -> None:
+    """Their rows of embedding and head are trained and exported; peft and transformers write the
+    same text by them.
+    """
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    _tie(base_model, tied=tied)
+    examples_file.write_text(examples_file.read_text().replace("red", "<search>"))
+    recipe = tuning(
+        *MANNERS[manner], "data.added_tokens=[<search>, <done>]", "optimizer.learning_rate=1e-2"
+    )
+    folder = _train(recipe)
+    tuned = load_run(folder, CPU, torch.float32)
+    ids = tuned.prompt_ids("Say <search>.")
+    rows = tuned.tokenizer.convert_tokens_to_ids(["<search>", "<done>"])
+    assert rows == [280, 281]
+    assert rows[0] in tuned.tokenizer("<search>").input_ids
+    for layer in (tuned.model.get_input_embeddings(), tuned.model.get_output_embeddings()):
+        assert layer.weight.shape[0] == 282
+        assert not torch.equal(layer.weight[280], layer.weight[281])
+
+    def greedy(model: Any) -> list[int]:
+        settings = {"do_sample": False, "max_new_tokens": 12, "pad_token_id": 0}
+        return list(model.generate(torch.tensor([ids]), **settings)[0].tolist())
+
+    said = greedy(tuned.model)
+    if manner == "lora":
+        assert said == greedy(AutoPeftModelForCausalLM.from_pretrained(folder / "model").eval())
+    if manner != "full":
+        assert not (set(_weights_of(folder)) & {"model.embed_tokens.weight", "lm_head.weight"})
+    exported = export(folder, merge=manner != "full").folder
+    assert len(AutoTokenizer.from_pretrained(exported)) == 282
+    merged = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32).eval()
+    if manner != "qlora":  # merged into weights that are not in 4 bits
+        assert said == greedy(merged)
+    assert merged.config.vocab_size == 282
+    assert merged.config.tie_word_embeddings is tied
+    base = load_untuned(folder, CPU)
+    assert base.model.get_input_embeddings().weight.shape[0] == 280
+
+
+def _tie(base_model: Path, *, tied: bool) -> None:
+    from transformers import AutoModelForCausalLM
+
+    config = AutoModelForCausalLM.from_pretrained(base_model).config
+    torch.manual_seed(0)
+    config.tie_word_embeddings = tied
+    AutoModelForCausalLM.from_config(config).save_pretrained(base_model)
+
+
+def _weights_of(folder: Path) -> list[str]:
+    with safe_open(folder / "model" / "adapter_model.safetensors", framework="pt") as file:
+        return [name.removeprefix("base_model.model.") for name in file.keys()]  # noqa: SIM118
 
 
 def test_the_trained_model_is_gone_before_the_sample_loads_it_again(

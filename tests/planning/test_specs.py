@@ -127,6 +127,18 @@ def test_plain_adapters_are_quick_on_a_cpu_alone(
     assert (on_cpu.quick, on_gpu.quick) == (quick, False)
 
 
+def test_tokens_that_are_added_are_rows_beside_adapters_and_in_a_full_model(
+    published: Callable[..., Recipe],
+) -> None:
+    overrides = ("method=sft", "data.added_tokens=[<a>, <b>]")
+    whole, adapted = published(*overrides), published(*overrides, "adapter={}")
+    assert model_facts(whole).vocabulary == model_facts(adapted).vocabulary + 2
+    adapter = lora_of(adapted, "cuda")
+    assert adapter is not None
+    assert adapter.tokens == 2
+    assert '"tokens"' not in StepSpec("{}", 64, adapter=Lora(4)).key()
+
+
 def test_without_adapters_there_are_none(published: Callable[..., Recipe]) -> None:
     assert lora_of(published(), "cpu") is None
 

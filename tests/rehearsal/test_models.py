@@ -52,9 +52,14 @@ def _trained(model: nn.Module) -> int:
     ("config", "lora", "count"),
     [
         (SMOLLM2_360M, Lora(4), 2_170_880),
+        (SMOLLM2_360M, Lora(4, tokens=3), 2_170_880 + 3 * 960),
         (GEMMA2_2B, Lora(8, "q_proj,k_proj,v_proj,o_proj"), 3_194_880),
     ],
-    ids=["SmolLM2-360M, all linear layers, rank 4", "Gemma-2-2B, attention, rank 8"],
+    ids=[
+        "SmolLM2-360M, all linear layers, rank 4",
+        "SmolLM2-360M, three tokens, whose rows the head shares",
+        "Gemma-2-2B, attention, rank 8",
+    ],
 )
 def test_adapters_have_as_many_parameters_as_published(
     config: LlamaConfig, lora: Lora, count: int

@@ -41,6 +41,7 @@ WARNINGS: Mapping[str, str] = {
     "B218": "prompts and answers are joined without white space",
     "B219": "labels that may be mistaken",
     "B220": "columns, fields or messages are not used",
+    "B221": "an added token is not learned",
     # runs
     "B301": "a damaged checkpoint was put aside",
     "B302": "steps are done again, because no checkpoint was written before the stop",
@@ -86,7 +87,7 @@ WARNINGS: Mapping[str, str] = {
 }
 """What each code is about."""
 
-ALWAYS_TOLD = frozenset({"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220"})
+ALWAYS_TOLD = frozenset({"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221"})
 """What no limit of lines hides: data are lost, cut, unread, or learned otherwise than they say."""
 
 _CODED = re.compile(r"B\d{3}: ")

@@ -163,6 +163,7 @@ def prepare_examples(
     if is_wrapped:
         others.append(coded("B206", _WRAPPED))
     others += all_coded("B215", _about_turns(kept, encoded, template, data))
+    others += all_coded("B221", _about_added_tokens(splits["train"], tokenizer, data))
     report = account.told_in(
         {
             "sources": [part.description for part in source.parts],
@@ -392,6 +393,16 @@ def _about_turns(
             " asked; an answer that has none closes it first, so the model learns to answer without"
             " thinking"
         )
+
+
+def _about_added_tokens(
+    train: ExampleSplit, tokenizer: PreTrainedTokenizerBase, data: DataRecipe
+) -> Iterator[str]:
+    """Yield what training can not teach of `data.added_tokens`."""
+    there = set(np.unique(train.tokens_N).tolist())
+    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in data.added_tokens}
+    if absent := [token for token, number in ids.items() if number not in there]:
+        yield (f"data.added_tokens: no training example holds {', '.join(absent)}: not learned")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
 from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_side_by_side
 from brimful.kinds.run_data import RunData, ScoringOptions, told_if_it_fails
+from brimful.model.added_tokens import add_tokens
 from brimful.model.published import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
@@ -60,6 +61,7 @@ class ExampleRunData(RunData[ExampleSplit]):
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         tokenizer = load_tokenizer(source)
+        add_tokens(tokenizer, recipe.data.added_tokens)
         use_own_chat_template(recipe.data, tokenizer)
         return cls(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
 
@@ -130,6 +132,7 @@ class ExampleRunData(RunData[ExampleSplit]):
             "loss_on": recipe.data.loss_on,
             "adapter": adapter,
             "template": self.template.identity,
+            **({"added_tokens": recipe.data.added_tokens} if recipe.data.added_tokens else {}),
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:

@@ -39,6 +39,7 @@ from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
 from brimful.generation.side_by_side import ShownPrompt
+from brimful.model.added_tokens import ids_of_tokens, make_room
 from brimful.model.build import build
 from brimful.model.catalog import config_of_model
 from brimful.model.published import (
@@ -232,8 +233,14 @@ class RunData(ABC, Generic[Split]):
 
     @cached_property
     def embedding_rows(self) -> int:
-        """Rows of the published model's embedding."""
-        return int(config_of_model(self.source).get_text_config().vocab_size)
+        """Rows of the published model's embedding, with those of added tokens."""
+        published = int(config_of_model(self.source).get_text_config().vocab_size)
+        return max(published, *(token + 1 for token in self.added_ids), 0)
+
+    @property
+    def added_ids(self) -> list[int]:
+        """Ids of `data.added_tokens`, whose rows are trained."""
+        return ids_of_tokens(self.tokenizer, self.recipe.data.added_tokens)
 
     @property
     def planned(self) -> Recipe:
@@ -299,8 +306,9 @@ class RunData(ABC, Generic[Split]):
         loading = Loading(weights, plan.attention, device, recipe.quantize)
         model = load_model(self.source, loading)
         copy_mapped_weights(model)
+        make_room(model, self.added_ids)
         if recipe.adapter is not None:
-            attach_adapters(model, recipe.adapter, seed=recipe.seed)
+            attach_adapters(model, recipe.adapter, seed=recipe.seed, tokens=self.added_ids)
         return model
 
     @abstractmethod

@@ -4,6 +4,7 @@
 
 import importlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -32,6 +33,7 @@ from brimful.base.errors import DeviceError, PlanError, RecipeError
 from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
+from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model
 from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quick_norm import normalise_as_usual
@@ -48,6 +50,8 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NF4_CAPABILITY = (6, 0)
 """Lowest CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
+_TRAINED = re.compile(r"lora_|trainable_tokens_delta")
+"""In the names of weights in a folder of adapters."""
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -242,9 +246,12 @@ def import_adapters(*, quantized: bool = True) -> None:
         importlib.import_module("peft")
 
 
-def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int) -> None:
-    """Attach LoRA adapters in place, in fp32, and freeze everything else. The weights of fresh ones
-    depend on `seed` only; others are those of the folder that they go on from.
+def attach_adapters(
+    model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int, tokens: Sequence[int] = ()
+) -> None:
+    """Attach LoRA adapters in place, in fp32, and freeze everything else but the rows of `tokens`
+    in embedding and head. The weights of fresh ones depend on `seed` only; others are those of the
+    folder that they go on from.
 
     Raises:
         RecipeError: the targets match no linear layer, or the folder's adapters have other
@@ -267,6 +274,7 @@ def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int
         use_rslora=adapter.rslora,
         use_dora=adapter.dora,
         task_type="CAUSAL_LM",
+        trainable_token_indices=rows_to_train(model, tokens),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
@@ -281,6 +289,8 @@ def attach_adapters(model: PreTrainedModel, adapter: AdapterRecipe, *, seed: int
 
 def _attach(model: PreTrainedModel, config: Any) -> None:
     """Add the adapters of a peft configuration, always in fp32; everything else is frozen."""
+    rows = config.trainable_token_indices or {}
+    make_room(model, [token for ids in rows.values() for token in ids])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.add_adapter(config)
@@ -346,6 +356,23 @@ def has_adapters(model: nn.Module) -> bool:
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
+def save_model(model: PreTrainedModel, folder: Path) -> None:
+    """Write a model, or the adapters alone with the rows that were trained beside them: where rows
+    were added to the embedding, PEFT would store all of it.
+    """
+    if not has_adapters(model):
+        model.save_pretrained(folder)
+        return
+    from peft import get_peft_model_state_dict  # noqa: PLC0415 - as in attach_adapters
+
+    stored = get_peft_model_state_dict(model, save_embedding_layers=False)
+    model.get_adapter_state_dict = lambda **_: stored
+    try:
+        model.save_pretrained(folder)
+    finally:
+        del model.get_adapter_state_dict
+
+
 def is_adapter_folder(folder: Path) -> bool:
     """Return whether a folder holds adapters in PEFT layout rather than a whole model."""
     return (folder / ADAPTER_FILES[0]).is_file()
@@ -386,10 +413,12 @@ def _fill_adapters(model: PreTrainedModel, folder: Path) -> None:
             name.removeprefix("base_model.model."): tensor
             for name, tensor in load_file(folder / ADAPTER_FILES[1]).items()
         }
-        if others := [name for name in stored if "lora_" not in name]:
+        if others := [name for name in stored if not _TRAINED.search(name)]:
             raise ValueError(f"{', '.join(others[:3])} are no LoRA weights")
         result = set_peft_model_state_dict(model, stored)
-    missing = [name for name in result.missing_keys if "lora_" in name]
+    # A head that shares the embedding's rows has none of its own.
+    own = {name for name, _ in model.named_parameters() if _TRAINED.search(name)}
+    missing = [name for name in result.missing_keys if name in own]
     if unmatched := [*result.unexpected_keys, *missing]:
         raise _foreign_adapters(folder, model, f"{', '.join(unmatched[:3])} do not match")
 
@@ -407,7 +436,9 @@ def merge_adapters(model: PreTrainedModel) -> frozenset[str]:
     from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415 - as in attach_adapters
 
     adapted = {
-        name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)
+        name.removesuffix(".token_adapter"): module
+        for name, module in model.named_modules()
+        if isinstance(module, BaseTunerLayer)
     }
     for name, module in adapted.items():
         module.merge()

@@ -220,7 +220,7 @@ def _is_alone(spec: StepSpec) -> bool:
     if spec.ranks > 1 and not spec.serves_all_ranks:
         return True
     return spec.adapter is not None and (
-        not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1
+        not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1 or spec.adapter.tokens > 0
     )
 
 

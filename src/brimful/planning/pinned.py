@@ -24,10 +24,15 @@ NOT_OF_THE_STEP: dict[str, Any] = {
 """Sections and keys of a recipe that do not change what the plan is about; they may differ from
 those of the plan's recipe.
 """
-NEWER_KEYS = {
+NEWER_KEYS: dict[str, Any] = {
     "optimizer.weights": "fp32",
     "data.shuffled_files": 4,
     "data.turns": "each",
+    "data.added_tokens": [],
+    "data.bad_rows": "stop",
+    "data.delimiter": "auto",
+    "data.leave_out": [],
+    "optimizer.decay": 0.2,
     "model.activation": "gelu",
     "orthogonality.values": False,
 }

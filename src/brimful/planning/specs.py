@@ -90,6 +90,11 @@ def model_facts(
         if row is not None
         else catalog.config_of_model(recipe.model, trust_custom_code=trust_custom_code).to_dict()
     )
+    if recipe.data.added_tokens and recipe.adapter is None:
+        text = _text_values(values)
+        # As many rows at most: some may be there.
+        values = {**text, "vocab_size": text["vocab_size"] + len(recipe.data.added_tokens)}
+        row = None
     facts = facts_of_values(values, None if row is None else row.parameters)
     _refuse_long_sequences(recipe, facts.context)
     return facts
@@ -239,4 +244,5 @@ def lora_of(recipe: Recipe, device_kind: str) -> Lora | None:
         adapter.dropout,
         dora=adapter.dora,
         quick=is_plain and device_kind == "cpu",
+        tokens=len(recipe.data.added_tokens),
     )

@@ -32,6 +32,7 @@ class Lora:
         dtype: Of the adapter's weights; peft keeps them in fp32 whatever the base has.
         dora: Weight-decomposed (Liu et al. 2024).
         quick: Computed by brimful's own function instead of peft's (model/quick_lora.py).
+        tokens: Rows of embedding and head that are trained beside the adapters.
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Lora:
     dtype: Dtype = "fp32"
     dora: bool = False
     quick: bool = False
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,9 @@ class StepSpec:
             if values[name] == usual:
                 del values[name]
         # Adapters of other kinds than LoRA have no such form.
-        if values["adapter"] is not None and not values["adapter"].get("quick", True):
-            del values["adapter"]["quick"]
+        for name in ("quick", "tokens"):
+            if values["adapter"] is not None and not values["adapter"].get(name, True):
+                del values["adapter"][name]
         return json.dumps(values, sort_keys=True)
 
 

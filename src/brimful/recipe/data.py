@@ -134,6 +134,13 @@ class DataRecipe(Section):
             " stored with the model as defaults."
         ),
     )
+    added_tokens: list[str] = Field(
+        [],
+        description=(
+            "method sft: tokens that the model is to learn, such as [<search>], as rows spell them;"
+            " added to the tokenizer where it lacks them."
+        ),
+    )
     turns: Literal["each", "last"] = Field(
         "each",
         description=(

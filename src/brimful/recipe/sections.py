@@ -573,6 +573,14 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
+    def _tokens_are_added_to_a_model_that_answers(self) -> Self:
+        if self.data.added_tokens and not self.kind.answers_prompts:
+            raise ValueError(
+                f"data.added_tokens is for method sft, not for {self.method}; leave it out"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _labels_belong_to_a_classifier(self) -> Self:
         if self.labels is not None and not self.kind.gives_labels:
             raise ValueError(f"labels belongs to method classify, not to {self.method}")

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.model import packed_texts
+from brimful.model.added_tokens import rows_to_train
 from brimful.model.published import import_adapters, refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
 from brimful.model.quick_lora import adapt_quickly
@@ -147,6 +148,7 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
         target_modules=targets,
         use_dora=lora.dora,
         task_type=task,
+        trainable_token_indices=rows_to_train(model, range(lora.tokens)),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     config._register_custom_module({Linear4bit: _adapted_4bit(cuda=spec.cuda)})

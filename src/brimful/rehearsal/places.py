@@ -58,7 +58,8 @@ class Places:
     def seed_weights(self) -> None:
         """Record all parameters and buffers; those of LoRA are adapters."""
         for name, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
-            kind = "adapters" if "lora_" in name else "weights"
+            is_adapter = "lora_" in name or "trainable_tokens_delta" in name
+            kind = "adapters" if is_adapter else "weights"
             self._recorder.seed(tensor, kind, name, self._layer_of(name))
 
     def note_states(self, optimizer: torch.optim.Optimizer) -> None:

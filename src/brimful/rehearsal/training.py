@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FSDPModule
-from transformers import PretrainedConfig, PreTrainedModel, masking_utils
+from transformers import PretrainedConfig, masking_utils
 
 from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
@@ -170,12 +170,24 @@ def without_garbage_collector() -> Iterator[None]:
 
 
 def materialised(model: nn.Module) -> nn.Module:
-    """Move a meta model to CPU tensors without values (fake ones inside `fake_world`) and tie its
-    weights again.
+    """Move a meta model to CPU tensors without values (fake ones inside `fake_world`); modules that
+    share a tensor share it afterwards.
     """
-    model.to_empty(device="cpu")
-    if isinstance(inner := transformers_model(model), PreTrainedModel):
-        inner.tie_weights()
+    made: dict[Tensor, Tensor] = {}
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                if tensor not in made:
+                    empty = torch.empty_like(tensor, device="cpu")
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    made[tensor] = (
+                        nn.Parameter(empty, requires_grad=tensor.requires_grad)
+                        if is_parameter
+                        else empty
+                    )
+                tensors[name] = made[tensor]  # type: ignore[assignment]
     return model
 
 

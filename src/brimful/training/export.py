@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.errors import CheckpointError
 from brimful.base.manifest import note_hashes
 from brimful.base.rundir import fsync_folder
+from brimful.model.published import save_model
 from brimful.model.quiet import without_progress_bars
 from brimful.training.checkpoint import require_space, weights_of
 from brimful.training.tensorfile import compare_model
@@ -40,7 +41,7 @@ def export_model(
         weights = weights_of(checkpoint)
         require_space(folder.parent, weights.num_bytes)
         with without_progress_bars():
-            model.save_pretrained(aside)
+            save_model(model, aside)
         tokenizer.save_pretrained(aside)
         note_hashes(aside)
         _require_like(aside, weights)

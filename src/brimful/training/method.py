@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from brimful.base.discover import module_in
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
+from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
 from brimful.recipe import Recipe
 from brimful.training.losses import linear_cross_entropy
@@ -38,8 +39,7 @@ class Network:
 
     @property
     def head_weight_VD(self) -> Tensor:  # noqa: N802 - shape suffix
-        weight: Tensor = self.model.get_output_embeddings().weight
-        return weight
+        return head_weight_of(self.model)
 
     @property
     def logit_softcap(self) -> float | None:
