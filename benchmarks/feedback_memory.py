@@ -155,7 +155,7 @@ def _pass(
     model.to(device)
     prepare(spec, model)
     network = Network(model, hidden_states_of(model), spec.loss_chunk, few_passes=not spec.cuda)
-    method = Method(loss_of(spec), trains=lambda name, parameter: True)
+    method = Method(loss_of(spec))
     ids_BT = torch.randint(
         0,
         VOCABULARY,

@@ -509,6 +509,19 @@ def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..
     return lambda *overrides: load(str(path), overrides)
 
 
+@pytest.fixture
+def continuing(base_model: Path, corpus: Path, tmp_path: Path) -> Callable[..., Recipe]:
+    """`continuing("key=value", ...)` gives a recipe that goes on with pre-training the tiny base,
+    with adapters.
+    """
+    text = TUNING.replace("name: tuned\nmethod: sft", "name: continued\nmethod: pretrain")
+    text = text.replace("BASE", str(base_model)).replace("EXAMPLES", str(corpus))
+    text = text.replace("long_documents: drop, duplicates: drop", "document_start: '^# story'")
+    path = tmp_path / "continued.yaml"
+    path.write_text(text)
+    return lambda *overrides: load(str(path), overrides)
+
+
 RANKS_LAST_S = 300.0
 """Longer, and the ranks of a test are ended: it would wait for ever."""
 

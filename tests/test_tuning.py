@@ -98,8 +98,17 @@ def test_tuning_lowers_the_loss_of_held_out_answers(tuning: Tuning) -> None:
     )
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(tuning: Tuning, manner: str) -> None:
+@pytest.mark.parametrize(
+    ("recipes", "manner"),
+    [
+        *(("tuning", manner) for manner in MANNERS),
+        *(("continuing", manner) for manner in ("lora", "qlora", "full")),
+    ],
+)
+def test_killed_runs_end_bit_for_bit_like_undisturbed_ones(
+    request: pytest.FixtureRequest, recipes: str, manner: str
+) -> None:
+    tuning: Tuning = request.getfixturevalue(recipes)
     options = ["checkpoint.every=2", *MANNERS[manner]]
     undisturbed = _train(tuning("run.name=undisturbed", *options))
     recipe = tuning("run.name=killed", *options)
@@ -456,11 +465,14 @@ def test_weights_that_train_in_bf16_are_kept_and_exported_in_it(tuning: Tuning, 
     assert {value.dtype for value in exported.values()} == {torch.bfloat16}
 
 
-def test_a_checkpoint_of_adapters_holds_no_frozen_weight(tuning: Tuning) -> None:
-    names = _final(_train(tuning())).tensors["model"]
+def test_a_checkpoint_of_adapters_holds_no_frozen_weight(
+    tuning: Tuning, continuing: Tuning
+) -> None:
+    for recipe in (tuning(), continuing()):
+        names = _final(_train(recipe)).tensors["model"]
 
-    assert names
-    assert all("lora_" in name for name in names)
+        assert names
+        assert all("lora_" in name for name in names)
 
 
 def test_a_tuned_run_answers_as_it_was_trained_and_the_untuned_model_is_still_there(
@@ -503,6 +515,57 @@ def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
     assert facts["base"]["source"] == str(base_model)
     assert sum(split["dropped"] for split in facts["splits"].values()) == 1
     assert facts["prompts"] == "messages"
+
+
+@pytest.mark.parametrize("manner", ["lora", "qlora", "full"])
+def test_pre_training_goes_on_from_a_published_model(
+    continuing: Tuning, manner: str, snapshot: SnapshotAssertion
+) -> None:
+    """It is scored beside its base, in bits per byte too, continues text and is exported."""
+    recipe = continuing("training.steps=24", "evaluation.base=always", *MANNERS[manner])
+    report = pipeline.run(recipe, Console(file=StringIO()))
+    folder = report.parent
+    before = scoring.evaluate(folder, Console(file=StringIO()), untuned=True)["validation"]
+    after = read_json(folder / "scores.json")["validation"]
+
+    assert after["bits_per_byte_interval"][1] < before["bits_per_byte_interval"][0]
+    assert after["tokens"] == before["tokens"]
+    (base,) = _base_records(folder)
+    assert base["loss"] == pytest.approx(before["loss"], abs=1e-3)
+    compared = base_to_tuned(read_run(folder))
+    assert compared is not None
+    assert [(each.name, each.unit) for each in compared.scores] == snapshot
+    assert all(each.before.interval and each.after.interval for each in compared.scores)
+    assert [pair.prompt for pair in compared.samples] == ["Say red twice."]
+    loaded, untuned = load_run(folder, CPU, torch.float32), load_untuned(folder, CPU)
+    ids = loaded.prompt_ids("# story")
+    assert loaded.template is None
+    assert loaded.tokenizer.decode(ids) == "# story"
+    assert ids == untuned.prompt_ids("# story")
+    exported = load_file(export(folder, merge=manner != "full").folder / "model.safetensors")
+    assert exported.keys() >= {"model.embed_tokens.weight"}
+    page = " ".join(re.sub(r"<[^>]*>", " ", report.read_text()).split())
+    assert "bits per byte" in page
+    assert "Learned whole documents" in page
+
+
+def test_continued_pre_training_needs_the_text_alone(
+    base_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the shipped recipe; a method that reads no published model says so."""
+    monkeypatch.chdir(corpus.parent)
+    corpus.rename("text.txt")
+    few = ["training.epochs=null", "training.steps=2", "sequence_length=64", "batch.sequences=4"]
+    few += ["sample.tokens=4", "plan.precision=fp32", "data.document_start=^# story"]
+    told = StringIO()
+
+    recipe = load_recipe("continue-text", [f"model={base_model}", *few])
+    folder = pipeline.train(recipe, Console(file=told, width=80)).folder
+
+    assert (folder / "model" / "model.safetensors").exists()
+    assert "before tuning (base) -> after" in told.getvalue()
+    with pytest.raises(RecipeError, match="needs a recipe that describes a fresh model"):
+        _train(load_recipe("continue-text", [f"model={base_model}", "method=mlm", "name=other"]))
 
 
 def test_a_model_that_another_recipe_trains_is_trained_first(

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
+from tokenizers import processors
 
 from brimful.base.errors import DataError
 from brimful.data import prepare as prepare_module
 from brimful.data.prepare import PreparedData, prepare
+from brimful.data.tokenizer import train_tokenizer
 from brimful.model.description import MASK_ID, SEP_ID
 from brimful.recipe import Recipe
 
@@ -57,6 +59,38 @@ def test_every_document_comes_back_from_its_ids(corpus: Path, tmp_path: Path, re
     )
     assert len(train) > len(validation) > 0
     assert not set(train) & set(validation)
+
+
+def test_documents_stand_between_the_tokens_of_a_published_tokenizer(
+    corpus: Path, tmp_path: Path, recipe: Make
+) -> None:
+    """Its end of text follows each, and its begin of text where it writes one before a text. Models
+    that differ in these alone do not share what is kept.
+    """
+    published = train_tokenizer("bpe", 300, 2, ["the cat sat on the mat\n" * 9], accept_fewer=True)
+    published.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
+    wanted = recipe({"path": corpus, "validation": 0.2}).model_copy(update={"tokenizer": None})
+
+    plain = prepare(wanted, tmp_path / "cache", published=published)
+    begin, end = published.convert_tokens_to_ids(["<s>", "</s>"])
+    published.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", begin)]
+    )
+    begun = prepare(wanted, tmp_path / "cache", published=published)
+    published.add_special_tokens({"eos_token": "<|endoftext|>"})
+    ended = prepare(wanted, tmp_path / "cache", published=published)
+
+    assert len({each.tokenizer_fingerprint for each in (plain, begun, ended)}) == 3
+    assert texts_back(plain, "validation") == [
+        text.removeprefix("<s>") for text in texts_back(begun, "validation")
+    ]
+    for prepared, first, last in ((begun, [begin], end), (ended, [begin], published.eos_token_id)):
+        split = prepared.splits["train"]
+        bounds = split.document_offsets.astype(int).tolist()
+        assert {int(split.tokens_N[start]) for start in bounds[:-1]} == {*first}
+        assert {int(split.tokens_N[stop - 1]) for stop in bounds[1:]} == {last}
+        assert np.count_nonzero(split.tokens_N == begin) == split.num_documents
+    assert plain.tokenizer_report.kind == "published"
 
 
 def test_the_second_time_everything_comes_from_the_cache(

@@ -30,7 +30,7 @@ def _pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         folder.mkdir()
         shutil.copy(HERE / file, folder / f"{name}.py")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-    pairs = Kind("pairs", ("prefer",), rows="texts", tunes_published_model=True)
+    pairs = Kind("pairs", ("prefer",), rows="texts", starts_from="published")
     monkeypatch.setitem(KINDS, "pairs", pairs)
     yield
     for module in ("brimful.kinds.pairs", "brimful.training.methods.prefer"):

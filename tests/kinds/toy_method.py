@@ -23,6 +23,4 @@ def preference_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
     return -torch.nn.functional.logsigmoid(chosen_P - rejected_P).sum()
 
 
-METHOD = Method(
-    loss_sum=preference_loss_sum, trains=lambda name, parameter: parameter.requires_grad
-)
+METHOD = Method(loss_sum=preference_loss_sum)

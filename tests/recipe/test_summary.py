@@ -15,7 +15,7 @@ from brimful.recipe.summary import summary_of
         (("code-qlora",), "QLoRA of rank 16 on"),
         (("code-full",), "full fine-tuning of google/gemma-2-2b"),
         (("moderation",), "classifier on vinai/phobert-base"),
-        (("tiny-gpt", "model=gpt2", "tokenizer=null"), "pretraining of gpt2"),
+        (("tiny-gpt", "model=gpt2", "tokenizer=null"), "continued pre-training of gpt2"),
     ],
 )
 def test_it_says_what_is_trained_with_the_changes(changes: tuple[str, ...], said: str) -> None:

@@ -384,7 +384,7 @@ def _poison(made: World, bad_samples: range, factor: float = math.nan) -> None:
     object.__setattr__(
         made.parts,
         "method",
-        type(made.parts.method)(loss_sum=loss_sum, trains=made.parts.method.trains),
+        type(made.parts.method)(loss_sum=loss_sum),
     )
     object.__setattr__(made.parts.sequences, "batch", batch)
 

@@ -107,7 +107,7 @@ def refuse_unsupported(recipe: Recipe, device: Device) -> None:
     if recipe.adapter is not None:
         refuse_unfit_adapters()
     refuse_unknown_tasks(recipe)
-    if not recipe.kind.tunes_published_model:
+    if recipe.kind.starts_from == "fresh":
         _ = recipe.fresh_model
     if recipe.quantize == "nf4":
         require_nf4(torch_device(device))

@@ -124,7 +124,7 @@ def diagnose(run_folder: Path, console: Console) -> list[Finding]:
         RequestError: the run's model does not continue text from nothing.
     """
     recipe = recipe_of(run_folder)
-    if not recipe.kind.continues_text:
+    if recipe.tunes_a_writer or not recipe.kind.continues_text:
         raise RequestError(
             f"{run_folder.name} is a run of method {recipe.method}; diagnose looks at models that"
             " learned"

@@ -116,7 +116,7 @@ def _uses(recipe: "Recipe", run: str) -> list[str]:
     """Return the command that uses the model of a run; none where it only fills masks."""
     if recipe.kind.gives_labels:
         return [f"brimful predict {run} FILE"]
-    beside = " --beside-base" * recipe.kind.answers_prompts
+    beside = " --beside-base" * recipe.tunes_a_writer
     return [f"brimful generate {run} --prompt TEXT{beside}"] * recipe.kind.writes_text
 
 

@@ -16,6 +16,7 @@ from brimful.base.errors import DataError
 from brimful.data.chat_template import AnswerPlace, ChatTemplate
 from brimful.data.conversations import THOUGHTS, only_read
 from brimful.data.formats import Example, Message, Prompt
+from brimful.data.tokenizer import begin_of, require_fast
 from brimful.data.tokens import batch_encoder
 
 LossOn = Literal["completion", "all"]
@@ -80,7 +81,7 @@ class Template:
         self._tokenizer = tokenizer
         self._encode_plain = batch_encoder(tokenizer)
         self._encode_rendered = batch_encoder(tokenizer, special_tokens_are_text=False)
-        self._begin = _begin_of(tokenizer)
+        self._begin = begin_of(tokenizer)
         special = {
             token.content for token in tokenizer.added_tokens_decoder.values() if token.special
         }
@@ -117,11 +118,7 @@ class Template:
             DataError: no end-of-text token, no chat template where one is asked for, a stop token
                 that is none, a slow tokenizer.
         """
-        if not tokenizer.is_fast:
-            raise DataError(
-                f"the tokenizer {_name_of(tokenizer)} has no fast version (tokenizer.json), which"
-                " is needed. Convert it first."
-            )
+        require_fast(tokenizer)
         if tokenizer.eos_token_id is None:
             raise DataError(
                 f"the tokenizer {_name_of(tokenizer)} has no end-of-text token, so a model could"
@@ -370,14 +367,6 @@ def _under_heading(message: Message) -> str:
     if message.role == "tool":
         return TOOL_HEADING + text
     return INSTRUCTION_HEADING + text
-
-
-def _begin_of(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Begin-of-text where the tokenizer puts it before a text by itself."""
-    with_special, without = (tokenizer.encode("a", add_special_tokens=add) for add in (True, False))
-    if with_special[0] != tokenizer.bos_token_id or without[:1] == with_special[:1]:
-        return ()
-    return (with_special[0],)
 
 
 def _stop_id(tokenizer: PreTrainedTokenizerBase, token: str) -> int:

@@ -40,6 +40,7 @@ from brimful.data.splits import (
 from brimful.data.tokenizer import (
     TokenizerReport,
     as_transformers,
+    begin_of,
     check_compression,
     end_of_text_id,
     measure_tokenizer,
@@ -47,8 +48,10 @@ from brimful.data.tokenizer import (
     train_backend,
 )
 from brimful.data.tokens import (
+    Encode,
     Progress,
     TokenSplit,
+    batch_encoder,
     read_tokens,
     write_tokens,
 )
@@ -105,21 +108,73 @@ class PreparedTokens:
     tokenizer_fingerprint: str
 
 
-def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedData:
+@dataclass(frozen=True)
+class _Encoding:
+    """How documents become token ids.
+
+    Attributes:
+        tokenizer: As the library `tokenizers` has it.
+        encode: From texts to ids, without what stands around them.
+        vocabulary: More than the largest id.
+        begin, end_of_text: Ids before and behind every document.
+        fingerprint: Changes when any of it does.
+    """
+
+    tokenizer: Tokenizer
+    encode: Encode
+    vocabulary: int
+    begin: tuple[int, ...]
+    end_of_text: int
+    fingerprint: str
+
+    @classmethod
+    def of_trained(cls, tokenizer: Tokenizer) -> "_Encoding":
+        return cls(
+            tokenizer,
+            quickest_encoder(tokenizer),
+            tokenizer.get_vocab_size(),
+            (),
+            end_of_text_id(tokenizer),
+            tokenizer_fingerprint(tokenizer),
+        )
+
+    @classmethod
+    def of_published(cls, published: "PreTrainedTokenizerFast") -> "_Encoding":
+        tokenizer, begin = published.backend_tokenizer, begin_of(published)
+        end_of_text = int(published.eos_token_id)
+        return cls(
+            tokenizer,
+            batch_encoder(tokenizer),
+            1 + max(published.get_vocab().values()),
+            begin,
+            end_of_text,
+            cache_places.cache_key(
+                tokenizer=tokenizer_fingerprint(tokenizer), begin=begin, end=end_of_text
+            ),
+        )
+
+
+def prepare(
+    recipe: Recipe,
+    cache: Path,
+    progress: Progress | None = None,
+    published: "PreTrainedTokenizerFast | None" = None,
+) -> PreparedData:
     """Make or find the tokenizer and the token ids of a recipe's data.
 
     Args:
         recipe: Its `data` and `tokenizer` sections count.
         cache: Folder for `tokenizers/KEY` and `tokens/KEY`; may be deleted at any time.
         progress: Called with what is going on; not at all when everything comes from the cache.
+        published: The tokenizer of a published model; None: one is trained on the data.
 
     Raises:
         DataError: the data cannot be read, or do not support what the recipe asks.
     """
-    made = prepare_tokens(recipe, cache, progress)
+    made = prepare_tokens(recipe, cache, progress, published)
     tokenizer_report = TokenizerReport(**made.report["tokenizer"])
     check_compression(tokenizer_report)
-    tokenizer = as_transformers(made.tokenizer)
+    tokenizer = published or as_transformers(made.tokenizer)
     prepared = PreparedData(
         tokenizer,
         tokenizer_report,
@@ -135,27 +190,36 @@ def prepare(recipe: Recipe, cache: Path, progress: Progress | None = None) -> Pr
     return dataclasses.replace(prepared, shards=shards, report=report)
 
 
-def prepare_tokens(recipe: Recipe, cache: Path, progress: Progress | None = None) -> PreparedTokens:
+def prepare_tokens(
+    recipe: Recipe,
+    cache: Path,
+    progress: Progress | None = None,
+    published: "PreTrainedTokenizerFast | None" = None,
+) -> PreparedTokens:
     """Make or find the tokenizer and the token ids of a recipe's data, as `prepare` does, without
     importing transformers or torch.
     """
     source = open_source(recipe.data)
     data_fingerprint = _data_fingerprint(source, recipe.data)
     documents = LabelledDocuments(source, recipe.data)
-    tokenizer_folder = cache_places.tokenizer_folder(recipe, cache, data_fingerprint)
     scanned: Scan | None = None
-    tokenizer = _load_tokenizer(tokenizer_folder)
-    if tokenizer is None:
-        scanned = _scan(documents, recipe.data, progress)
-        tokenizer = _make_tokenizer(recipe, documents, scanned, progress)
-        _save_tokenizer(tokenizer, tokenizer_folder)
-    fingerprint = tokenizer_fingerprint(tokenizer)
-    dtype = token_dtype(tokenizer.get_vocab_size())
+    if published is None:
+        tokenizer_folder = cache_places.tokenizer_folder(recipe, cache, data_fingerprint)
+        tokenizer = _load_tokenizer(tokenizer_folder)
+        if tokenizer is None:
+            scanned = _scan(documents, recipe.data, progress)
+            tokenizer = _make_tokenizer(recipe, documents, scanned, progress)
+            _save_tokenizer(tokenizer, tokenizer_folder)
+        encoding = _Encoding.of_trained(tokenizer)
+    else:
+        encoding = _Encoding.of_published(published)
+    tokenizer, fingerprint = encoding.tokenizer, encoding.fingerprint
+    dtype = token_dtype(encoding.vocabulary)
     token_folder = cache_places.token_folder(cache, data_fingerprint, fingerprint, dtype)
     tokens = _load_tokens(token_folder)
     if tokens is None:
         scanned = scanned or _scan(documents, recipe.data, progress)
-        tokens = _make_tokens(token_folder, recipe, source, documents, scanned, tokenizer, progress)
+        tokens = _make_tokens(token_folder, recipe, source, documents, scanned, encoding, progress)
     return PreparedTokens(source, token_folder, tokenizer, *tokens, data_fingerprint, fingerprint)
 
 
@@ -207,7 +271,7 @@ def _make_tokens(
     source: Source,
     documents: LabelledDocuments,
     scanned: Scan,
-    tokenizer: Tokenizer,
+    encoding: _Encoding,
     progress: Progress | None,
 ) -> tuple[dict[str, TokenSplit], dict[str, Any]]:
     dropped = scanned.dropped(recipe.data)
@@ -217,9 +281,10 @@ def _make_tokens(
     write_tokens(
         folder,
         _keeping_samples(kept if whole else with_little_training(kept), samples),
-        quickest_encoder(tokenizer),
-        vocabulary=tokenizer.get_vocab_size(),
-        end_of_text=end_of_text_id(tokenizer),
+        encoding.encode,
+        vocabulary=encoding.vocabulary,
+        end_of_text=encoding.end_of_text,
+        begin=encoding.begin,
         num_documents=sum(scanned.num_documents.values()) - len(dropped) if whole else None,
         progress=progress,
     )
@@ -230,8 +295,9 @@ def _make_tokens(
             " BRIMFUL_CACHE to another folder."
         )
     texts = [text for kept in samples.values() for text in kept]
+    kind = "published" if recipe.tokenizer is None else recipe.tokenizer.kind
     measured = measure_tokenizer(
-        tokenizer, recipe.own_tokenizer.kind, splits["train"], splits["validation"], texts
+        encoding.tokenizer, kind, splits["train"], splits["validation"], texts
     )
     report = {
         "sources": [part.description for part in source.parts],

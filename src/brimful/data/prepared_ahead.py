@@ -160,7 +160,7 @@ def _prepare(recipe: Recipe, progress: "Progress") -> None:
 def _gains(recipe: Recipe) -> bool:
     if not _can_fork() or launched_rank() is not None or recipe.makes_several_runs:
         return False
-    if recipe.kind.first_rows != "documents" or recipe.data.cache_gib is not None:
+    if recipe.tokenizer is None or recipe.data.cache_gib is not None:
         return False
     if not all(is_local(path) and _has_few_files(path) for path in recipe.data.paths):
         return False  # asking the hub starts threads

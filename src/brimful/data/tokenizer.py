@@ -24,7 +24,7 @@ from brimful.data.tokens import TokenSplit, backend_of, batch_encoder, text_piec
 from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
@@ -41,7 +41,7 @@ class TokenizerReport:
     """How well a tokenizer fits the text. Ratios leave the end-of-text tokens out.
 
     Attributes:
-        kind: bpe or character.
+        kind: bpe or character; published: that of a published model.
         vocabulary: Number of ids.
         characters_per_token, bytes_per_token: On held-out validation text.
         train_characters_per_token, train_bytes_per_token: On training text.
@@ -238,6 +238,23 @@ def _is_encoder(tokenizer: Tokenizer) -> bool:
 def end_of_text_id(tokenizer: Tokenizer) -> int:
     """Return the id of the token that ends a document."""
     return tokenizer.get_vocab()[SEP_TOKEN if _is_encoder(tokenizer) else END_OF_TEXT]
+
+
+def begin_of(tokenizer: "PreTrainedTokenizerBase") -> tuple[int, ...]:
+    """Return begin-of-text where a published tokenizer puts it before a text by itself."""
+    with_special, without = (tokenizer.encode("a", add_special_tokens=add) for add in (True, False))
+    if with_special[:1] != [tokenizer.bos_token_id] or without[:1] == with_special[:1]:
+        return ()
+    return (with_special[0],)
+
+
+def require_fast(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Raises DataError for a published tokenizer that the library `tokenizers` does not know."""
+    if not tokenizer.is_fast:
+        raise DataError(
+            f"the tokenizer {tokenizer.name_or_path or 'of this model'} has no fast version"
+            " (tokenizer.json), which is needed. Convert it first."
+        )
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:

@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -114,6 +114,7 @@ class _SplitWriter:
     num_characters: int = 0
     num_words: int = 0
     is_in_word: bool = False
+    begin: Sequence[int] = ()
     checksum: Any = field(default_factory=xxhash.xxh3_128)
 
     def add(self, text: str, ids: list[int]) -> None:
@@ -123,6 +124,8 @@ class _SplitWriter:
         self.is_in_word = False
 
     def add_piece(self, text: str, ids: list[int]) -> None:
+        if self.file.tell() == self.offsets[-1] * int(self.dtype[-1]):
+            ids = [*self.begin, *ids]
         raw = np.asarray(ids, dtype=self.dtype).tobytes()
         self.file.write(raw)
         self.checksum.update(raw)
@@ -154,6 +157,7 @@ def write_tokens(
     *,
     vocabulary: int,
     end_of_text: int,
+    begin: Sequence[int] = (),
     num_documents: int | None = None,
     progress: Progress | None = None,
 ) -> None:
@@ -166,6 +170,7 @@ def write_tokens(
         encode: Batch encoder, for example `batch_encoder(tokenizer)`.
         vocabulary: Number of ids; decides between 16 and 32 bits.
         end_of_text: Id written after every document.
+        begin: Ids written before every document.
         num_documents: Total for the progress, where known.
         progress: Called after every batch.
 
@@ -179,7 +184,7 @@ def write_tokens(
         aside.mkdir()
         dtype = token_dtype(vocabulary)
         splits = _write_splits(
-            aside, documents, encode, dtype, end_of_text, num_documents, progress
+            aside, documents, encode, dtype, end_of_text, begin, num_documents, progress
         )
         if not splits:
             raise DataError("there is no document to tokenise; check data.path.")
@@ -202,6 +207,7 @@ def _write_splits(
     encode: Encode,
     dtype: str,
     end_of_text: int,
+    begin: Sequence[int],
     num_documents: int | None,
     progress: Progress | None,
 ) -> dict[str, dict[str, object]]:
@@ -214,7 +220,7 @@ def _write_splits(
             ):
                 if split not in writers:
                     file = open(aside / f"{split}.tokens.bin", "wb")  # noqa: SIM115 - closed below
-                    writers[split] = _SplitWriter(file, dtype, end_of_text)
+                    writers[split] = _SplitWriter(file, dtype, end_of_text, begin=begin)
                 (writers[split].add if is_last else writers[split].add_piece)(text, ids)
                 done += is_last
             if progress:

@@ -20,6 +20,7 @@ from brimful.base.manifest import require_sound
 from brimful.base.rundir import read_journal
 from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
+from brimful.data.tokenizer import begin_of
 from brimful.generation.engine import context_of
 from brimful.model.obtained import folder_of_model
 from brimful.model.published import (
@@ -72,7 +73,8 @@ class LoadedRun:
     @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end a text."""
-        return frozenset({self.end_of_text_id}) if self.template is None else self.template.stop_ids
+        ends = {self.end_of_text_id, *end_ids_of(self.model.generation_config)}
+        return frozenset(ends) if self.template is None else self.template.stop_ids
 
     @property
     def context(self) -> int:
@@ -117,7 +119,7 @@ class LoadedRun:
                 f"{self.run_folder.name} continues text; it was not trained on messages. Give the"
                 " prompt as text."
             )
-        ids = self.encode(prompt)
+        ids = [*begin_of(self.tokenizer), *self.encode(prompt)]
         return ids if ids and self.recipe.data.layout == "stream" else [self.end_of_text_id, *ids]
 
 
@@ -158,7 +160,7 @@ def load_run(run_folder: Path, device: torch.device, dtype: torch.dtype) -> Load
             " FILE` gives labels."
         )
     folder = trained_folder(run_folder)
-    if recipe.kind.tunes_published_model:
+    if isinstance(recipe.model, str):
         return _load_tuned(run_folder, recipe, device, dtype)
     auto = AutoModelForMaskedLM if recipe.kind.fills_masks else AutoModelForCausalLM
     model, tokenizer = read_exported(folder, auto, dtype)
@@ -211,6 +213,8 @@ def _tuned(
     is_tuned: bool = False,
 ) -> LoadedRun:
     _refuse_no_end(run_folder / MODEL_FOLDER, tokenizer)
+    if not recipe.kind.answers_prompts:
+        return LoadedRun(model, tokenizer, recipe, run_folder)
     template = template_of(recipe, tokenizer, model.generation_config)
     takes_messages = read_deciding(run_folder, DATA_FILE).get("prompts") == "messages"
     return LoadedRun(model, tokenizer, recipe, run_folder, template, is_tuned, takes_messages)

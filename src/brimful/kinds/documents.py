@@ -15,12 +15,14 @@ from brimful.data.prepare import PreparedData, prepare
 from brimful.data.prepared_ahead import wait_for_prepared
 from brimful.data.sequences import TokenSequences
 from brimful.data.shard_sequences import ShardSequences
+from brimful.data.tokenizer import require_fast
 from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.generation.side_by_side import ShownPrompt
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
+from brimful.model.published import load_tokenizer
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.runs.scores import LAYERS
@@ -31,9 +33,9 @@ PROMPT_TOKENS, PROMPT_CHARACTERS = 64, 60
 
 
 class DocumentRunData(RunData[TokenSplit]):
-    """Documents that a fresh model learns to continue."""
+    """Documents that a model learns to continue, a fresh or a published one."""
 
-    def __init__(self, recipe: Recipe, data: PreparedData) -> None:
+    def __init__(self, recipe: Recipe, data: PreparedData, source: str = "") -> None:
         self._shards = data.shards
         super().__init__(
             recipe,
@@ -41,13 +43,17 @@ class DocumentRunData(RunData[TokenSplit]):
             data.splits,
             fingerprints={"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
             report=data.report,
+            source=source,
         )
         self._tokenizer_report = data.tokenizer_report
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         wait_for_prepared(progress)
-        return cls(recipe, prepare(recipe, cache_folder(), progress))
+        published = load_tokenizer(source) if source else None
+        if published is not None:
+            require_fast(published)
+        return cls(recipe, prepare(recipe, cache_folder(), progress, published), source)
 
     @cached_property
     def train_sequences(self) -> TokenSequences | MaskedSequences | ShardSequences:
@@ -82,11 +88,12 @@ class DocumentRunData(RunData[TokenSplit]):
 
     @property
     def objective(self) -> Mapping[str, Any]:
+        recipe = self.recipe
         return {
-            "method": self.recipe.method,
-            "sequence_length": self.recipe.sequence_length,
-            "layout": self.recipe.data.layout,
-            "model": self.recipe.fresh_model.identity,
+            "method": recipe.method,
+            "sequence_length": recipe.sequence_length,
+            "layout": recipe.data.layout,
+            **(self.tuned_parts if self.source else {"model": recipe.fresh_model.identity}),
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Self
 
-import torch
-from rich.console import Console
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.text import plural
@@ -22,8 +19,8 @@ from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
-from brimful.generation.side_by_side import ShownPrompt, shown_prompts, write_side_by_side
-from brimful.kinds.run_data import RunData, ScoringOptions, told_if_it_fails
+from brimful.generation.side_by_side import ShownPrompt, shown_prompts
+from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.model.added_tokens import add_tokens
 from brimful.model.published import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
@@ -122,17 +119,13 @@ class ExampleRunData(RunData[ExampleSplit]):
     @property
     def objective(self) -> Mapping[str, Any]:
         recipe = self.recipe
-        # Which adapters a run goes on with is part of its identity by their weights, not by a path.
-        adapter = recipe.adapter.model_dump(exclude={"start"}) if recipe.adapter else None
         return {
             "method": recipe.method,
             "sequence_length": recipe.sequence_length,
-            "model": recipe.model,
-            "quantize": recipe.quantize,
             "loss_on": recipe.data.loss_on,
-            "adapter": adapter,
             "template": self.template.identity,
             **({"added_tokens": recipe.data.added_tokens} if recipe.data.added_tokens else {}),
+            **self.tuned_parts,
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
@@ -174,23 +167,11 @@ class ExampleRunData(RunData[ExampleSplit]):
     @property
     def sample_prompt(self) -> ShownPrompt:
         """The recipe's own prompt, else one that was held out."""
-        return self._shown_prompts[0] if self._shown_prompts else super().sample_prompt
+        return self.shown_prompts[0] if self.shown_prompts else super().sample_prompt
 
     @property
-    def _shown_prompts(self) -> list[ShownPrompt]:
+    def shown_prompts(self) -> Sequence[ShownPrompt]:
         return shown_prompts(self.recipe.sample.prompt, self.examples["validation"])
-
-    def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
-        """Write a sample, and the answers of both models to the same prompts if the plan says
-        so.
-        """
-        super().finish(run_folder, plan, console)
-        if plan.base is not None and plan.base.samples:
-            device = torch.device(str(plan.device["kind"]))
-            with told_if_it_fails("samples beside the base's", console, "B313"):
-                write_side_by_side(
-                    run_folder, device, self._shown_prompts, self.recipe.sample.tokens
-                )
 
     def describe(self) -> list[str]:
         lines = [

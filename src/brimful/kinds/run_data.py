@@ -38,7 +38,7 @@ from brimful.generation.answers import write as write_text
 from brimful.generation.load import LoadedRun, base_of, load_run, load_untuned
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.samples import write_samples
-from brimful.generation.side_by_side import ShownPrompt
+from brimful.generation.side_by_side import ShownPrompt, write_side_by_side
 from brimful.model.added_tokens import ids_of_tokens, make_room
 from brimful.model.build import build
 from brimful.model.catalog import config_of_model
@@ -285,6 +285,14 @@ class RunData(ABC, Generic[Split]):
     def objective(self) -> Mapping[str, Any]:
         """Settings that define what is learned; a resumed run must share them."""
 
+    @property
+    def tuned_parts(self) -> Mapping[str, Any]:
+        """Settings of a published model that define what is learned."""
+        recipe = self.recipe
+        # Which adapters a run goes on with is part of its identity by their weights, not by a path.
+        adapter = recipe.adapter.model_dump(exclude={"start"}) if recipe.adapter else None
+        return {"model": recipe.model, "quantize": recipe.quantize, "adapter": adapter}
+
     def build(self, plan: Plan, device: torch.device) -> PreTrainedModel:
         """Return the model to train, on its device: fresh, or published with its adapters.
 
@@ -458,11 +466,18 @@ class RunData(ABC, Generic[Split]):
         """What the finished model continues, to look at."""
         return ShownPrompt(self.recipe.sample.prompt, self.recipe.sample.prompt)
 
+    @property
+    def shown_prompts(self) -> Sequence[ShownPrompt]:
+        """What the finished model and its base both continue."""
+        return [self.sample_prompt]
+
     def finish(self, run_folder: Path, plan: Plan, console: Console) -> None:
-        """Use the trained model for what it is for, once; by default it writes a sample."""
-        recipe = self.recipe
+        """Use the trained model for what it is for, once; by default it writes a sample, and the
+        answers of both models to the same prompts if the plan says so.
+        """
+        recipe, device = self.recipe, torch.device(str(plan.device["kind"]))
         with told_if_it_fails("sample", console):
-            loaded = load_run(run_folder, torch.device(str(plan.device["kind"])), torch.float32)
+            loaded = load_run(run_folder, device, torch.float32)
             shown = self.sample_prompt
             told = f"sample after {shown.text!r}:"
             console_printer(console)(shortened_at_a_word(told, console.width))
@@ -470,6 +485,10 @@ class RunData(ABC, Generic[Split]):
             writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
             samples = write_text(loaded, shown.prompt, writing, console.file)
             write_samples(run_folder, samples)
+            del loaded
+        if plan.base is not None and plan.base.samples:
+            with told_if_it_fails("samples beside the base's", console, "B313"):
+                write_side_by_side(run_folder, device, self.shown_prompts, recipe.sample.tokens)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def _groups(run: RunFolder, recipe: Recipe, texts: Sequence[str]) -> list[Exampl
     if kind.gives_labels:
         labelled = [_labelled(run.folder, texts)] if texts else []
         return labelled + _mistakes(run.scores)
-    if kind.answers_prompts:
+    if recipe.tunes_a_writer:
         return [_before_and_after(run.folder, recipe, texts or [recipe.sample.prompt])]
     if kind.writes_text:
         return [_continued(run.folder, recipe, texts) if texts else _samples(run)]

@@ -120,7 +120,7 @@ def with_base(recipe: Recipe, plan: Plan, times: BaseTimes | None, kept: bool) -
         kept: Whether the plan's decision stands, because the run goes on by it.
     """
     choices = tuple(choice for choice in plan.choices if choice.name != BASE)
-    if not recipe.kind.answers_prompts:
+    if not recipe.tunes_a_writer:
         return replace(plan, base=None, choices=choices)
     mode, has_tasks = recipe.evaluation.base, bool(recipe.evaluation.tasks)
     base = plan.base

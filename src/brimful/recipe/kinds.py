@@ -27,7 +27,7 @@ class Kind:
         methods: Training methods of this kind: files of `brimful/training/methods`.
         task: What the model's head predicts.
         rows: How rows are made of the data.
-        tunes_published_model: Whether it starts from a published model; else from fresh weights.
+        starts_from: The model that a recipe may name: fresh weights, a published model, or either.
         first_rows: What these are understood as before anything else starts; empty: anything.
     """
 
@@ -35,7 +35,7 @@ class Kind:
     methods: tuple[str, ...]
     task: ModelTask = "causal_lm"
     rows: RowLayout = "documents"
-    tunes_published_model: bool = False
+    starts_from: Literal["fresh", "published", "either"] = "fresh"
     first_rows: Literal["documents", "examples", "labels", ""] = ""
 
     @property
@@ -55,13 +55,13 @@ class Kind:
 
     @property
     def answers_prompts(self) -> bool:
-        """Whether the model is tuned to answer prompts: chat templates and adapters apply."""
-        return self.writes_text and self.tunes_published_model
+        """Whether the model is tuned to answer prompts: chat templates apply."""
+        return self.writes_text and self.starts_from == "published"
 
     @property
     def continues_text(self) -> bool:
-        """Whether the model learns from nothing to continue text, and does only that."""
-        return self.writes_text and not self.tunes_published_model
+        """Whether the model learns to continue text, and does only that."""
+        return self.writes_text and self.starts_from != "published"
 
     def lengths_vary(self, layout: str) -> bool:
         """Whether the passes of a run have many shapes, given the recipe's `data.layout`."""
@@ -71,17 +71,15 @@ class Kind:
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("documents", ("pretrain", "feedback"), first_rows="documents"),
+        Kind("documents", ("pretrain", "feedback"), starts_from="either", first_rows="documents"),
         Kind("masked", ("mlm",), task="masked_lm", first_rows="documents"),
-        Kind(
-            "examples", ("sft",), rows="examples", tunes_published_model=True, first_rows="examples"
-        ),
+        Kind("examples", ("sft",), rows="examples", starts_from="published", first_rows="examples"),
         Kind(
             "labels",
             ("classify",),
             task="sequence_classification",
             rows="texts",
-            tunes_published_model=True,
+            starts_from="published",
             first_rows="labels",
         ),
     )

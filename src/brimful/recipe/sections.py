@@ -334,8 +334,8 @@ class EvaluationRecipe(Section):
     base: Literal["auto", "always", "never"] = Field(
         "auto",
         description=(
-            "Method sft: score the model as it was before tuning, too: held-out loss, samples and"
-            " tasks; auto: what takes at most a tenth of the run."
+            "Of a published model that writes text: score it as it was before tuning, too:"
+            " held-out loss, samples and tasks; auto: what takes at most a tenth of the run."
         ),
     )
     tasks: list[str] = Field(
@@ -419,7 +419,7 @@ OF_RECIPE = "recipe:"
 """Before the name of a shipped recipe or file: the model that it trains."""
 _NOT_FRESH = (
     "{name} names the published model {model}; this needs a recipe that describes a fresh model. To"
-    " tune a published one: method=sft"
+    " tune a published one: method=pretrain on text, method=sft on examples"
 )
 
 
@@ -521,7 +521,7 @@ class Recipe(Section):
                 raise ValueError(
                     "adapter and quantize belong to a published model: model=HUB_ID or a folder"
                 )
-            if self.kind.tunes_published_model:
+            if self.kind.starts_from == "published":
                 raise ValueError(
                     f"method {self.method} tunes a published model: model=HUB_ID, a folder, or"
                     " recipe:NAME"
@@ -565,10 +565,12 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _cache_is_for_documents(self) -> Self:
-        if self.data.cache_gib is not None and not self.kind.continues_text:
+        if self.data.cache_gib is not None and not (
+            self.kind.continues_text and isinstance(self.model, ModelRecipe)
+        ):
             raise ValueError(
-                f"data.cache_gib is for methods pretrain and feedback, not for {self.method}; leave"
-                " it out"
+                "data.cache_gib is for fresh models of the methods pretrain and feedback; leave it"
+                " out"
             )
         return self
 
@@ -653,6 +655,11 @@ class Recipe(Section):
     def kind(self) -> Kind:
         """The kind of run that the method makes."""
         return kind_of_method(self.method)
+
+    @property
+    def tunes_a_writer(self) -> bool:
+        """Whether the model from before this run writes text, too: the two can be compared."""
+        return self.kind.writes_text and isinstance(self.model, str)
 
     @property
     def fresh_model(self) -> ModelRecipe:

@@ -10,7 +10,7 @@ def summary_of(recipe: Recipe) -> str:
         model = recipe.model
         shape = f"{model.layers} layers, {model.width} wide"
         return f"a fresh {model.architecture} model ({shape}), {batch}"
-    training = "pretraining of"
+    training = "continued pre-training of"
     if recipe.adapter is not None:
         name = "QLoRA" if recipe.quantize == "nf4" else "LoRA"
         training = f"{name} of rank {recipe.adapter.rank} on"

@@ -450,10 +450,7 @@ def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
         watcher.begin("backward")
         return loss
 
-    def trains(name: str, parameter: nn.Parameter) -> bool:
-        return parameter.requires_grad
-
-    return Method(announced, trains)
+    return Method(announced)
 
 
 def random_batch(spec: StepSpec, micro_batch: int, vocabulary: int) -> tuple[Tensor, ...]:

@@ -3,11 +3,12 @@ classifier, whose untrained head knows nothing, beside those of simpler ones.
 """
 
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brimful.planning.base_scoring import BASE, missing_parts
 from brimful.report.labels import format_of, main_metric, main_split, metrics_of
-from brimful.report.scores import best_evaluation, main_score
+from brimful.report.scores import SplitScore, best_evaluation, main_score
 from brimful.report.table import Cell
 from brimful.report.tasks import comparable, metric_cell
 from brimful.report.tasks import main_metric as metric_of_task
@@ -92,7 +93,8 @@ def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
     if before is not None and before.loss is not None and after is not None:
         first = Cell(before.loss, "{:.3f}".format, before.loss_interval)
         last = Cell(after.loss, "{:.3f}".format, after.loss_interval)
-        return (ChangedScore(name, unit, first, last, base),)
+        bits = _bits_per_byte(before, after, base) if run.kind.continues_text else ()
+        return (ChangedScore(name, unit, first, last, base), *bits)
     scored = [each for each in run.base_scores if each.model == BASE_MODEL]
     if not scored or scored[-1].loss is None:
         return ()
@@ -102,6 +104,13 @@ def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
     about = "" if share == 1 else f"{share:.0%} of the validation sequences"
     first, last = (Cell(value, "{:.3f}".format) for value in (scored[-1].loss, loss))
     return (ChangedScore(name, unit, first, last, base, about),)
+
+
+def _bits_per_byte(before: SplitScore, after: SplitScore, base: str) -> Iterator[ChangedScore]:
+    if before.bits_per_byte is not None and after.bits_per_byte is not None:
+        first = Cell(before.bits_per_byte, "{:.3f}".format, before.bits_per_byte_interval)
+        last = Cell(after.bits_per_byte, "{:.3f}".format, after.bits_per_byte_interval)
+        yield ChangedScore("held-out text", "bits/byte", first, last, base)
 
 
 def _tuned_loss(run: RunFolder, base: BaseRecord) -> float | None:

@@ -45,6 +45,7 @@ class ReportKind:
         prompt_end: Between the prompt of a sample and its completion.
         always_has_samples: Whether a run without samples says that there are none.
         has_bits_per_byte: Whether the loss makes bits per byte of the text.
+        tasks: Named in the command that scores a tuned model; empty: none.
     """
 
     model_name = "language model"
@@ -58,6 +59,7 @@ class ReportKind:
     data_heading = "Data and tokenizer"
     texts = "documents"
     has_bits_per_byte = True
+    tasks = ""
 
     def purpose(self, run: RunFolder) -> str:
         """`to classify texts into ham and spam`, where the name of the model does not say it."""
@@ -74,6 +76,8 @@ class ReportKind:
             return ""
         bits, interval = score.bits_per_byte, _in_brackets(score.bits_per_byte_interval)
         text = f"On held-out text ({score.name}) it needs {bits:.3f} bits per byte{interval}"
+        if (before := score_before(run)) is not None and before.bits_per_byte is not None:
+            return f"{text}; it was {before.bits_per_byte:.3f} before tuning."
         rivals = [(each.bits_per_byte, each.name) for each in baselines(run) if each.bits_per_byte]
         if not rivals:
             return f"{text}."
@@ -111,7 +115,23 @@ class ReportKind:
 
     def commands(self, run: RunFolder) -> list[Command]:
         """What the trained model is for."""
-        return [Command("Generate text", self.use_command(shlex.quote(str(run.folder))))]
+        folder = shlex.quote(str(run.folder))
+        if not run.is_tuned:
+            return [Command("Generate text", self.use_command(folder))]
+        commands = [
+            Command(
+                "Ask it, and the model from before it was tuned",
+                f"{self.use_command(folder)} --beside-base",
+            ),
+            Command(
+                f"Score it{' on tasks' * bool(self.tasks)}, and the model from before",
+                f"brimful evaluate {folder}{self.tasks}\nbrimful evaluate {folder} --untuned",
+            ),
+        ]
+        if run.recipe.adapter:
+            merge = f"brimful export {folder} --merge"
+            commands.append(Command("Write it as one model, adapters merged", merge))
+        return commands
 
     def use_command(self, run: str) -> str:
         """The command that uses the trained model; `run` is quoted."""
@@ -124,6 +144,7 @@ class ExamplesReport(ReportKind):
     learned = "learned tokens"
     prompt_end = "\n"
     data_heading = "Examples"
+    tasks = " code-syntax code-bleu"
     texts = "prompts"
 
     def loss_title(self, run: RunFolder) -> str:
@@ -152,24 +173,6 @@ class ExamplesReport(ReportKind):
 
     def batch_sentence(self, run: RunFolder) -> str:
         return plan_page.example_batch(run)
-
-    def commands(self, run: RunFolder) -> list[Command]:
-        folder = shlex.quote(str(run.folder))
-        commands = [
-            Command(
-                "Ask it, and the model from before it was tuned",
-                f"{self.use_command(folder)} --beside-base",
-            ),
-            Command(
-                "Score it on tasks, and the model from before",
-                f"brimful evaluate {folder} code-syntax code-bleu\n"
-                f"brimful evaluate {folder} --untuned",
-            ),
-        ]
-        if run.recipe.adapter:
-            merge = f"brimful export {folder} --merge"
-            commands.append(Command("Write it as one model, adapters merged", merge))
-        return commands
 
 
 class MaskedReport(ReportKind):

@@ -89,9 +89,6 @@ def tuning_table(run: RunFolder) -> Table | None:
     if total and trained and trained < total:
         trained_text += f" ({trained / total:.3%})"
     file = run.folder / MODEL_FOLDER / ADAPTER_FILE
-    learned = LEARNED.get(run.recipe.data.loss_on, "")
-    if run.kind.gives_labels:
-        learned = f"the labels{_label_loss(run.recipe.labels)}"
     facts = {
         "Base": _source(run),
         "Fingerprint of the base": run.data.base.fingerprint if run.data.base else "",
@@ -105,10 +102,18 @@ def tuning_table(run: RunFolder) -> Table | None:
             f"{optimizer.kind or 'adamw'}, peak learning rate"
             f" {optimizer.learning_rate or 'unknown'}"
         ),
-        "Learned": learned,
-        "Template": TEMPLATES.get(run.data.template, ""),
+        "Learned": _learned(run),
+        "Template": TEMPLATES.get(run.data.template, "") * run.kind.answers_prompts,
     }
     return table_of(("", ""), [(name, value) for name, value in facts.items() if value])
+
+
+def _learned(run: RunFolder) -> str:
+    if run.kind.gives_labels:
+        return f"the labels{_label_loss(run.recipe.labels)}"
+    if run.kind.continues_text:
+        return "whole documents"
+    return LEARNED.get(run.recipe.data.loss_on, "")
 
 
 def _frozen_weights(run: RunFolder) -> str:

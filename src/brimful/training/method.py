@@ -69,13 +69,11 @@ class Method:
     Attributes:
         loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so
             accumulation is exact whatever the micro-batch.
-        trains: Which parameters, by name and value.
         configured: Recipe -> the loss with the options in it; None: the method has no options.
         in_parts: Whether it can train a model whose weights lie in parts on several ranks.
     """
 
     loss_sum: LossSum
-    trains: Callable[[str, nn.Parameter], bool]
     configured: Callable[[Recipe], LossSum] | None = None
     in_parts: bool = True
 

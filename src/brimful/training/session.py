@@ -158,8 +158,6 @@ class TrainingSession:
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
         method = find_method(recipe.method).with_options(recipe)
-        for name, parameter in setup.model.named_parameters():
-            parameter.requires_grad_(method.trains(name, parameter))
         if plan.recompute:
             recompute_activations(setup.model, plan.recompute)
         if plan.offload:

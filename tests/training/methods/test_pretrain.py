@@ -37,9 +37,9 @@ def test_the_loss_is_the_sum_over_targets_whatever_the_chunk(
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_every_parameter_trains(tiny: Callable[..., Recipe]) -> None:
+def test_every_parameter_of_a_fresh_model_trains(tiny: Callable[..., Recipe]) -> None:
     model = build(
         tiny(), vocabulary=50, end_of_text_id=0, attention="sdpa", device=torch.device("cpu")
     )
 
-    assert all(METHOD.trains(name, parameter) for name, parameter in model.named_parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())

@@ -57,7 +57,7 @@ def _text_score(run: RunFolder) -> str:
     if score.name not in run.scores.likelihood:
         when = "while training" if run.is_finished else "so far"
         so_far = f" {when}, {score.name.rpartition(', ')[2]}"
-    if run.kind.continues_text and not run.is_tuned and score.bits_per_byte is not None:
+    if run.kind.continues_text and score.bits_per_byte is not None:
         value, interval = score.bits_per_byte, score.bits_per_byte_interval
         bits = Cell(value, "{:.3f}".format, interval, unit="bits/byte")
         return f"{_with_interval(bits)}{so_far}"

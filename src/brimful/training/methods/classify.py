@@ -85,6 +85,5 @@ METHOD = Method(
     loss_sum=lambda network, micro: labels_loss_sum(
         _logits(network, micro), micro.targets_BT, micro.weights
     ),
-    trains=lambda name, parameter: True,
     configured=_configured,
 )

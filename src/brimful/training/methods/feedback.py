@@ -266,7 +266,6 @@ def _unconfigured(network: Network, micro: MicroBatch) -> Tensor:
 
 METHOD = Method(
     loss_sum=_unconfigured,
-    trains=lambda name, parameter: parameter.requires_grad,
     configured=_configured,
     in_parts=False,
 )

@@ -1,5 +1,5 @@
 """Masked language modelling of an encoder (Devlin et al. 2019, section 3.1): masked tokens are
-predicted from both sides; every parameter is trained.
+predicted from both sides.
 
 Shapes: B rows, T positions, D hidden size, N = B*T positions, of which S are scored.
 """
@@ -39,4 +39,4 @@ def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
     )
 
 
-METHOD = Method(loss_sum=masked_loss_sum, trains=lambda name, parameter: True)
+METHOD = Method(loss_sum=masked_loss_sum)
