@@ -1,6 +1,7 @@
 """How often a run evaluates: what it costs, and what the recipe asks for."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,10 @@ from brimful.planning.spacing import (
     MOST_SHARE,
     Durations,
     evaluations,
+    most_sampled,
+    most_scored,
     saves_between,
+    short_run_notes,
     spaced,
     usual_interval,
 )
@@ -101,3 +105,52 @@ def test_checkpoints_that_the_recipe_asks_for_do_not_push_evaluations_away(tiny:
     asked = spaced(tiny("evaluation.every=auto", "checkpoint.every=1"), 100, times)
 
     assert asked.every == usual_interval(100)
+
+
+@pytest.mark.parametrize(
+    ("steps", "held_out", "most", "scored"),
+    [
+        (1, 100, None, 8),
+        (1, 100, 64, 8),
+        (1, 100, 4, 4),
+        (1, 8, None, None),
+        (12, 96, None, None),
+        (12, 97, None, 96),
+        (12, 500, 96, 96),
+        (900, 500, 64, 64),
+        (None, 500, 64, 64),
+    ],
+)
+def test_an_evaluation_scores_no_more_than_a_run_from_fresh_weights_trains_on(
+    tiny: Tiny, steps: int | None, held_out: int, most: int | None, scored: int | None
+) -> None:
+    recipe = tiny(f"evaluation.max_sequences={json.dumps(most)}")
+
+    assert most_scored(recipe, steps, held_out) == scored
+
+
+@pytest.mark.parametrize(
+    ("steps", "tokens"), [(1, 32), (6, 192), (7, 200), (900, 200), (None, 200)]
+)
+def test_the_sample_of_a_short_run_is_short(tiny: Tiny, steps: int | None, tokens: int) -> None:
+    assert most_sampled(tiny("sample.tokens=200"), steps) == tokens
+
+
+def test_a_short_run_says_what_it_leaves_out(tiny: Tiny, snapshot: SnapshotAssertion) -> None:
+    recipe = tiny("sample.tokens=200")
+
+    assert short_run_notes(recipe, 1, 100) == snapshot(name="scored and sampled")
+    assert short_run_notes(recipe, 1, 8) == snapshot(name="sampled")
+    assert short_run_notes(recipe, 12, 100) == snapshot(name="scored")
+    assert short_run_notes(recipe, 12, 96) == []
+    assert short_run_notes(recipe, None, 96) == []
+
+
+def test_a_tuned_model_is_scored_and_sampled_as_the_recipe_says(
+    tuning: Callable[..., Recipe],
+) -> None:
+    recipe = tuning("sample.tokens=200")
+
+    assert most_scored(recipe, 1, 1000) == recipe.evaluation.max_sequences
+    assert most_sampled(recipe, 1) == 200
+    assert short_run_notes(recipe, 1, 1000) == []

@@ -614,6 +614,21 @@ def test_a_continued_run_is_planned_anew_where_less_memory_is_free_than_it_needs
         _train(tiny())
 
 
+def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: Tiny) -> None:
+    folder, told = _told(tiny("training.steps=1", "sample.tokens=200"))
+
+    journal = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    (scored,) = (record for record in journal if record["kind"] == "evaluation")
+    (sample,) = map(json.loads, (folder / "samples.jsonl").read_text().splitlines())
+    assert "a run of 1 step: evaluations score 8 validation sequences" in told
+    assert (
+        scored["tokens"]
+        <= 8 * 32
+        < read_json(folder / "data.json")["splits"]["validation"]["tokens"]
+    )
+    assert sample["tokens"] <= 32
+
+
 @pytest.mark.parametrize("pins", [True, False])
 def test_a_run_that_ended_before_it_had_a_plan_goes_on(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pins: bool

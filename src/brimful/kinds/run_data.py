@@ -53,6 +53,7 @@ from brimful.model.published import (
 )
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
+from brimful.planning.spacing import most_sampled, most_scored
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Kind, Recipe
 from brimful.runs.deciding import read_deciding
@@ -334,8 +335,8 @@ class RunData(ABC, Generic[Split]):
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
     ) -> dict[str, Any]:
-        """Return the record of an evaluation during training, on at most
-        `evaluation.max_sequences` sequences of the validation split.
+        """Return the record of an evaluation during training, on at most `most_scored` sequences
+        of the validation split.
 
         Raises:
             RequestError: as `score`.
@@ -357,9 +358,9 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RequestError: as `score`.
         """
-        most = self.recipe.evaluation.max_sequences
+        count = self.validation_count
+        most = most_scored(self.recipe, plan.total_steps, count)
         if share < 1:
-            count = self.validation_count
             most = max(1, round(share * (count if most is None else min(most, count))))
         options = ScoringOptions(plan=plan, device=device, rows=rows, max_sequences=most)
         likelihood = self.score(model, "validation", options)
@@ -482,7 +483,9 @@ class RunData(ABC, Generic[Split]):
             told = f"sample after {shown.text!r}:"
             console_printer(console)(shortened_at_a_word(told, console.width))
             settings = SamplingSettings.from_recipe(recipe.sample)
-            writing = GenerationRequest(settings, recipe.sample.tokens, seed=recipe.seed)
+            writing = GenerationRequest(
+                settings, most_sampled(recipe, plan.total_steps), seed=recipe.seed
+            )
             samples = write_text(loaded, shown.prompt, writing, console.file)
             write_samples(run_folder, samples)
             del loaded

@@ -21,6 +21,7 @@ from brimful.planning.plan import BaseScoring, Plan, Prediction
 from brimful.planning.spacing import (
     Durations,
     evaluations,
+    most_scored,
     saves_between,
     spaced,
     with_spacing,
@@ -337,11 +338,11 @@ def _evaluation(
 def _validation_sequences(
     recipe: Recipe, conditions: Conditions, steps: int
 ) -> tuple[Prediction, str]:
-    most = recipe.evaluation.max_sequences or math.inf
     share = recipe.data.validation / (1 - recipe.data.validation - recipe.data.test)
     known = conditions.validation_sequences or (
         conditions.train_sequences and share * conditions.train_sequences
     )
+    most = most_scored(recipe, steps, known or math.inf) or math.inf
     if known is not None:
         return _spread((min(known, most),) * 3, ""), ""
     seen = share * steps * recipe.effective_batch

@@ -5,6 +5,7 @@ of it. No torch.
 import math
 from dataclasses import dataclass, replace
 
+from brimful.base.text import plural
 from brimful.planning.plan import Choice, Plan
 from brimful.recipe import Recipe
 
@@ -19,6 +20,8 @@ MOST_CHECKPOINT_SHARE = 1 / 20
 """`checkpoint.every: auto` in the training loop: about one checkpoint a minute, but at most this
 share of the time for writing them.
 """
+SAMPLE_TOKENS_PER_STEP = 32
+"""The sample of a short run is so long: writing this many tokens takes about as long as a step."""
 EVALUATION = "evaluation"
 """Name of the plan's choice that gives the interval and its reason."""
 
@@ -71,6 +74,44 @@ def interval(recipe: Recipe, plan: Plan, steps: int) -> int:
 def evaluations(every: int, steps: int) -> int:
     """Return the number of evaluations of a run, the one at its end included."""
     return math.ceil(steps / every)
+
+
+def most_scored(recipe: Recipe, steps: int | None, held_out: float) -> int | None:
+    """Return how many validation sequences an evaluation while training scores at most: as the
+    recipe says, and from fresh weights no more than the run trains on; None: all.
+
+    Args:
+        recipe: Of the run.
+        steps: Of the whole run; None where they are not known.
+        held_out: Sequences of the validation split.
+    """
+    most = recipe.evaluation.max_sequences
+    if steps is None or recipe.kind.tunes_published_model:
+        return most
+    trained = steps * recipe.effective_batch
+    return trained if trained < min(held_out, most or held_out) else most
+
+
+def most_sampled(recipe: Recipe, steps: int | None) -> int:
+    """Return the most tokens of the sample at the end of a run: as the recipe says, and from fresh
+    weights no more than `SAMPLE_TOKENS_PER_STEP` for each of its steps.
+    """
+    tokens = recipe.sample.tokens
+    if steps is None or recipe.kind.tunes_published_model:
+        return tokens
+    return min(tokens, SAMPLE_TOKENS_PER_STEP * steps)
+
+
+def short_run_notes(recipe: Recipe, steps: int | None, held_out: int) -> list[str]:
+    """Return a line that says what `most_scored` and `most_sampled` leave out; none where they
+    leave out nothing.
+    """
+    scored, tokens, told = most_scored(recipe, steps, held_out), most_sampled(recipe, steps), []
+    if scored != recipe.evaluation.max_sequences:
+        told.append(f"evaluations score {scored:,} validation sequences, as many as it trains on")
+    if tokens < recipe.sample.tokens and recipe.kind.writes_text:
+        told.append(f"the sample ends after {tokens:,} tokens")
+    return [f"a run of {plural(steps or 0, 'step')}: {'; '.join(told)}"] if told else []
 
 
 def saves_between(recipe: Recipe, steps: int, training_s: float, checkpoint_s: float) -> int:

@@ -322,7 +322,7 @@ class EvaluationRecipe(Section):
         None,
         description=(
             "Score at most this many validation sequences while training (the final evaluation"
-            " scores all)."
+            " scores all); from fresh weights no more than the run trains on."
         ),
     )
     patience: PositiveInt | None = Field(
@@ -401,7 +401,9 @@ class SampleRecipe(Section):
         "",
         description="Text to continue; empty: the start of held-out data; sft: a held-out prompt.",
     )
-    tokens: PositiveInt = Field(200, description="New tokens at most.")
+    tokens: PositiveInt = Field(
+        200, description="New tokens at most; from fresh weights no more than 32 for each step."
+    )
     temperature: Annotated[float, Field(ge=0)] = Field(0.8, description="0 is greedy.")
     top_k: PositiveInt | None = Field(50, description="Sample among the k likeliest tokens.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(
