@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
+from contestant import KEPT, OURS, Contestant, Worker, interleaved, step_by_step, train_ours
 
 LOSS_TOLERANCE = 0.02
 """As for reordered examples in finetune_cpu.py."""
@@ -61,7 +61,7 @@ OPTIMIZER = {
     "max_grad_norm": 1.0,
 }
 GROUPED = {"train_sampling_strategy": "group_by_length"}
-KEPT, BF16 = ", memory kept", ", bf16"
+BF16 = ", bf16"
 TRAINERS: dict[str, dict[str, Any]] = {
     "Trainer, default": {},
     "Trainer, grouped by length, bf16": GROUPED | {"bf16": True},
@@ -72,7 +72,6 @@ PIPELINES: dict[str, dict[str, Any]] = {
     "pipeline, batches of 32": {"batch_size": 32},
     f"pipeline, batches of 32{BF16}": {"batch_size": 32, "dtype": "bfloat16"},
 }
-OURS = "brimful"
 OWN_SETTINGS = {OURS: [], f"{OURS}, length_window=16": ["labels.length_window=16"]}
 PREDICTS = {"brimful predict, fp32": "fp32", f"brimful predict{BF16}": "auto"}
 """With the recipe's `plan.precision`."""
@@ -130,14 +129,11 @@ def _compared(folder: Path, data: str, options: argparse.Namespace) -> dict[str,
 
 
 def _contestants(folder: Path, names: list[str]) -> list[Contestant]:
-    from brimful.base.env import WHOLE_HEAP
-
     return [
         Contestant(
             name,
             folder,
             [sys.executable, __file__, "--worker", name, "--folder", str(folder)],
-            WHOLE_HEAP if name in OWN_SETTINGS or KEPT in name else None,
         )
         for name in names
     ]
@@ -405,10 +401,6 @@ def train_with_trainer(worker: _Worker) -> None:
 
     from brimful.recipe import load
 
-    if KEPT in worker.name:
-        from brimful.hardware.host import keep_freed_memory
-
-        keep_freed_memory()
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "classifier")
     rows = worker.rows()
     encoded = tokenizer([row["text"] for row in rows], truncation=True, max_length=LENGTH)

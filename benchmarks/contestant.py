@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -20,6 +21,45 @@ if TYPE_CHECKING:
     from brimful.training.state import Progress
 
 
+OURS, KEPT = "brimful", ", memory kept"
+"""How names of brimful's contestants begin; and how those of others end that get its setting of the
+allocator.
+"""
+_MEMORY_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}
+"""To glibc what `brimful.hardware.host.keep_freed_memory` asks for."""
+
+
+def and_memory_kept(names: Sequence[str]) -> list[str]:
+    """Each contestant of another library twice: as it comes, and with brimful's setting of the
+    allocator.
+    """
+    return [name + kept for name in names for kept in ("", KEPT)]
+
+
+def setting(name: str) -> str:
+    """The contestant's name without what its environment alone decides."""
+    return name.removesuffix(KEPT)
+
+
+def allocator_variables(name: str) -> dict[str, str]:
+    """What a contestant's environment tells the allocator: brimful's is as its commands start;
+    others have that, too, and keep freed memory as brimful does by itself, if they are asked to.
+    """
+    from brimful.base.env import WHOLE_HEAP
+
+    if name.startswith(OURS):
+        return dict(WHOLE_HEAP)
+    return {**_MEMORY_KEPT, **WHOLE_HEAP} if name.endswith(KEPT) else {}
+
+
+def fastest(seconds: Mapping[str, Sequence[float]]) -> str:
+    """The contestant of another library that takes the fewest seconds in the median; brimful's
+    where there is no other.
+    """
+    others = [name for name in seconds if not name.startswith(OURS)]
+    return min(others or seconds, key=lambda name: statistics.median(seconds[name]))
+
+
 class Contestant:
     """A process that answers requests, one line each, in JSON.
 
@@ -27,7 +67,7 @@ class Contestant:
         name: Whom it trains as.
         folder: Gets its log.
         command: Starts it; its first answer says that it is ready.
-        environment: Variables beside this process's own.
+        environment: Variables beside this process's own and those of `allocator_variables`.
     """
 
     def __init__(
@@ -39,7 +79,7 @@ class Contestant:
     ) -> None:
         self.name = name
         self._log = open(folder / f"{hashlib.sha1(name.encode()).hexdigest()}.log", "w")  # noqa: SIM115, S324
-        variables = {**os.environ, **(environment or {})}
+        variables = {**os.environ, **allocator_variables(name), **(environment or {})}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -147,6 +187,8 @@ class Worker:
     def __init__(self, name: str, folder: Path, warm_up_steps: int) -> None:
         self._talk = Talk()
         self.name, self.folder = name, folder
+        self.precision = ""
+        """Of its products."""
         self.steps = 0
         """Optimizer steps so far."""
         self._left, self._is_ready, self._wants_losses = warm_up_steps, False, False
@@ -170,6 +212,8 @@ class Worker:
         """The answer to another request."""
         if word == "memory":
             return {"peak_bytes": _peak_bytes(), "before_bytes": self._before_bytes}
+        if word == "precision":
+            return self.precision
         raise SystemExit(f"{self.name} knows no request {word!r}")
 
     def after_step(self, loss: Callable[[], float]) -> bool:
@@ -256,6 +300,7 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
     from brimful.training.precision import Precision
     from brimful.training.state import Progress
 
+    worker.precision = plan.precision
     device, precision, latest = torch.device("cpu"), Precision(plan.precision), [0.0]
     with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
         meter = Meter(

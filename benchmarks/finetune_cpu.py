@@ -12,7 +12,11 @@ loads it (bitsandbytes' NF4, double quantisation, products in bf16).
 
 Rules: one thread each, CPU time, every contestant its own process, interleaved forwards and
 backwards, warm-up and compiling excluded and reported, median of paired ratios with a bootstrap
-interval. Useful tokens are those of the examples; padding counts for nobody.
+interval. Useful tokens are those of the examples; padding counts for nobody. A step is of 8
+examples, or packed to a row of as many tokens as they have on average.
+
+TRL's bf16 is its default. Every setting of it runs in fp32, too (", fp32"), and with brimful's
+setting of the allocator (", memory kept"); without --only the two that were the fastest do.
 
 Validity gates, over answers' tokens as both sides learn them: contestants that see the examples in
 the same order have the same training loss (`LOSS_TOLERANCE`) over the last 10 steps of the gate;
@@ -32,7 +36,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, Worker, interleaved, step_by_step, train_ours
+from contestant import (
+    Contestant,
+    Worker,
+    and_memory_kept,
+    fastest,
+    interleaved,
+    setting,
+    step_by_step,
+    train_ours,
+)
 
 LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
 """Relative."""
@@ -76,7 +89,6 @@ PADDING_FREE = {"gradient_checkpointing": False, "padding_free": True, "max_leng
 BFD = {
     "gradient_checkpointing": False,
     "packing": True,
-    "max_length": 1024,
     "per_device_train_batch_size": 1,
     "train_sampling_strategy": "random",
 }
@@ -91,13 +103,22 @@ TRL: dict[str, dict[str, Any]] = {
     "TRL, grouped by length": GROUPED,
     "TRL, grouped by length + compile": GROUPED | COMPILED,
 }
+TRL |= {f"{name}, fp32": row | {"bf16": False} for name, row in TRL.items()}
+FASTEST = ["TRL, packing (bfd) + compile", "TRL, grouped by length"]
 REORDERED = ("packing", "grouped")
 OURS = {
     "brimful": [],
     "brimful, not compiled": ["plan.compile=false"],
     "brimful, not compiled, one at a time": ["plan.compile=false", "plan.micro_batch=1"],
+    "brimful, fp32": ["plan.precision=fp32"],
+    "brimful, bf16": ["plan.precision=bf16"],
 }
 DEFAULT = "TRL, default"
+NAMES = [
+    DEFAULT,
+    *and_memory_kept([name + fp32 for name in FASTEST for fp32 in ("", ", fp32")]),
+    *OURS,
+]
 
 
 def main() -> None:
@@ -151,13 +172,9 @@ def main() -> None:
 
 
 def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contestant:
-    """With a compiler cache of its own: nobody reads another's half-written files; brimful with the
-    heap that its command starts with.
-    """
-    from brimful.base.env import WHOLE_HEAP
-
+    """With a compiler cache of its own: nobody reads another's half-written files."""
     command = [
-        options.trl_python if name in TRL else sys.executable,
+        sys.executable if name in OURS else options.trl_python,
         __file__,
         "--worker",
         name,
@@ -172,27 +189,29 @@ def _contestant(name: str, folder: Path, options: argparse.Namespace) -> Contest
     command += ["--lora"] * options.lora
     if options.quantize:
         command += ["--quantize", options.quantize]
-    heap = WHOLE_HEAP if name in OURS else {}
-    return Contestant(name, folder, command, {"TORCHINDUCTOR_CACHE_DIR": cache} | heap)
+    return Contestant(name, folder, command, {"TORCHINDUCTOR_CACHE_DIR": cache})
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
-    from record import write_record
+    from record import of_this_kind_of_cpu, write_record
 
     end_s = time.monotonic() + 60 * options.minutes
     about = _prepare(folder, options.data, options.model)
-    names = options.only or [*TRL, *OURS]
+    names = options.only or NAMES
     contestants = [_contestant(name, folder, options) for name in names]
     losses = {each.name: each.ask(f"losses {options.gate_steps}") for each in contestants}
     rates: dict[str, list[float]] = {each.name: [] for each in contestants}
+    tokens_per_step: dict[str, float] = {}
     loads: list[float] = []
     for each in interleaved(contestants, options.rounds, loads):
         if each is contestants[0 if len(loads) % 2 else -1] and time.monotonic() > end_s:
             break
         cpu_s, tokens = each.ask(f"run {options.steps}")
         rates[each.name].append(tokens / cpu_s)
+        tokens_per_step[each.name] = tokens / options.steps
         print(f"{each.name}: {tokens / cpu_s:,.0f} useful tokens/s", file=sys.stderr, flush=True)
     memory = {each.name: each.ask("memory") for each in contestants}
+    precisions = {each.name: each.ask("precision") for each in contestants}
     held_out = {each.name: each.ask("score") for each in contestants}
     for each in contestants:
         each.quit()
@@ -201,6 +220,8 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
             _result(each.name, rates, losses, held_out)
             | {
                 "memory": memory[each.name],
+                "precision": precisions[each.name],
+                "tokens_per_step": tokens_per_step[each.name],
                 "start_and_warm_up": each.start,
             }
         )
@@ -213,18 +234,22 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
         "rounds": min(map(len, rates.values())),
         "steps": options.steps,
         "contestant_threads": 1,
+        "not_run": [name for name in NAMES if name not in names],
     }
     if options.model:
         values |= {
             "model": options.model,
             "warm_up_steps": options.warm_up,
             "gate_steps": options.gate_steps,
-            "not_run": [name for name in (*TRL, *OURS) if name not in names],
         }
     if options.only is None or options.model:
         print(
             write_record(
-                "finetune_cpu" + "_published" * bool(options.model) + _SUFFIXES[_tuning(options)],
+                of_this_kind_of_cpu(
+                    "finetune_cpu"
+                    + "_published" * bool(options.model)
+                    + _SUFFIXES[_tuning(options)]
+                ),
                 values | {"data": about, "loads": loads, "results": results},
             )
         )
@@ -249,11 +274,7 @@ def _result(
     from record import ratio_interval, summary
 
     reference = DEFAULT if DEFAULT in rates else next(iter(rates))
-    best = max(
-        (each for each in rates if each in TRL),
-        key=lambda each: statistics.median(rates[each]),
-        default=reference,
-    )
+    best = fastest({each: [1 / rate for rate in rates[each]] for each in rates})
     is_reordered = any(word in name for word in REORDERED)
     last = {each: statistics.mean(losses[each][-10:]) for each in losses}
     off = (
@@ -390,7 +411,7 @@ class _Worker(Worker):
         """Those of all steps so far."""
 
     def work(self) -> None:
-        train_with_trl(self) if self.name in TRL else train_brimful(self)
+        train_brimful(self) if self.name in OURS else train_with_trl(self)
 
     def examples(self, name: str) -> list[tuple[list[int], list[int]]]:
         """Tokens and labels of each, in order."""
@@ -446,16 +467,22 @@ def train_with_trl(worker: _Worker) -> None:
         {"input_ids": [ids for ids, _ in examples], "labels": [labels for _, labels in examples]}
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
-    dtype = torch.bfloat16 if worker.base_in_bf16 else torch.float32
+    settings = (
+        {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
+        | OPTIMIZER
+        | TRL[setting(worker.name)]
+    )
+    if "packing" in settings:
+        lengths = [len(ids) for ids, _ in examples]
+        mean = sum(lengths) / len(lengths)
+        settings["max_length"] = max(*lengths, round(EXAMPLES_PER_STEP * mean))
+    worker.precision = "bf16" if settings.get("bf16", True) else "fp32"
+    is_bf16 = worker.base_in_bf16 and worker.precision == "bf16"
+    dtype = torch.bfloat16 if is_bf16 else torch.float32
     model = transformers.AutoModelForCausalLM.from_pretrained(
         worker.folder / "base", dtype=dtype, **_in_four_bits(worker.quantize)
     )
     stepwise, gate = step_by_step(trl.SFTTrainer, worker)
-    settings = (
-        {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
-        | OPTIMIZER
-        | TRL[worker.name]
-    )
     arguments = trl.SFTConfig(
         output_dir=str(worker.folder / "trl"),
         max_steps=100_000,

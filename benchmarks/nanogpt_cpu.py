@@ -8,9 +8,10 @@ README for a laptop, beside brimful's recipe of the same network on the same tex
 Rules: wall time on a machine that does nothing else, the same number of threads for everyone, each
 run a process of its own, rounds of short runs forwards and backwards in turn. Timed are updates
 after the first `SETTLING`, without evaluations and checkpoints, as each side records them itself.
-"nanoGPT, freed memory kept" is its script with the setting of the C library's allocator that
-brimful gives itself; "nanoGPT, compiled" its own `--compile=True`, which the README turns off for
-CPUs.
+", memory kept" is its script with the setting of the C library's allocator that brimful gives
+itself; "nanoGPT, compiled" its own `--compile=True`, which the README turns off for CPUs. On a CPU
+its script has fp32 alone, whatever its `--dtype`; brimful runs in the precision that it plans, and
+in either. Every update is of 12 x 64 characters.
 
 Losses come from whole runs of 2,000 updates: what each side says itself, and all characters of the
 validation split, each scored once in windows of 64, as both models end. nanoGPT's script is told to
@@ -35,6 +36,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from contestant import OURS, allocator_variables, and_memory_kept, fastest, setting
+
 SETTLING = 50
 """Updates that are not timed."""
 WHOLE = 2000
@@ -55,18 +58,10 @@ README = [
 ]
 EVALUATED_EVERY = 250
 """Of config/train_shakespeare_char.py."""
-PLAIN, COMPILED, KEPT, OURS = (
-    "nanoGPT",
-    "nanoGPT, compiled",
-    "nanoGPT, freed memory kept",
-    "brimful",
-)
-THEIRS: Mapping[str, tuple[list[str], dict[str, str]]] = {
-    PLAIN: ([], {}),
-    COMPILED: (["--compile=True"], {}),
-    KEPT: ([], {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_MAX_": "0"}),
-}
-"""Flags and variables beside those of the README."""
+PLAIN, COMPILED = "nanoGPT", "nanoGPT, compiled"
+THEIRS = {PLAIN: [], COMPILED: ["--compile=True"]}
+"""Flags beside those of the README."""
+IN_EITHER = {f"{OURS}, {precision}": precision for precision in ("fp32", "bf16")}
 OURS_AT_THEIR_RATE = "brimful, nanoGPT's learning rate"
 WHOLE_RUNS: Mapping[str, list[str]] = {
     PLAIN: [],
@@ -96,7 +91,8 @@ def main() -> None:
     runs = _Runs(options)
     for name in WHOLE_RUNS:
         kept.get("whole", name, 0, lambda name=name: runs.whole(name))
-    names = [name for name in (*THEIRS, OURS) if name not in options.without]
+    every = (*and_memory_kept(list(THEIRS)), OURS, *IN_EITHER)
+    names = [name for name in every if name not in options.without]
     for number in range(options.pairs):
         for name in names if number % 2 == 0 else reversed(names):
             kept.get("pair", name, number, lambda name=name: runs.timed(name))
@@ -157,12 +153,13 @@ class _Runs:
 
     def timed(self, name: str) -> dict[str, Any]:
         updates = self._options.updates
-        if name != OURS:
+        if not name.startswith(OURS):
             return self._theirs(name, [f"--max_iters={updates}"], updates)
         # As the plan of the whole run has it: a shorter one might have another.
         choices = json.loads((self._folder_of(OURS) / "plan.json").read_text())
         fixed = {key: choices[key] for key in ("precision", "compile", "optimizer")}
         fixed["micro_batch"] = choices["micro_batches"][0]
+        fixed["precision"] = IN_EITHER.get(name, choices["precision"])
         changes = [f"plan.{key}={json.dumps(value)}" for key, value in fixed.items()]
         return self._ours("timed", [*changes, f"training.steps={updates}", "sample.tokens=1"])
 
@@ -180,7 +177,6 @@ class _Runs:
         return {"OMP_NUM_THREADS": str(self._options.threads)}
 
     def _theirs(self, name: str, flags: Sequence[str], updates: int) -> dict[str, Any]:
-        own_flags, variables = THEIRS[name]
         words = [
             sys.executable,
             str(self._nanogpt / "train.py"),
@@ -188,9 +184,9 @@ class _Runs:
         ]
         cache = {"TORCHINDUCTOR_CACHE_DIR": str((self._options.folder / "inductor").resolve())}
         output = _run(
-            [*words, *README, *own_flags, *flags, "--out_dir=out"],
+            [*words, *README, *THEIRS[setting(name)], *flags, "--out_dir=out"],
             self._workspace,
-            self._environment() | cache | variables,
+            self._environment() | cache | allocator_variables(name),
         )
         took = {int(number): float(ms) / 1000 for number, ms in ITERATION.findall(output)}
         timed = [
@@ -290,7 +286,7 @@ def _run(words: Sequence[str], folder: Path, variables: Mapping[str, str]) -> st
 
 
 def _report(kept: _Kept, names: Sequence[str], options: argparse.Namespace) -> None:
-    from record import ratio_interval, summary, write_record
+    from record import of_this_kind_of_cpu, ratio_interval, summary, write_record
 
     step_s = {name: [each["step_s"] for each in kept.of("pair", name)] for name in names}
     timed = {
@@ -317,6 +313,7 @@ def _report(kept: _Kept, names: Sequence[str], options: argparse.Namespace) -> N
         name: hashlib.sha256((options.nanogpt / name).read_bytes()).hexdigest()
         for name in ("train.py", "model.py", "config/train_shakespeare_char.py")
     }
+    best = fastest(step_s)
     values = {
         "nanogpt_sha256": hashes,
         "pairs": options.pairs,
@@ -324,7 +321,7 @@ def _report(kept: _Kept, names: Sequence[str], options: argparse.Namespace) -> N
         "whole_updates": options.whole,
         "contestant_threads": options.threads,
         "loads": [each["load"] for each in kept.results],
-        "over_the_best_of_nanogpt": _over_best(step_s, ratio_interval),
+        "over_the_best_of_nanogpt": {"best": best, **ratio_interval(step_s[best], step_s[OURS])},
         "timed": timed,
         "whole": {
             name: {key: value for key, value in result.items() if key not in ("part", "number")}
@@ -332,15 +329,7 @@ def _report(kept: _Kept, names: Sequence[str], options: argparse.Namespace) -> N
         },
     }
     if options.whole == WHOLE:
-        print(write_record("nanogpt_cpu", values))
-
-
-def _over_best(step_s: Mapping[str, list[float]], ratio_interval: Any) -> dict[str, Any]:
-    best = min(
-        (name for name in step_s if name != OURS), key=lambda name: statistics.median(step_s[name])
-    )
-    interval: dict[str, Any] = ratio_interval(step_s[best], step_s[OURS])
-    return {"best": best} | interval
+        print(write_record(of_this_kind_of_cpu("nanogpt_cpu"), values))
 
 
 if __name__ == "__main__":

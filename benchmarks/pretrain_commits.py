@@ -23,6 +23,9 @@ from record import commit, ratio_interval, summary, write_record
 
 HERE = Path(__file__).resolve().parent.parent
 
+NAMES = [name for name in OURS if name != "brimful, bf16"]
+"""Of brimful's contestants, those of every checkout."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -39,7 +42,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     checkouts = {"now": HERE, "before": options.before.resolve()}
     contestants = {
         (side, name): _contestant(side, checkout, name, folder)
-        for name in OURS
+        for name in NAMES
         for side, checkout in checkouts.items()
     }
     losses = {key: each.ask(f"losses {GATE_STEPS}") for key, each in contestants.items()}
@@ -51,7 +54,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
     for each in contestants.values():
         each.quit()
     results = {}
-    for name in OURS:
+    for name in NAMES:
         now, before = step_s["now", name], step_s["before", name]
         last = [statistics.mean(losses[side, name][-10:]) for side in checkouts]
         results[name] = {

@@ -13,10 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from brimful.base.env import hidden_instructions
 from brimful.hardware.environment import describe_environment
+from brimful.hardware.host import cpu_flags
 from brimful.hardware.probe import probe
+from tables import WITHOUT_AMX
 
 RECORDS = Path(__file__).parent / "records"
+INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512_fp16", "avx512f", "avx2")
+"""Of a CPU, what decides how quick its products are in which precision."""
 
 
 @functools.cache
@@ -34,6 +39,21 @@ def commit(checkout: Path | None = None) -> str:
     return done.stdout.strip()
 
 
+def cpu() -> dict[str, list[str]]:
+    """The instructions that the CPU has, and the variables that hide some of them."""
+    flags = cpu_flags()
+    return {
+        "instructions": [name for name in INSTRUCTIONS if name in flags],
+        "hidden_by": hidden_instructions(),
+    }
+
+
+def of_this_kind_of_cpu(name: str) -> str:
+    """The name of a record that is kept for CPUs with and without AMX: hidden counts as without."""
+    here = cpu()
+    return name + WITHOUT_AMX * bool("amx_bf16" not in here["instructions"] or here["hidden_by"])
+
+
 def write_record(name: str, values: Mapping[str, Any]) -> Path:
     """Write `records/NAME.json`: the values with date, commit, command, hardware and versions
     beside them.
@@ -47,6 +67,7 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
             ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]
         ),
         "device": environment["device"]["name"],
+        "cpu": cpu(),
         "threads": torch.get_num_threads(),
         "packages": {"python": environment["python"], **environment["packages"]},
         **values,

@@ -14,7 +14,9 @@ Contestants:
         as requests of their own, the best of `SIZES` requests at once; it gets
         `CONTINUOUS_PROMPTS` prompts a round, enough to keep its batch full.
 
-The sizes are tried before on `TRIED_PROMPTS` prompts.
+Those of transformers that keep a cache write in fp32 and in bf16, the batched ones also with
+brimful's setting of the allocator ("memory kept"); brimful with the products that it chooses, and
+with either. The sizes are tried before on `TRIED_PROMPTS` prompts.
 
 The model has fresh weights and never ends a text by itself, so end-of-text gets a bias in its last
 layer, which lies in the same weights for everyone: lengths are about geometric, uneven as answers
@@ -28,6 +30,7 @@ errors of the difference.
 """
 
 import argparse
+import copy
 import math
 import resource
 import statistics
@@ -38,7 +41,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from contestant import Contestant, Talk, interleaved, left_padded
+from contestant import (
+    OURS,
+    Contestant,
+    Talk,
+    and_memory_kept,
+    interleaved,
+    left_padded,
+    setting,
+)
 
 PROMPTS, SAMPLES, SLOW_PROMPTS, MOST_TOKENS = 64, 16, 1, 256
 PROMPT_TOKENS = (20, 120)
@@ -61,12 +72,21 @@ tokenizer: {kind: bpe, vocabulary: 8192}
 data: {path: "builtin:python-code"}
 optimizer: {learning_rate: 1e-3}
 """
-OURS, GUIDE, BATCHED, CONTINUOUS = (
-    "brimful",
+GUIDE, BATCHED, CONTINUOUS = (
     "transformers, one prompt at a time",
     "transformers, batched",
     "transformers, continuous batching",
 )
+BF16 = ", bf16"
+IN_EITHER = {f"{OURS}, fp32": "fp32", f"{OURS}{BF16}": "bf16"}
+NAMES = [
+    OURS,
+    *IN_EITHER,
+    GUIDE,
+    *and_memory_kept([BATCHED, BATCHED + BF16]),
+    CONTINUOUS,
+    CONTINUOUS + BF16,
+]
 SIZES = {BATCHED: (1, 2, 4), CONTINUOUS: (16, 32)}
 TRIED_PROMPTS, CONTINUOUS_PROMPTS = 8, 16
 """As many batches of each size as there are prompts for; fewer would decide by the luck of their
@@ -96,13 +116,10 @@ def main() -> None:
 
 
 def _compare(folder: Path, options: argparse.Namespace) -> None:
-    from record import write_record
+    from record import of_this_kind_of_cpu, write_record
 
     command = [sys.executable, __file__, "--prompts", str(options.prompts), "--worker"]
-    contestants = [
-        Contestant(name, folder, [*command, name])
-        for name in options.only or (OURS, GUIDE, BATCHED, CONTINUOUS)
-    ]
+    contestants = [Contestant(name, folder, [*command, name]) for name in options.only or NAMES]
     tuned = _tune(contestants)
     loads: list[float] = []
     runs: dict[str, list[dict[str, Any]]] = {each.name: [] for each in contestants}
@@ -135,7 +152,7 @@ def _compare(folder: Path, options: argparse.Namespace) -> None:
             "loads": loads,
             "results": results,
         }
-        print(write_record("sampling_cpu", values))
+        print(write_record(of_this_kind_of_cpu("sampling_cpu"), values))
 
 
 def _tune(contestants: Sequence[Contestant]) -> dict[str, dict[str, float]]:
@@ -144,12 +161,17 @@ def _tune(contestants: Sequence[Contestant]) -> dict[str, dict[str, float]]:
     """
     tried = {}
     for each in contestants:
-        if each.name in SIZES:
-            rates = {size: float(each.ask(f"try {size}")) for size in SIZES[each.name]}
+        if sizes := SIZES.get(_way(each.name)):
+            rates = {size: float(each.ask(f"try {size}")) for size in sizes}
             each.ask(f"keep {max(rates, key=rates.__getitem__)}")
             tried[each.name] = {str(size): rate for size, rate in rates.items()}
     print(tried, flush=True)
     return tried
+
+
+def _way(name: str) -> str:
+    """How a contestant writes, whatever its precision."""
+    return OURS if name in IN_EITHER else setting(name).removesuffix(BF16)
 
 
 def _result(name: str, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
@@ -213,8 +235,11 @@ class _Worker:
         import torch
 
         self._talk = Talk()
-        self.name, self.at_once = name, SIZES.get(name, (1,))[0]
-        self.model = _model()
+        self.name, self.way = name, _way(name)
+        self.at_once = SIZES.get(self.way, (1,))[0]
+        self.model = self.writer = _model()
+        if BF16 in name and self.way != OURS:
+            self.writer = copy.deepcopy(self.model).bfloat16()
         lengths = (
             torch.linspace(*PROMPT_TOKENS, prompts)
             .long()[torch.randperm(prompts, generator=torch.Generator().manual_seed(1))]
@@ -228,7 +253,7 @@ class _Worker:
 
     def work(self) -> None:
         """Warm up, then answer requests until asked to quit."""
-        if self.name != GUIDE:
+        if self.way != GUIDE:
             self._write(self.prompts[:1], seed=0)
         self._talk.write("ready")
         self._talk.serve(
@@ -251,7 +276,7 @@ class _Worker:
 
     def _of_round(self, number: int) -> list[list[int]]:
         count = {GUIDE: SLOW_PROMPTS, CONTINUOUS: CONTINUOUS_PROMPTS}.get(
-            self.name, len(self.prompts)
+            self.way, len(self.prompts)
         )
         first = number * count % len(self.prompts)
         return self.prompts[first : first + count]
@@ -278,12 +303,12 @@ class _Worker:
     def _write(self, prompts: list[list[int]], seed: int) -> list[tuple[list[int], list[int]]]:
         """`SAMPLES` answers to each prompt, with their prompts."""
         ways: dict[str, Callable[[], list[tuple[list[int], list[int]]]]] = {
-            OURS: lambda: ours(self.model, prompts, seed),
-            GUIDE: lambda: one_at_a_time(self.model, prompts, seed),
-            BATCHED: lambda: batched(self.model, prompts, seed, self.at_once),
-            CONTINUOUS: lambda: continuous(self.model, prompts, seed, self.at_once),
+            OURS: lambda: ours(self.model, prompts, seed, IN_EITHER.get(self.name, "auto")),
+            GUIDE: lambda: one_at_a_time(self.writer, prompts, seed),
+            BATCHED: lambda: batched(self.writer, prompts, seed, self.at_once),
+            CONTINUOUS: lambda: continuous(self.writer, prompts, seed, self.at_once),
         }
-        return ways[self.name]()
+        return ways[self.way]()
 
 
 def _model() -> Any:
@@ -326,8 +351,12 @@ def _mean_logprob(model: Any, prompt: list[int], answer: list[int]) -> float:
     return float(logprobs.gather(1, ids[0, len(prompt) :, None]).mean())
 
 
-def ours(model: Any, prompts: list[list[int]], seed: int) -> list[tuple[list[int], list[int]]]:
-    """brimful's engine, with the products that rounds of sampling use."""
+def ours(
+    model: Any, prompts: list[list[int]], seed: int, precision: str
+) -> list[tuple[list[int], list[int]]]:
+    """brimful's engine, with the products that rounds of sampling use, or with those of a
+    precision.
+    """
     from brimful.generation.copied_weights import products_for
     from brimful.generation.engine import Engine
     from brimful.generation.requests import Request, StopRules
@@ -339,7 +368,8 @@ def ours(model: Any, prompts: list[list[int]], seed: int) -> list[tuple[list[int
         for row in range(len(seeds))
     ]
     settings = SamplingSettings(temperature=TEMPERATURE, top_k=None, top_p=1.0)
-    engine = Engine(model, products=products_for(model))
+    products = "bf16" if precision == "bf16" else products_for(model, precision)
+    engine = Engine(model, products=products)
     written = dict(engine.stream(requests, settings, StopRules(frozenset({END_ID}))))
     return [
         (list(request.prompt_ids), generation.token_ids) for request, generation in written.items()

@@ -6,11 +6,13 @@ python benchmarks/tables.py
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).parent / "records"
+WITHOUT_AMX = "_without_amx"
+"""Ends the name of a record of a CPU whose bf16 products have no unit of their own."""
 
 
 def main() -> None:
@@ -21,9 +23,9 @@ def main() -> None:
 def table() -> str:
     """Markdown rows; every figure comes from a record."""
     rows = [
-        *_speed(),
+        *_on_both_cpus("pretrain_cpu", _speed),
         *_speed_since(),
-        *_nanogpt(),
+        *_on_both_cpus("nanogpt_cpu", _nanogpt),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_learned("okadfa-small"),
@@ -56,7 +58,7 @@ def table() -> str:
         *_plan_speed(),
         *_studio_speed(),
         *_sandbox(),
-        *_sampling(),
+        *_on_both_cpus("sampling_cpu", _sampling),
         *_sampling_before(),
         *_sampling_published(),
         *_evaluation(),
@@ -158,8 +160,26 @@ def _over(result: dict[str, Any], best: str) -> str:
 DEFAULT_TRAINER, FASTEST_TRAINER = "Trainer, default", "Trainer, bf16 + fused + compile"
 
 
-def _speed() -> list[tuple[str, str, str]]:
-    record, source = _record("pretrain_cpu")
+def _on_both_cpus(
+    name: str, row: Callable[[str], tuple[str, str, str]]
+) -> list[tuple[str, str, str]]:
+    """A row for each kind of CPU that a benchmark has a record of; a kind without one is named."""
+    kinds, rows = {name: "with AMX", name + WITHOUT_AMX: "without AMX"}, []
+    lacks = "".join(
+        f"; no record of a CPU {kind} yet" for each, kind in kinds.items() if not _is_made(each)
+    )
+    for each, kind in kinds.items():
+        if _is_made(each):
+            what, measured, source = row(each)
+            record, _ = _record(each)
+            hidden = ", ".join(record.get("cpu", {}).get("hidden_by", ()))
+            cpu = f"{record['device']} {kind}" + f" ({hidden})" * bool(hidden)
+            rows.append((f"{what}; {cpu}", measured + lacks, source))
+    return rows
+
+
+def _speed(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     ours, default = record["results"]["brimful"], record["results"][DEFAULT_TRAINER]
     peaks = {
         name: result["memory"]["peak_bytes"] / 2**30 for name, result in record["results"].items()
@@ -168,18 +188,18 @@ def _speed() -> list[tuple[str, str, str]]:
     loss = "equal loss"
     if not ours["valid"]:
         loss = f"loss NOT equal ({ours[key] / default[key] - 1:+.1%} after 53 steps)"
-    return [
+    precision, best = ours.get("precision", "bf16"), record.get("best_of_trainer", FASTEST_TRAINER)
+    share = ours.get("share_of_matrix_rate", ours.get("share_of_bf16_matrix_rate"))
+    told = "" if share is None else f" {share:.0%} of the core's {precision} matrix rate;"
+    return (
+        "Training step on a CPU, 16.9M parameters, one thread, beside transformers' Trainer",
         (
-            "Training step on a CPU, 16.9M parameters, one thread, beside transformers' Trainer",
-            (
-                f"{_over(ours, 'bf16, fused, compiled')}, n = {record['rounds']} rounds;"
-                f" {ours['share_of_bf16_matrix_rate']:.0%} of the core's bf16 matrix rate; {loss};"
-                f" peak memory {peaks['brimful']:.2f} GiB beside {peaks[DEFAULT_TRAINER]:.2f} and"
-                f" {peaks[FASTEST_TRAINER]:.2f}"
-            ),
-            source,
-        )
-    ]
+            f"{_over(ours, best.removeprefix('Trainer, '))}, n = {record['rounds']} rounds;{told}"
+            f" {loss}; peak memory {peaks['brimful']:.2f} GiB beside {peaks[DEFAULT_TRAINER]:.2f}"
+            f" and {peaks[best]:.2f}"
+        ),
+        source,
+    )
 
 
 def _speed_since() -> list[tuple[str, str, str]]:
@@ -200,27 +220,23 @@ def _speed_since() -> list[tuple[str, str, str]]:
     ]
 
 
-def _nanogpt() -> list[tuple[str, str, str]]:
-    if not _is_made("nanogpt_cpu"):
-        return []
-    record, source = _record("nanogpt_cpu")
+def _nanogpt(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     timed, whole, best = record["timed"], record["whole"], record["over_the_best_of_nanogpt"]
     ratio, ms = timed["brimful"]["speed_over_nanogpt"], {}
-    for name, result in timed.items():
-        ms[name] = 1000 * result["step_s"]["median"]
-    losses = ", ".join(f"{name} {result['loss']:.3f}" for name, result in whole.items())
-    return [
-        (
-            "nanoGPT's `shakespeare_char` as its README has it for a CPU: its own script beside the"
-            f" recipe `shakespeare-char`, {record['contestant_threads']} threads, wall time",
-            f"updates a second {ratio['median']:.2f}x nanoGPT's [{ratio['low']:.2f},"
-            f" {ratio['high']:.2f}] ({ms['brimful']:.0f} and {ms['nanoGPT']:.0f} ms),"
-            f" {best['median']:.2f}x its best ({best['best']}) [{best['low']:.2f},"
-            f" {best['high']:.2f}], n = {record['pairs']} rounds; loss on the whole validation"
-            f" split after {record['whole_updates']:,} updates: {losses}",
-            source,
-        )
-    ]
+    for each, result in timed.items():
+        ms[each] = 1000 * result["step_s"]["median"]
+    losses = ", ".join(f"{each} {result['loss']:.3f}" for each, result in whole.items())
+    return (
+        "nanoGPT's `shakespeare_char` as its README has it for a CPU: its own script beside the"
+        f" recipe `shakespeare-char`, {record['contestant_threads']} threads, wall time",
+        f"updates a second {ratio['median']:.2f}x nanoGPT's [{ratio['low']:.2f},"
+        f" {ratio['high']:.2f}] ({ms['brimful']:.0f} and {ms['nanoGPT']:.0f} ms),"
+        f" {best['median']:.2f}x its best ({best['best']}) [{best['low']:.2f},"
+        f" {best['high']:.2f}], n = {record['pairs']} rounds; loss on the whole validation"
+        f" split after {record['whole_updates']:,} updates: {losses}",
+        source,
+    )
 
 
 def _is_made(name: str) -> bool:
@@ -714,31 +730,29 @@ def _sandbox() -> list[tuple[str, str, str]]:
     ]
 
 
-def _sampling() -> list[tuple[str, str, str]]:
-    record, source = _record("sampling_cpu")
+def _sampling(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
     results, work = record["results"], record["workload"]
     ours, rows = results["brimful"], []
-    for name, result in results.items():
-        if name != "brimful":
+    for each, result in results.items():
+        if each != "brimful":
             over = result["brimful_over_it"]
-            rows.append(f"{over['median']:.1f}x {name} [{over['low']:.1f}, {over['high']:.1f}]")
+            rows.append(f"{over['median']:.1f}x {each} [{over['low']:.1f}, {over['high']:.1f}]")
     length = ours["length"]
-    return [
+    return (
         (
-            (
-                f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x"
-                f" {work['samples_per_prompt']} samples of uneven length (mean"
-                f" {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']}"
-                " tokens)"
-            ),
-            (
-                f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time;"
-                f" {', '.join(rows)}; n = {record['rounds']} rounds; lengths and log-probabilities"
-                f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
-            ),
-            source,
-        )
-    ]
+            f"Sampling on a CPU, 16.9M parameters, one thread, {work['prompts']} prompts x"
+            f" {work['samples_per_prompt']} samples of uneven length (mean"
+            f" {length['mean']:.0f}, median {length['median']:.0f}, longest {length['max']}"
+            " tokens)"
+        ),
+        (
+            f"{ours['useful_tokens_per_cpu_s']['median']:,.0f} useful tokens/s of CPU time;"
+            f" {', '.join(rows)}; n = {record['rounds']} rounds; lengths and log-probabilities"
+            f" {'equal' if all(each['valid'] for each in results.values()) else 'NOT equal'}"
+        ),
+        source,
+    )
 
 
 def _sampling_published() -> list[tuple[str, str, str]]:
@@ -1099,37 +1113,21 @@ def _code(name: str, what: str, metrics: tuple[str, ...]) -> list[tuple[str, str
     return [(what, measured, source)]
 
 
-PUBLISHED_TUNING = {
-    "finetune_cpu_published_qlora": "QLoRA 16, NF4,",
-    "finetune_cpu_published": "every weight",
+TUNING = {
+    "finetune_cpu": ("every weight of 16.9M", "brimful"),
+    "finetune_cpu_published_lora": ("LoRA 16 of SmolLM2-135M", "brimful, not compiled"),
+    "finetune_cpu_published_qlora": ("QLoRA 16, NF4, of SmolLM2-135M", "brimful, not compiled"),
+    "finetune_cpu_published": ("every weight of SmolLM2-135M", "brimful, not compiled"),
 }
-"""Records of `finetune_cpu.py`."""
+"""Records of `finetune_cpu.py`: what is tuned, and the contestant of brimful's that counts."""
 
 
 def _tuning_speed() -> list[tuple[str, str, str]]:
-    what = (
-        "Tuning on instructions on a CPU ({}), useful tokens a second of CPU time, one thread,"
-        " beside TRL's SFTTrainer"
-    )
-    return [
-        (what.format("every weight of 16.9M"), *_tuned_speed("finetune_cpu", "brimful")),
-        (
-            what.format("LoRA 16 of SmolLM2-135M on a Xeon with AMX, both without compiling"),
-            *_tuned_speed("finetune_cpu_published_lora", "brimful, not compiled"),
-        ),
-        *(
-            (
-                what.format(f"{words} of SmolLM2-135M on a Xeon with AMX, both without compiling"),
-                *_tuned_speed(name, "brimful, not compiled"),
-            )
-            for name, words in PUBLISHED_TUNING.items()
-            if _is_made(name)
-        ),
-    ]
+    return [row for name in TUNING for row in _on_both_cpus(name, _tuned_speed)]
 
 
-def _tuned_speed(name: str, contestant: str) -> tuple[str, str]:
-    record, source = _record(name)
+def _tuned_speed(name: str) -> tuple[str, str, str]:
+    (tuned, contestant), (record, source) = TUNING[name.removesuffix(WITHOUT_AMX)], _record(name)
     results = record["results"]
     ours, default = results[contestant], results["TRL, default"]
     peaks = {each: result["memory"]["peak_bytes"] / 2**30 for each, result in results.items()}
@@ -1152,7 +1150,13 @@ def _tuned_speed(name: str, contestant: str) -> tuple[str, str]:
     missing = [each for each in record.get("not_run", ()) if each.startswith("TRL, ")]
     if missing:
         measured += f"; not run: {'; '.join(missing)}"
-    return measured, source
+    uncompiled = ", both without compiling" * ("not compiled" in contestant)
+    return (
+        f"Tuning on instructions on a CPU ({tuned}{uncompiled}), useful tokens a second of CPU"
+        " time, one thread, beside TRL's SFTTrainer",
+        measured,
+        source,
+    )
 
 
 def _trainers() -> list[tuple[str, str, str]]:

@@ -43,7 +43,6 @@ from brimful.hardware.device import Device
 from brimful.kinds.run_data import AnyRunData, gather
 from brimful.mirror.opening import catch_up, open_mirror
 from brimful.planning.plan import Plan
-from brimful.planning.spacing import short_run_notes
 from brimful.recipe import Recipe
 from brimful.report.base_to_tuned import base_lines
 from brimful.report.live.progress import data_progress
@@ -191,8 +190,6 @@ def _train(
             refuse_years(recipe, plan)
         world.tell(plan.to_json())
         _say_plan(plan, notes, device, recipe, opening)
-        short = short_run_notes(recipe, plan.total_steps, data.validation_count)
-        opening.say(short, "steps")
         scored = model_manifest(folder)
         step = train_session(data, plan, device, admission, lease, console, mirror, world)
         say(f"best model: step {step}, saved in {folder / 'model'}")

@@ -25,7 +25,7 @@ from brimful.planning.derive import (
 )
 from brimful.planning.pinned import load_plan, with_choices_of
 from brimful.planning.plan import Plan
-from brimful.planning.spacing import usual_interval
+from brimful.planning.spacing import short_run_notes, usual_interval
 from brimful.planning.spread import refuse_unshardable, share_of, spread_of, spread_plan
 from brimful.recipe import PlanChoices, Recipe
 from brimful.rehearsal.kept_traces import kept_traces
@@ -128,13 +128,14 @@ def settle_plan(
     sequences, its choices are kept and its figures are predicted anew.
     """
     plan = _settled(data, device, admission, earlier, progress)
+    notes = short_run_notes(data.recipe, plan.total_steps, data.validation_count)
     changes = "" if earlier.stored is None else _rounding_changes(earlier.stored, plan)
-    if not changes:
-        return plan, []
-    note = (
-        f"this run goes on by another plan than before ({changes}): steps are rounded differently"
-    )
-    return plan, [note]
+    if changes:
+        notes.append(
+            f"this run goes on by another plan than before ({changes}): steps are rounded"
+            " differently"
+        )
+    return plan, notes
 
 
 def _settled(

@@ -165,12 +165,17 @@ def cpu_name(cpu_info: Path = Path("/proc/cpuinfo")) -> str:
     return _cpu_field(cpu_info, "model name") or platform.processor() or platform.machine() or "CPU"
 
 
-def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the processor has instructions for bf16 products; False on other systems than
-    Linux, which do not say.
+def cpu_flags(cpu_info: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the names of the processor's instruction sets; none on other systems than Linux, which
+    do not say.
     """
     flags = _cpu_field(cpu_info, "flags") or _cpu_field(cpu_info, "Features")
-    return not BF16_FLAGS.isdisjoint(flags.split())
+    return frozenset(flags.split())
+
+
+def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether the processor is known to have instructions for bf16 products."""
+    return not BF16_FLAGS.isdisjoint(cpu_flags(cpu_info))
 
 
 def _cpu_field(cpu_info: Path, key: str) -> str:

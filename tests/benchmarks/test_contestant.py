@@ -1,0 +1,46 @@
+"""Other libraries get what brimful gives itself, and the best of them is the one to beat."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from brimful.base.env import WHOLE_HEAP
+from contestant import KEPT, allocator_variables, and_memory_kept, fastest, setting
+
+FAULTS = """
+import resource
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    data = bytearray(b'x') * (64 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults(); print(faults())
+"""
+
+
+def test_a_library_keeps_freed_memory_where_it_is_asked_to() -> None:
+    """In processes of their own: 64 MiB that were freed and are taken again."""
+
+    def faults(name: str) -> int:
+        variables = os.environ | allocator_variables(name)
+        words = [sys.executable, "-c", FAULTS]
+        return int(subprocess.run(words, env=variables, capture_output=True, check=True).stdout)
+
+    plain, kept = map(faults, and_memory_kept(["Trainer, default"]))
+    if plain < 1000:
+        pytest.skip("this C library or kernel keeps freed memory anyway")
+    assert kept < plain / 10
+
+
+def test_brimful_starts_with_the_heap_of_its_commands_and_others_as_they_come() -> None:
+    assert allocator_variables("brimful, fp32") == WHOLE_HEAP
+    assert allocator_variables("Trainer, default") == {}
+    assert setting(f"Trainer, default{KEPT}") == setting("Trainer, default") == "Trainer, default"
+
+
+def test_the_fastest_of_the_others_is_the_one_to_beat() -> None:
+    seconds = {"brimful": [1.0, 1.0], "Trainer": [4.0, 2.0], f"Trainer{KEPT}": [2.5, 2.5]}
+
+    assert fastest(seconds) == f"Trainer{KEPT}"
+    assert fastest({"brimful": [1.0], "brimful, fp32": [2.0]}) == "brimful"
