@@ -620,7 +620,7 @@ def test_a_short_run_scores_what_it_trains_on_and_writes_little(tiny: Tiny) -> N
     journal = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     (scored,) = (record for record in journal if record["kind"] == "evaluation")
     (sample,) = map(json.loads, (folder / "samples.jsonl").read_text().splitlines())
-    assert "a run of 1 step: evaluations score 8 validation sequences" in told
+    assert "short run: evaluations of 8 sequences" in told
     assert (
         scored["tokens"]
         <= 8 * 32

@@ -108,10 +108,10 @@ def short_run_notes(recipe: Recipe, steps: int | None, held_out: int) -> list[st
     """
     scored, tokens, told = most_scored(recipe, steps, held_out), most_sampled(recipe, steps), []
     if scored != recipe.evaluation.max_sequences:
-        told.append(f"evaluations score {scored:,} validation sequences, as many as it trains on")
+        told.append(f"evaluations of {plural(scored or 0, 'sequence')}, as many as are trained on")
     if tokens < recipe.sample.tokens and recipe.kind.writes_text:
-        told.append(f"the sample ends after {tokens:,} tokens")
-    return [f"a run of {plural(steps or 0, 'step')}: {'; '.join(told)}"] if told else []
+        told.append(f"a sample of {tokens:,} tokens")
+    return [f"short run: {'; '.join(told)}"] if told else []
 
 
 def saves_between(recipe: Recipe, steps: int, training_s: float, checkpoint_s: float) -> int:
