@@ -504,6 +504,18 @@ def test_a_base_that_changed_is_refused_by_the_next_session_and_by_generation(
         _train(tuning(), accept=["training"])
 
 
+def test_a_base_whose_config_changed_is_refused_by_the_next_session(
+    tuning: Tuning, base_model: Path
+) -> None:
+    _train(tuning("training.steps=4"))
+    config = json.loads((base_model / "config.json").read_text())
+    config["rms_norm_eps"] *= 1000
+    (base_model / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(CheckpointError, match="another base model"):
+        _train(tuning(), accept=["training"])
+
+
 def test_facts_of_a_tuned_run_name_its_base_and_what_was_dropped(
     tuning: Tuning, base_model: Path, examples_file: Path
 ) -> None:

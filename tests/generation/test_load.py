@@ -334,6 +334,22 @@ def test_a_base_that_changed_is_told(make_tuned: MakeRun, base_folder: Path) -> 
             load()
 
 
+def test_a_base_whose_config_changed_is_told_unless_an_earlier_version_noted_its_weights_alone(
+    make_tuned: MakeRun, base_folder: Path
+) -> None:
+    folder = make_tuned()
+    config = json.loads((base_folder / "config.json").read_text())
+    config["rope_parameters"]["rope_theta"] *= 3
+    (base_folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RunFolderError, match="has changed since"):
+        load_run(folder, CPU, torch.float32)
+
+    data = json.loads((folder / "data.json").read_text())
+    data["base"]["fingerprint"] = data["base"]["fingerprint"].partition("+")[0]
+    (folder / "data.json").write_text(json.dumps(data))
+    load_run(folder, CPU, torch.float32)
+
+
 def test_adapters_of_another_run_are_told(make_tuned: MakeRun, refuses: Refuses) -> None:
     folder, other = (
         make_tuned(),

@@ -121,6 +121,16 @@ def test_a_damaged_sample_is_dropped_for_good_and_drawn_again(tmp_path: Path, sa
     assert records_lost(path, num_written=4) == 0
 
 
+def test_samples_of_an_earlier_version_go_on_though_it_hashed_the_weights_alone(
+    tmp_path: Path, sample: Any
+) -> None:
+    weights, others = "0" * 32, "1" * 32
+    with SampleJournal(tmp_path, DECIDES | {"author": f"{weights}, shown 2"}) as journal:
+        journal.append(sample(0))
+    with SampleJournal(tmp_path, DECIDES | {"author": f"{weights}+{others}, shown 2"}) as journal:
+        assert journal.held == [sample(0)]
+
+
 def test_samples_drawn_with_something_else_are_not_mixed_in(
     tmp_path: Path, sample: Any, snapshot: SnapshotAssertion
 ) -> None:

@@ -14,13 +14,13 @@ from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
 from brimful.generation.requests import StopRules
+from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.published import (
     DTYPES,
     Loading,
     inference_attention,
     load_model,
     load_tokenizer,
-    weights_fingerprint,
 )
 from brimful.recipe import RftRecipe
 from brimful.runs.deciding import read_deciding
@@ -119,8 +119,8 @@ def teacher(
 
 
 def source_fingerprint(source: str) -> str:
-    """Return what identifies a model: a hash of the weights in a folder, or the hub id."""
-    return weights_fingerprint(Path(source)) if Path(source).is_dir() else source
+    """Return what identifies a model: the fingerprint of a folder, or the hub id."""
+    return folder_fingerprint(Path(source)) if Path(source).is_dir() else source
 
 
 def _messages(prompt: Prompt | None) -> tuple[Message, ...]:

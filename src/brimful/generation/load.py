@@ -22,6 +22,7 @@ from brimful.data.chat import Template
 from brimful.data.formats import Message, Prompt
 from brimful.data.tokenizer import begin_of
 from brimful.generation.engine import context_of
+from brimful.model.fingerprint import folder_fingerprint, is_same_model
 from brimful.model.obtained import folder_of_model
 from brimful.model.published import (
     Loading,
@@ -32,7 +33,6 @@ from brimful.model.published import (
     load_model,
     load_tokenizer,
     reading,
-    weights_fingerprint,
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
@@ -244,7 +244,7 @@ def _refuse_other_adapters(run_folder: Path, start: Path, fingerprint: object) -
     """Raise RunFolderError if the adapters that a run went on with are gone or have changed."""
     if not is_adapter_folder(start):
         state = "are gone"
-    elif weights_fingerprint(start) != fingerprint:
+    elif not is_same_model(fingerprint, folder_fingerprint(start)):
         state = "have changed since"
     else:
         return
@@ -292,7 +292,7 @@ def load_base(
     precision = "fp32" if unquantised else str(read_deciding(run_folder, PLAN_FILE)["precision"])
     model = load_model(source, Loading(precision, inference_attention(source), device, quantize))
     now = fingerprint_of(source, model)
-    if now != base["fingerprint"]:
+    if not is_same_model(base["fingerprint"], now):
         raise RunFolderError(
             f"the model {source} that {run_folder.name} was tuned from has changed since"
             f" (fingerprint {base['fingerprint']}, now {now}). Put the old one back, or tune again"

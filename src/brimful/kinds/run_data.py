@@ -42,6 +42,7 @@ from brimful.generation.side_by_side import ShownPrompt, write_side_by_side
 from brimful.model.added_tokens import ids_of_tokens, make_room
 from brimful.model.build import build
 from brimful.model.catalog import config_of_model
+from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.published import (
     Loading,
     attach_adapters,
@@ -49,7 +50,6 @@ from brimful.model.published import (
     fingerprint_of,
     hold_weights,
     load_model,
-    weights_fingerprint,
 )
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
@@ -374,7 +374,7 @@ class RunData(ABC, Generic[Split]):
         digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         base = {BASE: fingerprint_of(self.source, model)} if self.source else {}
         if self.recipe.adapter is not None and self.recipe.adapter.start:
-            base[START] = weights_fingerprint(Path(self.recipe.adapter.start))
+            base[START] = folder_fingerprint(Path(self.recipe.adapter.start))
         return {**self.fingerprints, "objective": digest, **base}
 
     def baselines(self, split: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import xxhash
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -35,6 +34,7 @@ from brimful.base.manifest import require_sound
 from brimful.base.text import reason_of
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model
+from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quick_norm import normalise_as_usual
 from brimful.model.quiet import (
@@ -331,24 +331,13 @@ def inference_attention(source: str | Path) -> str:
 
 
 def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:
-    """Return the identity of published weights: the commit on the hub, or a hash of the files in a
+    """Return the identity of a published model: the commit on the hub, or the fingerprint of a
     folder.
     """
     commit = getattr(model.config, "_commit_hash", None)
     if commit and not Path(source).is_dir():
         return str(commit)
-    return weights_fingerprint(Path(source))
-
-
-def weights_fingerprint(folder: Path) -> str:
-    """Return a hash of the weight files in a folder."""
-    checksum = xxhash.xxh3_128()
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
-        checksum.update(path.name.encode())
-        with open(path, "rb") as file:
-            while block := file.read(1 << 22):
-                checksum.update(block)
-    return checksum.hexdigest()
+    return folder_fingerprint(Path(source))
 
 
 def has_adapters(model: nn.Module) -> bool:

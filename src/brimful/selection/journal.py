@@ -17,6 +17,7 @@ from brimful.base.rundir import (
 )
 from brimful.base.text import shortened
 from brimful.data.formats import Message, Prompt
+from brimful.model.fingerprint import is_same_model
 from brimful.selection.choose import SelectionRules, prefix
 from brimful.selection.sample import JudgedSample, SampledPrompt
 
@@ -109,7 +110,12 @@ class SampleJournal:
         if not records:
             self._journal.append({"decides": decides})
             return
-        _refuse_other(folder, records[0].get("decides"), json.loads(json.dumps(decides)))
+        stored = records[0].get("decides")
+        if isinstance(stored, dict) and is_same_model(
+            stored.get("author"), str(decides.get("author"))
+        ):
+            stored["author"] = decides["author"]
+        _refuse_other(folder, stored, json.loads(json.dumps(decides)))
         for line, record in enumerate(records[1:], start=2):
             if "backend" in record:
                 self.backend = str(record["backend"])

@@ -24,6 +24,7 @@ from brimful.base.watchdog import Watchdog
 from brimful.data.batches import MicroBatch
 from brimful.hardware.monitored import monitored_until
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
+from brimful.model.fingerprint import is_same_model
 from brimful.model.registered import step_hooks_of
 from brimful.planning.spacing import interval
 from brimful.planning.step import Recompute
@@ -444,7 +445,7 @@ class TrainingSession:
     def _restore(self, loaded: Loaded) -> Progress:
         for name, value in self.setup.identity.items():
             stored = loaded.snapshot.identity.get(name)
-            if stored != value:
+            if not is_same_model(stored, value):
                 raise CheckpointError(
                     f"{self.setup.run_folder} was trained on another {name} (fingerprint {stored},"
                     f" now {value}); going on would mix two runs. Put the old one back, or start a"
