@@ -1,5 +1,6 @@
 """The bridge to lm-eval; where the harness is installed, a task of its kind runs through it."""
 
+import functools
 import importlib
 import importlib.util
 import json
@@ -8,7 +9,6 @@ from typing import Any
 
 import pytest
 from fixture_types import Refuses
-from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
@@ -43,17 +43,21 @@ def test_without_the_harness_the_error_says_how_to_get_it(
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
 @pytest.mark.filterwarnings("ignore")
 def test_a_task_of_the_harness_runs_on_the_model_in_memory(
-    subjects: Any, tmp_path: Path, snapshot: SnapshotAssertion
+    subjects: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The harness's own tasks need the network, so its index gets one more.
+    tasks = importlib.import_module("lm_eval.tasks")
+    index = functools.partial(tasks.TaskManager, include_path=str(tmp_path))
+    monkeypatch.setattr(tasks, "TaskManager", index)
     rows = [
         {"q": f"{number} + 1 =", "choices": [f" {number + 1}", f" {number + 2}"], "gold": 0}
         for number in range(12)
     ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "add.yaml").write_text(TASK.replace("DATA", str(tmp_path / "data.jsonl")))
-    [told] = evaluate_with_lm_eval(
-        subjects.of(is_tuned=False), [str(tmp_path / "add.yaml")], max_examples=8
-    )
+    [told] = evaluate_with_lm_eval(subjects.of(is_tuned=False), ["add_one"], max_examples=8)
     assert (told["task"], told["n"], told["prompt"]) == (
         "lm-eval:add_one",
         8,
@@ -61,13 +65,32 @@ def test_a_task_of_the_harness_runs_on_the_model_in_memory(
     )
     assert 0 <= told["metrics"]["acc"]["value"] <= 1
     assert told["metrics"]["acc"]["n"] == 8
-    assert told["notes"][1:] == snapshot
+    assert told["notes"][1:] == ["the first 8 of 12 examples"]
 
 
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
 @pytest.mark.filterwarnings("ignore")
-def test_an_unknown_task_of_the_harness_is_named_with_the_nearest(
-    subjects: Any, refuses: Refuses
-) -> None:
-    with refuses(RequestError, names=["'hellaswg'", "'hellaswag'"]):
+def test_an_unknown_task_of_the_harness_is_named_with_the_nearest(subjects: Any) -> None:
+    with pytest.raises(RequestError, match="'hellaswg'.*'hellaswag'"):
         evaluate_with_lm_eval(subjects.of(), ["hellaswg"])
+
+
+@pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", ["task.yaml", "", "task"])
+def test_a_task_file_is_refused_and_no_code_beside_it_is_run(
+    subjects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "utils.py").write_text(
+        f"from pathlib import Path\nPath({str(ran)!r}).touch()\ndef f(doc):\n    return 'q'\n"
+    )
+    task = TASK.replace("DATA", str(tmp_path / "data.jsonl"))
+    (tmp_path / "data.jsonl").write_text('{"q": "1 + 1 =", "choices": ["2", "3"], "gold": 0}\n')
+    (tmp_path / "task.yaml").write_text(task.replace('"{{q}}"', "!function utils.f"))
+    monkeypatch.chdir(tmp_path)
+
+    for name in (str(tmp_path / place), place or "."):
+        with pytest.raises(RequestError, match="has no task"):
+            evaluate_with_lm_eval(subjects.of(is_tuned=False), [name])
+    assert not ran.exists()

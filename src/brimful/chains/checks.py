@@ -38,7 +38,7 @@ def refuse_unreadable_tasks(recipe: Recipe) -> None:
     """
     own, foreign = checked_tasks(recipe.evaluation.tasks)
     if foreign:
-        require_lm_eval()
+        require_lm_eval(foreign)
     for task in own:
         if task.data.run is None:
             load_examples(task, paths=recipe.evaluation.data, own={})

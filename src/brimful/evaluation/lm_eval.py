@@ -17,7 +17,7 @@ from brimful.base.text import reason_of
 from brimful.evaluation.task_prompts import Subject
 
 PREFIX = "lm-eval:"
-"""Before the harness's name of a task, or the path of a task file of its kind."""
+"""Before the harness's name of a task."""
 
 
 def evaluate_with_lm_eval(
@@ -33,7 +33,7 @@ def evaluate_with_lm_eval(
     Args:
         subject: The model. A tuned one with a chat template is asked through it, any other with the
             harness's plain prompts.
-        names: Without the prefix: a task or group of the harness, or the path of a task file.
+        names: Without the prefix: tasks or groups of the harness.
         max_examples: The first so many of each task (the harness's `limit`; it cannot spread them).
         batch_size: Rows per forward pass.
         seed: Of everything the harness draws.
@@ -45,14 +45,7 @@ def evaluate_with_lm_eval(
         RequestError: the harness is not installed, has no such task, or fails, such as without
             network.
     """
-    harness = require_lm_eval()
-    manager = importlib.import_module("lm_eval.tasks").TaskManager()
-    for name in names:
-        if not name.endswith((".yaml", ".yml")) and name not in manager.all_tasks:
-            raise RequestError(
-                f"lm-eval has no task {name!r}{did_you_mean(name, manager.all_tasks)} `lm-eval ls"
-                " tasks` lists what it has."
-            )
+    harness, manager = require_lm_eval(names)
     model = importlib.import_module("lm_eval.models.huggingface").HFLM(
         pretrained=subject.model,
         tokenizer=subject.tokenizer,
@@ -92,15 +85,31 @@ def evaluate_with_lm_eval(
     ]
 
 
-def require_lm_eval() -> ModuleType:
-    """The harness; raises RequestError where it is not installed."""
+def require_lm_eval(names: Sequence[str]) -> tuple[ModuleType, Any]:
+    """Return the harness and its index of tasks.
+
+    Only tasks that come with the harness are run: a task file can name a Python file beside it
+    (`!function`), which the harness runs, and a recipe must not run code.
+
+    Raises:
+        RequestError: the harness is not installed, or has no task of one of the names.
+    """
     try:
-        return importlib.import_module("lm_eval")
+        harness = importlib.import_module("lm_eval")
     except ImportError as error:
         raise RequestError(
             f"lm-eval: tasks need the package lm-eval, which is not here ({error})."
             f" {how_to_install('lm-eval')}"
         ) from error
+    manager = importlib.import_module("lm_eval.tasks").TaskManager()
+    for name in names:
+        if name not in manager.all_tasks:
+            raise RequestError(
+                f"lm-eval has no task {name!r}{did_you_mean(name, manager.all_tasks)} `lm-eval ls"
+                " tasks` lists what it has. Files of tasks can run code and are not read here; run"
+                " them by the harness itself, on the model in the run's folder."
+            )
+    return harness, manager
 
 
 def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) -> dict[str, Any]:
