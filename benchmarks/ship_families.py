@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from brimful.base.kept_values import read_whole, write_whole
 from brimful.hardware import catalog as devices
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import StepSpec
@@ -112,7 +113,7 @@ def families_of(
     families, asked = StoredFamilies(folder, shipped=None), set[str]()
     (folder / families_folder()).mkdir()
     for name, content in kept.items():
-        (folder / families_folder() / name).write_bytes(content)
+        write_whole(folder / families_folder() / name, content)
     for step in steps_of(model, in_parts=in_parts):
         if time.monotonic() > end_s:
             return None
@@ -121,7 +122,8 @@ def families_of(
         member = families.member(spec)
         if member is not None and member.lowest > 1:
             families.member(spec, is_single=True)
-    return {path.name: path.read_bytes() for path in folder.rglob("*.xz") if path.name in asked}
+    paths = [path for path in folder.rglob("*.xz") if path.name in asked]
+    return {path.name: content for path in paths if (content := read_whole(path)) is not None}
 
 
 def names_for(step: StepSpec) -> set[str]:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from brimful.base.kept_values import read_whole
 from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import StepSpec
 from brimful.rehearsal.shipped import ABOUT, library_versions, write_archive
@@ -51,8 +52,9 @@ def traced(recipe: str) -> dict[str, bytes]:
             anywhere = dataclasses.replace(spec, loss_chunk=0)
             for asked, name in ((anywhere, "all"), (spec, "1")):
                 path = files.path(asked, name)
-                if path is not None and path.is_file():
-                    entries[name_of_trace(asked, name)] = lzma.compress(path.read_bytes())
+                content = None if path is None else read_whole(path)
+                if content is not None:
+                    entries[name_of_trace(asked, name)] = lzma.compress(content)
     return entries
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from brimful.base.env import cache_folder
+from brimful.base.kept_values import read_whole
 from brimful.cli import main
 from brimful.cli.kept_answers import MOST_KEPT, PACKAGE, AskedCommand, Said
 
@@ -44,6 +45,25 @@ def test_the_same_question_is_answered_from_what_was_kept(tmp_path: Path) -> Non
     assert (_was_planned(first), _was_planned(again)) == (True, False)
     assert first.stdout.startswith("Does not fit Tesla T4")
     assert (again.stdout, again.returncode) == (first.stdout, first.returncode) == (again.stdout, 1)
+
+
+def test_a_changed_letter_in_every_file_of_the_cache_changes_no_answer(tmp_path: Path) -> None:
+    words = ("plan", "quickstart", "--on", "T4")
+    first = _ask(tmp_path, *words)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"answers", "values", "traces"} <= {
+        path.relative_to(tmp_path).parts[0] for path in files
+    }
+    for path in files:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    again = _ask(tmp_path, *words)
+
+    assert (again.stdout, again.returncode) == (first.stdout, 0)
+    assert again.stderr == first.stderr
+    assert all(read_whole(path) is not None for path in files)
 
 
 def test_notes_on_standard_error_are_said_again(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.base.rundir import read_json
 from brimful.data import tokens
 from brimful.data.cache_places import token_dtype
 from brimful.data.tokenizer import train_tokenizer
@@ -109,7 +110,7 @@ def test_a_damaged_cache_is_not_read_but_replaced(tmp_path: Path, name: str, dam
 def test_another_format_is_not_read(tmp_path: Path) -> None:
     """A later brimful's cache is none for this one."""
     write(tmp_path / "key")
-    index = json.loads((tmp_path / "key" / "index.json").read_text())
+    index = read_json(tmp_path / "key" / "index.json")
     (tmp_path / "key" / "index.json").write_text(json.dumps({**index, "format": 99}))
     assert read_tokens(tmp_path / "key") is None
 
@@ -126,7 +127,7 @@ def test_words_are_those_of_the_whole_text_however_it_is_cut(tmp_path: Path) -> 
 def test_a_cache_from_before_words_were_counted_is_made_again(tmp_path: Path) -> None:
     """Under the same key, which names the data of runs as well."""
     write(tmp_path / "key")
-    index = json.loads((tmp_path / "key" / "index.json").read_text())
+    index = read_json(tmp_path / "key" / "index.json")
     for record in index["splits"].values():
         del record["words"]
     (tmp_path / "key" / "index.json").write_text(json.dumps(index))
@@ -238,7 +239,7 @@ def test_a_tokenizer_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
     """
     train_tokenizer("bpe", 270, 2, ["the cat sees the dog " * 50]).save_pretrained(tmp_path)
     path = tmp_path / "tokenizer.json"
-    content = json.loads(path.read_text())
+    content = read_json(path)
     vocabulary = content["model"]["vocab"]
     first, second, third, *_ = sorted(vocabulary, key=vocabulary.get, reverse=True)
     vocabulary[first] = vocabulary[second] = vocabulary[third]

@@ -12,6 +12,7 @@ from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RunFolderError
+from brimful.base.rundir import read_json
 from brimful.hardware import calibration
 from brimful.hardware.calibration import (
     Calibration,
@@ -129,7 +130,7 @@ def test_a_damaged_file_is_ignored_with_a_note_and_written_anew(text: str) -> No
 def test_a_rate_that_cannot_be_is_a_damaged_file(rate: float) -> None:
     save(MEASURED)
     path = calibration.path_of(NAME)
-    values = json.loads(path.read_text())
+    values = read_json(path)
     values["calibration"]["rates"]["bytes_per_s"]["matrix"] = rate
     path.write_text(json.dumps(values))
 
@@ -246,7 +247,7 @@ def test_the_basis_names_rates_and_threads() -> None:
 def test_runs_noted_by_an_earlier_version_are_read_and_correct_no_times() -> None:
     _note(2.0)
     path = calibration.path_of(NAME)
-    values = json.loads(path.read_text())
+    values = read_json(path)
     del values["runs"][0]["basis"]
     path.write_text(json.dumps(values))
 

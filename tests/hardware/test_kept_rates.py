@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from brimful.base.rundir import read_json
 from brimful.hardware import kept_rates
 from brimful.hardware.kept_rates import BUSY_FROM, KEPT_S, KeptRates, MatrixRates, read_kept
 
@@ -86,7 +87,7 @@ def test_steps_are_replaced_by_name_and_the_oldest_go(monkeypatch: pytest.Monkey
 def test_a_file_that_says_nothing_is_measured_again(changes: dict[str, Any]) -> None:
     kept_rates.keep_matrix_rates(NAME, {"fp32": 2e11}, 0.0)
     path = kept_rates.kept_path(NAME)
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_text(json.dumps(read_json(path) | changes))
 
     assert read_kept(NAME) == KeptRates()
 
@@ -94,7 +95,7 @@ def test_a_file_that_says_nothing_is_measured_again(changes: dict[str, Any]) -> 
 def test_rates_of_another_torch_do_not_hold() -> None:
     made = kept_rates.keep_matrix_rates(NAME, {"fp32": 2e11}, 0.0)
     path = kept_rates.kept_path(NAME)
-    values = json.loads(path.read_text())
+    values = read_json(path)
     values["matrix"]["torch"] = "1.0.0"
     path.write_text(json.dumps(values))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from brimful.base.kept_values import read_whole, write_whole
 from brimful.rehearsal.family_store import families_folder
 from brimful.rehearsal.shipped import TRACES, library_versions
 from brimful.rehearsal.store import file_name
@@ -34,7 +35,7 @@ def fill(folder: Path) -> None:
     for name, content in read_archive().items():
         kind, _, file = name.partition("/")
         path = families_folder() + f"/{file}" if kind == FAMILIES else file_name(_what(content))
-        (aside / path).write_bytes(content)
+        write_whole(aside / path, content)
     try:
         aside.rename(folder)
     except OSError:  # another process was first
@@ -70,10 +71,11 @@ def store(folder: Path) -> None:
 def found(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Families, and steps that have none. Compiled steps depend on the machine and are left out."""
     for path in folder.glob(f"{families_folder()}/*.xz"):
-        yield f"{FAMILIES}/{path.name}", path.read_bytes()
+        if (content := read_whole(path)) is not None:
+            yield f"{FAMILIES}/{path.name}", content
     for path in folder.glob("*.safetensors"):
-        content = path.read_bytes()
-        if '"compiled"' not in (what := _what(content)):
+        content = read_whole(path)
+        if content is not None and '"compiled"' not in (what := _what(content)):
             yield f"{STEPS}/{hashlib.sha256(what.encode()).hexdigest()[:32]}", content
 
 

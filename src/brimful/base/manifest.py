@@ -166,7 +166,7 @@ def _remembered(memory: Path) -> dict[str, Any]:
     """
     try:
         age_s = time.time() - memory.stat().st_mtime
-        known = read_json(memory)
+        known = read_json(memory, is_cached=True)
     except (OSError, RunFolderError):
         return {}
     is_believed = isinstance(known, dict) and 0 <= age_s < _BELIEVED_FOR_S
@@ -190,4 +190,4 @@ def _remember(
     # A cache that cannot be written costs the time to hash again, no more.
     with suppress(OSError, RunFolderError):
         memory.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomically(memory, sound)
+        write_json_atomically(memory, sound, with_checksum=True)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from brimful.base.errors import RunFolderError
+from brimful.base.kept_values import read_own
 from brimful.base.strict_json import load_json
 
 SCHEMA_VERSION = 1
@@ -159,15 +160,18 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, is_cached: bool = False) -> Any:
     """The JSON value in `path`, without the checksum that an object may carry.
+
+    Args:
+        is_cached: It can be made again, and is not read where another user could have written it.
 
     Raises:
         RunFolderError: missing, unreadable, not JSON, different from its checksum, or written as
             another file.
     """
     try:
-        return parse_json(path.read_text(encoding="utf-8"), path.name)
+        return parse_json(read_own(path) if is_cached else path.read_bytes(), path.name)
     except (OSError, ValueError) as error:
         raise RunFolderError(f"{path} cannot be read as JSON: {error}") from error
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from brimful.base.env import cache_folder, lasting_variables
-from brimful.base.kept_values import write_whole
+from brimful.base.kept_values import read_whole, write_whole
 
 FORMAT = 1
 MOST_KEPT = 200
@@ -85,17 +85,15 @@ class AskedCommand:
 
     def answer_again(self) -> int | None:
         """Print the kept answer and return its exit code; None where there is none."""
-        try:
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
-            code, said = int(kept["code"]), [(str(name), str(text)) for name, text in kept["said"]]
-        except (OSError, ValueError, TypeError, KeyError):  # missing or damaged: answered anew
+        if (content := read_whole(self.path)) is None:
             return None
+        kept = json.loads(content)
         streams = {"stdout": sys.stdout, "stderr": sys.stderr}
-        for name, text in said:
+        for name, text in kept["said"]:
             streams[name].write(text)
         for stream in streams.values():
             stream.flush()
-        return code
+        return int(kept["code"])
 
     def keep(self, said: Said, code: int) -> None:
         """Write an answer; what cannot be written is not kept."""

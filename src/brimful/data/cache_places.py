@@ -73,7 +73,7 @@ def token_folder(cache: Path, fingerprint: str, tokenizer: str, dtype: str) -> P
 def kept_fingerprint(folder: Path) -> str | None:
     """Return the fingerprint of the tokenizer in a folder, as it was written; None without one."""
     try:
-        return str(read_json(folder / FINGERPRINT_FILE)["fingerprint"])
+        return str(read_json(folder / FINGERPRINT_FILE, is_cached=True)["fingerprint"])
     except (RunFolderError, KeyError, TypeError):
         return None
 

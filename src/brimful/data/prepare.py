@@ -311,7 +311,7 @@ def _make_tokens(
             *all_coded("B204", leakage_notes(scanned, len(dropped))),
         ],
     }
-    write_json_atomically(folder / REPORT_FILE, report)
+    write_json_atomically(folder / REPORT_FILE, report, with_checksum=True)
     return splits, report
 
 
@@ -344,7 +344,7 @@ def _counts(split: TokenSplit) -> dict[str, int]:
 
 def _load_tokens(folder: Path) -> tuple[dict[str, TokenSplit], dict[str, Any]] | None:
     try:
-        report: dict[str, Any] = read_json(folder / REPORT_FILE)
+        report: dict[str, Any] = read_json(folder / REPORT_FILE, is_cached=True)
         TokenizerReport(**report["tokenizer"])
     except (RunFolderError, KeyError, TypeError):
         return None
@@ -372,7 +372,9 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         aside.mkdir(parents=True)
         (aside / TOKENIZER_FILE).write_text(tokenizer.to_str(), encoding="utf-8")
         write_json_atomically(
-            aside / FINGERPRINT_FILE, {"fingerprint": tokenizer_fingerprint(tokenizer)}
+            aside / FINGERPRINT_FILE,
+            {"fingerprint": tokenizer_fingerprint(tokenizer)},
+            with_checksum=True,
         )
         if _load_tokenizer(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -143,7 +143,8 @@ class Shards:
     def _index(self, number: int) -> dict[str, Any] | None:
         """Counts and checksums of a shard on disk; None where it is not there."""
         try:
-            record: dict[str, Any] = read_json(self._place(number) / "index.json")["splits"][_TRAIN]
+            index = read_json(self._place(number) / "index.json", is_cached=True)
+            record: dict[str, Any] = index["splits"][_TRAIN]
         except (RunFolderError, KeyError, TypeError):
             return None
         return record
@@ -166,7 +167,7 @@ class Shards:
 
     def _counted(self, number: int) -> dict[str, Any] | None:
         try:
-            record = read_json(self._place(number).with_suffix(".json"))
+            record = read_json(self._place(number).with_suffix(".json"), is_cached=True)
             return record if _NOTHING.keys() <= record.keys() else None
         except (RunFolderError, AttributeError):
             return None
@@ -175,7 +176,7 @@ class Shards:
         record = self._made(number)
         self._make_room(0)
         self._place(number).parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomically(self._place(number).with_suffix(".json"), record)
+        write_json_atomically(self._place(number).with_suffix(".json"), record, with_checksum=True)
         return record
 
     def _made(self, number: int) -> dict[str, Any]:

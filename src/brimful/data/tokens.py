@@ -189,7 +189,9 @@ def write_tokens(
         if not splits:
             raise DataError("there is no document to tokenise; check data.path.")
         write_json_atomically(
-            aside / "index.json", {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits}
+            aside / "index.json",
+            {"format": FORMAT_VERSION, "dtype": dtype, "splits": splits},
+            with_checksum=True,
         )
         _move_into_place(aside, folder)
     except OSError as error:
@@ -272,7 +274,7 @@ def read_tokens(folder: Path) -> dict[str, TokenSplit] | None:
     from before words were counted, or damaged in any byte.
     """
     try:
-        index = read_json(folder / "index.json")
+        index = read_json(folder / "index.json", is_cached=True)
         if index["format"] != FORMAT_VERSION:
             return None
         return {

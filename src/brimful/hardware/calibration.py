@@ -384,7 +384,7 @@ def _is_memory(name: str) -> bool:
 
 
 def _read(path: Path) -> Stored:
-    values = read_json(path)
+    values = read_json(path, is_cached=True)
     if values["schema"] != SCHEMA:
         raise ValueError(f"schema {values['schema']}, this version reads {SCHEMA}")
     calibration = (
@@ -421,6 +421,7 @@ def _write(device_name: str, calibration: Calibration | None, runs: tuple[RunNot
             "calibration": written,
             "runs": [asdict(run) for run in runs],
         },
+        with_checksum=True,
     )
     return path
 

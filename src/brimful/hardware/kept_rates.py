@@ -83,7 +83,7 @@ def read_kept(device_name: str) -> KeptRates:
     if not path.exists():
         return KeptRates()
     try:
-        values = read_json(path)
+        values = read_json(path, is_cached=True)
         if values["schema"] != SCHEMA:
             return KeptRates()
         matrix = None if values["matrix"] is None else MatrixRates(**values["matrix"])
@@ -188,4 +188,5 @@ def _write(device_name: str, kept: KeptRates) -> None:
                 "steps": dict(kept.steps),
                 "doubted": kept.doubted,
             },
+            with_checksum=True,
         )

@@ -55,7 +55,7 @@ def save(link: MeasuredLink) -> None:
     """Store a measurement in place of an older one."""
     path = path_of(link.device)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_atomically(path, asdict(link))
+    write_json_atomically(path, asdict(link), with_checksum=True)
 
 
 def measured(device: str) -> MeasuredLink | None:
@@ -64,7 +64,7 @@ def measured(device: str) -> MeasuredLink | None:
     if not path.is_file():
         return None
     try:
-        link = MeasuredLink(**read_json(path))
+        link = MeasuredLink(**read_json(path, is_cached=True))
         is_sound = link.device == device and link.devices > 1 and link.bytes_per_s > 0
     except (RunFolderError, TypeError):
         return None

@@ -404,9 +404,8 @@ def _texts_file(recipe: Recipe, progress: Progress | None) -> Path:
     ]
     lines = "".join(f"{row}\n" for row in rows)
     path = cache_folder() / "texts" / f"{xxhash.xxh3_128_hexdigest(lines.encode())}.jsonl"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(path, lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, lines)
     return path
 
 

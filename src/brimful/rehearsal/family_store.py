@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.garbage import collector_off, importing
-from brimful.base.kept_values import write_whole
+from brimful.base.kept_values import read_whole, write_whole
 from brimful.planning.family import Family, ShortFamily
 from brimful.planning.family_file import DamagedFile, from_bytes, to_bytes
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
@@ -129,9 +129,7 @@ class StoredFamilies:
 
     def _kept(self, key: TraceFamilyKey) -> bytes | None:
         path = self.path(key)
-        with contextlib.suppress(OSError):
-            return None if path is None else path.read_bytes()
-        return None
+        return None if path is None else read_whole(path)
 
     def _with_brimful(self, key: TraceFamilyKey) -> ShortFamily | None:
         found = None if self._skeletons is None else self._skeletons.family(key)

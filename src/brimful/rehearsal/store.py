@@ -14,7 +14,7 @@ import numpy as np
 
 from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
-from brimful.base.kept_values import kept_value, write_whole
+from brimful.base.kept_values import kept_value, read_whole, write_whole
 from brimful.planning.memory import Known
 from brimful.planning.parametric import Irregular, ParametricTrace
 from brimful.planning.parts import TraceInParts
@@ -86,22 +86,18 @@ class TraceFiles:
         path = self.path(spec, name)
         if path is None:
             return None
-        if not path.is_file():
-            shipped = None
+        content = read_whole(path)
+        if content is None:
             if self._shipped is not None:
-                shipped = trace_with_brimful(spec, name, self._shipped)
-            if shipped is None:
+                content = trace_with_brimful(spec, name, self._shipped)
+            if content is None:
                 return None
-            write_whole(path, shipped)
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - with numpy only
+            write_whole(path, content)
+        from safetensors.numpy import load  # noqa: PLC0415 - with numpy only
 
-        try:
-            with safe_open(path, framework="numpy") as file:
-                # Not a dict.
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                words = json.loads(file.metadata()["trace"])
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-            return None  # a damaged cache file is made again
+        arrays = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        words = json.loads(header["__metadata__"]["trace"])
         words["places"] = tuple(words["places"])
         operators, work = words.pop("operators"), None
         if operators is not None:
@@ -218,10 +214,8 @@ class StoredTraces:
         path = self._files.path(self._spec, "replays")
         if path is None:
             return {}
-        try:
-            known: Known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # missing or damaged: replayed again
-            return {}
+        content = read_whole(path.with_suffix(".json"))
+        known: Known = {} if content is None else json.loads(content)
         return known
 
     def write_known(self, known: Known) -> None:
