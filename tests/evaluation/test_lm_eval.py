@@ -71,7 +71,7 @@ def test_a_task_of_the_harness_runs_on_the_model_in_memory(
 @pytest.mark.skipif(not is_installed, reason="lm-eval is not installed")
 @pytest.mark.filterwarnings("ignore")
 def test_an_unknown_task_of_the_harness_is_named_with_the_nearest(subjects: Any) -> None:
-    with pytest.raises(RequestError, match="'hellaswg'.*'hellaswag'"):
+    with pytest.raises(RequestError, match=r"'hellaswg'.*'hellaswag'"):
         evaluate_with_lm_eval(subjects.of(), ["hellaswg"])
 
 
