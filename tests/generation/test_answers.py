@@ -132,7 +132,7 @@ def test_an_answer_to_a_message_stands_alone_and_other_texts_behind_their_prompt
     for run, opening in ((loaded, ""), (on_text, "the cat"), (fresh, "the cat")):
         (sample,) = write(run, "the cat", GREEDILY)
         text, *rest = capsys.readouterr().out.split("\n---")
-        assert text.removesuffix("\n") == opening + sample.completion
+        assert text.removesuffix("\n") == printable(opening + sample.completion)
         assert rest == (
             []
             if run is fresh or sample.finish == "end_of_text"
@@ -148,8 +148,32 @@ def test_several_answers_are_numbered(
     )
     out = capsys.readouterr().out
     assert len(samples) == 2
-    assert out.startswith(f"--- 1 ---\n{samples[0].completion}\n")
-    assert f"--- 2 ---\n{samples[1].completion}\n" in out
+    assert out.startswith(f"--- 1 ---\n{printable(samples[0].completion)}\n")
+    assert f"--- 2 ---\n{printable(samples[1].completion)}\n" in out
+
+
+TITLE = "\x1b]0;owned\x07 and \x1b[2J\x9b31m\r\tgone\n"
+"""Sets the title of a terminal, clears its screen, writes in red, returns to the line's start."""
+
+
+def test_no_control_characters_of_a_text_reach_a_terminal(
+    fresh: LoadedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    escaped = r"\x1b]0;owned\x07 and \x1b[2J\x9b31m\r" + "\tgone\n"
+    console, raw = Console(file=io.StringIO(), width=200, force_terminal=True), io.StringIO()
+
+    for count in (1, 2):
+        how = replace(GREEDILY, count=count)
+        write(fresh, f"the cat{TITLE}", how)
+        assert f"the cat{escaped}" in (out := capsys.readouterr().out)
+        assert not set(out) & set("\x1b\x07\x9b\r")
+    show_beside(console, [("before", TITLE), ("after", TITLE)])
+    beside = console.file.getvalue()  # type: ignore[attr-defined]
+    assert r"\x1b]0;owned\x07" in beside
+    assert "\x1b]0" not in beside
+
+    (sample,) = write(fresh, f"the cat{TITLE}", GREEDILY, raw, shown=str)
+    assert raw.getvalue().startswith(f"the cat{TITLE}{sample.completion}")
 
 
 # --- before and after
@@ -249,14 +273,14 @@ def test_a_conversation_goes_on_from_all_that_was_said_until_it_begins_anew(
         ].completion
 
     said = answer(Message("user", "the cat"))
-    assert first == said.strip()
+    assert first == printable(said).strip()
     assert (
         later
-        == answer(
-            Message("user", "the cat"), Message("assistant", said), Message("user", "on")
+        == printable(
+            answer(Message("user", "the cat"), Message("assistant", said), Message("user", "on"))
         ).strip()
     )
-    assert alone == answer(Message("user", "on")).strip()
+    assert alone == printable(answer(Message("user", "on"))).strip()
     assert later != alone
 
 

@@ -1,5 +1,6 @@
 """Uses of a finished run's model: continue prompts, answer them, and look for damage."""
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import (
     RequestError,
 )
+from brimful.base.rundir import write_text_atomically
 from brimful.chains.checks import refuse_changed_data
 from brimful.chains.ranks import device_to_share
 from brimful.data.formats import Prompt
@@ -93,10 +95,12 @@ def write(
     *,
     beside_base: bool = False,
     code: bool | None = None,
+    output: Path | None = None,
 ) -> None:
     """Print what a finished run's model makes of a prompt; without one, of all that is typed.
 
     Args:
+        output: A file that gets the text as it is, in place of a terminal.
         beside_base: Beside what the model made of it before it was tuned.
         code: Say of every answer whether it is Python; None: where a task of the recipe is about
             code.
@@ -105,11 +109,22 @@ def write(
     how = replace(
         how, judge=python_verdict if code or (code is None and _are_about_code(tasks)) else None
     )
+    if output is not None and (prompt is None or beside_base):
+        raise RequestError(
+            "--output writes one model's text. Add --prompt TEXT, and no --beside-base."
+        )
     device = torch_device(probe("auto"))
     if not beside_base:
         loaded = load_run(run_folder, device, torch.float32)
         loaded.refuse_where_it_writes_nothing()
-        converse(loaded, how, ask) if prompt is None else write_text(loaded, prompt, how)
+        if prompt is None:
+            converse(loaded, how, ask)
+        elif output is None:
+            write_text(loaded, prompt, how)
+        else:
+            made = io.StringIO()
+            write_text(loaded, prompt, how, made, shown=str)
+            write_text_atomically(output, made.getvalue())
     elif prompt is None:
         raise RequestError("--beside-base compares answers to one prompt. Add --prompt TEXT.")
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from brimful.base.errors import DataError, RequestError, RunFolderError
+from brimful.base.text import printable
 from brimful.data.labels import Labels
 
 KINDS = ("csv", "tsv", "jsonl")
@@ -216,6 +217,7 @@ def output_format(asked: str | None, output: Path | None, source_kind: str) -> s
 @contextmanager
 def writing(output: Path | None) -> Iterator[Write]:
     """Yield a function that writes text into a file, or to standard output (None), and flushes it.
+    A terminal gets control characters written out.
 
     A file is written under its name with `.partial` appended and renamed when all is written; an
     older file stays until then. If writing ends early, the partial file stays. A name that ends in
@@ -225,7 +227,8 @@ def writing(output: Path | None) -> Iterator[Write]:
         RunFolderError: it cannot be written.
     """
     if output is None:
-        yield partial(_write, sys.stdout.buffer)
+        shown = printable if sys.stdout.isatty() else str
+        yield lambda text: _write(sys.stdout.buffer, shown(text))
         return
     part, open_bytes = partial_of(output), cast("Callable[..., IO[bytes]]", open)
     if output.name.lower().endswith(".gz"):

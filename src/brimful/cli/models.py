@@ -55,6 +55,15 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             ),
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the text here as it is. Printed, its control characters are written out.",
+        ),
+    ] = None,
 ) -> None:
     """Continue a prompt with a finished run's model, or answer it, as the run was trained to;
     without a prompt, talk to it.
@@ -67,7 +76,9 @@ def generate(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         from brimful.generation.sampler import SamplingSettings
 
     request = GenerationRequest(SamplingSettings(temperature, top_k, top_p), tokens, samples, seed)
-    write(folder, prompt, request, open_console(), beside_base=beside_base, code=code)
+    write(
+        folder, prompt, request, open_console(), beside_base=beside_base, code=code, output=output
+    )
 
 
 def predict(  # noqa: PLR0913, PLR0917 - each is one option of the verb

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
+from brimful.base.text import printable
 from brimful.data.formats import Message, Prompt
 from brimful.generation.load import LoadedRun, load_run, load_untuned, trained_folder
 from brimful.generation.sampler import SamplingSettings
@@ -98,10 +99,18 @@ class GenerationRequest:
 
 
 def write(
-    loaded: LoadedRun, prompt: Prompt, how: GenerationRequest, out: IO[str] | None = None
+    loaded: LoadedRun,
+    prompt: Prompt,
+    how: GenerationRequest,
+    out: IO[str] | None = None,
+    shown: Callable[[str], str] = printable,
 ) -> list[TextSample]:
     """Print what the model writes after a prompt: a single text as it is drawn, several when all
     are drawn. Prints to standard output by default.
+
+    Args:
+        shown: What is printed of a text: by default its control characters written out, which a
+            terminal would obey.
 
     Raises:
         RequestError: the prompt is longer than the context, or a setting is out of range; nothing
@@ -112,14 +121,14 @@ def write(
         pending.append(prompt)
 
     def show(text: str) -> None:
-        print(*pending, text, sep="", end="", flush=True, file=out)
+        print(shown("".join([*pending, text])), end="", flush=True, file=out)
         pending.clear()
 
     samples = how.draw(loaded, prompt, show)
     if len(samples) == 1:
-        print("", *how.remarks(loaded, samples[0]), sep="\n", file=out)
+        print(shown("\n".join(["", *how.remarks(loaded, samples[0])])), file=out)
     else:
-        print(how.rendered(loaded, samples), file=out)
+        print(shown(how.rendered(loaded, samples)), file=out)
     return samples
 
 
@@ -161,7 +170,7 @@ def _print_refusal(serve: Callable[[], object]) -> None:
     try:
         serve()
     except RequestError as error:
-        print(f"brimful: {error}", file=sys.stderr)
+        print(f"brimful: {printable(str(error))}", file=sys.stderr)
 
 
 class Conversation:
@@ -253,5 +262,5 @@ def show_beside(console: Console, columns: Sequence[tuple[str, str]]) -> None:
     table = Table(box=box.SIMPLE_HEAD, expand=True, pad_edge=False)
     for title, _ in columns:
         table.add_column(Text(title), ratio=1, overflow="fold")
-    table.add_row(*(Text(text) for _, text in columns))
+    table.add_row(*(Text(printable(text)) for _, text in columns))
     console.print(table)
