@@ -25,3 +25,9 @@ def test_other_folders_and_damaged_states_are_no_trouble(
     assert what_is_left_out(tmp_path / "nowhere") == ""
     (tmp_path / "trainer_state.json").write_text("[]")
     assert what_is_left_out(tmp_path) == snapshot
+
+
+def test_a_state_nested_without_end_says_no_step(tmp_path: Path) -> None:
+    deep = "[" * 100_000 + "]" * 100_000
+    (tmp_path / "trainer_state.json").write_text(f'{{"global_step": {deep}}}')
+    assert "is a checkpoint of a Trainer. " in what_is_left_out(tmp_path)

@@ -97,6 +97,11 @@ CANNOT: dict[str, dict[str, Any]] = {
     "task_type": {"task_type": "SEQ_CLS"},
     "bias": {"bias": "all"},
     "modules_to_save": {"modules_to_save": ["embed_tokens"]},
+    "alora_invocation_tokens": {"alora_invocation_tokens": [1, 2]},
+    "use_bdlora": {"use_bdlora": {"target_modules_bd_a": ["q_proj"]}},
+    "arrow_config": {"arrow_config": {"top_k": 3}},
+    "kasa_config": {"kasa_config": {"beta": 1e-4}},
+    "a_key_of_tomorrow": {"a_key_of_tomorrow": 1},
     "rank_pattern": {"rank_pattern": {"q_proj": 2}},
     "init_lora_weights": {"init_lora_weights": "pissa_niter_4"},
     "lora_alpha": {"lora_alpha": None},
@@ -109,6 +114,36 @@ def test_what_cannot_be_gone_on_with_is_refused_by_name(
 ) -> None:
     folder = write(tmp_path / "adapters", **CANNOT[reason])
     with refuses(RecipeError, names=[reason]):
+        tuning(f"model={folder}", "adapter=null")
+
+
+def test_all_that_peft_writes_of_plain_adapters_is_known(tuning: Tuning, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    written = peft.LoraConfig(r=4, lora_alpha=8).to_dict()
+    settings = {key: value for key, value in written.items() if key != "target_modules"}
+    settings |= {"task_type": "CAUSAL_LM", "peft_type": "LORA", "qalora_group_size": 32}
+    settings.pop("base_model_name_or_path")
+    assert tuning(f"model={write(tmp_path / 'adapters', **settings)}", "adapter=null")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('"lora_alpha": 1e300', "adapter.alpha"),
+        ('"lora_alpha": 1' + "0" * 400, "lora_alpha"),
+        ('"rank_pattern": ' + "[" * 100_000 + "]" * 100_000, "nested more than 100 levels"),
+    ],
+    ids=["alpha of 1e300", "alpha of 400 digits", "nested 100,000 deep"],
+)
+def test_a_damaged_configuration_is_one_sentence(
+    tuning: Tuning, tmp_path: Path, written: str, said: str
+) -> None:
+    folder = write(tmp_path / "adapters")
+    path = folder / "adapter_config.json"
+    values = json.loads(path.read_text())
+    values.pop(written.split('"')[1], None)
+    path.write_text(json.dumps(values)[:-1] + f", {written}}}")
+    with pytest.raises(RecipeError, match=said):
         tuning(f"model={folder}", "adapter=null")
 
 

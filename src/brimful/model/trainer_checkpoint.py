@@ -1,7 +1,8 @@
 """Checkpoint folders of transformers' Trainer (`checkpoint-500`) as the start of a run."""
 
-import json
 from pathlib import Path
+
+from brimful.base.strict_json import load_json
 
 STATE = "trainer_state.json"
 PICKLED = ("optimizer.pt", "optimizer.bin", "scheduler.pt", "scaler.pt", "training_args.bin")
@@ -32,7 +33,7 @@ def what_is_left_out(folder: Path) -> str:
 
 def _step(path: Path) -> int | None:
     try:
-        step = json.loads(path.read_text(encoding="utf-8"))["global_step"]
+        step = load_json(path.read_bytes())["global_step"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return step if isinstance(step, int) else None

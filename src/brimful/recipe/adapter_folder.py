@@ -4,34 +4,47 @@
 Only JSON is read: adapter_config.json, and the names of the tensors.
 """
 
-import json
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from brimful.base.errors import RecipeError
+from brimful.base.strict_json import load_json
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST_HEADER_BYTES = 100_000_000
 """Of the longest header that safetensors allows."""
 AGREEING = ("rank", "alpha", "targets", "rslora", "dora")
 """Keys of the adapter section that the trained weights decide."""
-NEUTRAL: Mapping[str, tuple[Any, str]] = {
-    "bias": ("none", "trained biases"),
-    "lora_bias": (False, "biases of the adapters"),
-    "modules_to_save": (None, "whole layers trained beside the adapters"),
-    "rank_pattern": ({}, "ranks that differ by layer"),
-    "alpha_pattern": ({}, "scales that differ by layer"),
-    "layers_to_transform": (None, "adapters on some layers only"),
-    "layer_replication": (None, "repeated layers"),
-    "target_parameters": (None, "adapters on parameters that are no linear layers"),
-    "trainable_token_indices": (None, "single trained embeddings"),
-    "use_qalora": (False, "QA-LoRA"),
-}
-"""What a PEFT configuration must not ask for beside the keys of the adapter section: the value that
-asks for nothing, and the words for anything else.
+KNOWN = frozenset(
+    {"r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora"}
+    | {"peft_type", "task_type", "base_model_name_or_path", "peft_version", "revision"}
+    # How training began, or is run: nothing that trained weights compute depends on them.
+    | {"init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config"}
+    | {"inference_mode", "auto_mapping"}
+    # Follow from the base, or mean something only beside a key that is refused.
+    | {"fan_in_fan_out", "exclude_modules", "layers_pattern", "qalora_group_size", "megatron_core"}
+)
+"""Keys of a PEFT configuration that may have any value: the adapter section has them, or they
+change nothing that is computed. Of every other key only a value that asks for nothing is taken.
 """
+NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "none")
+"""Values that ask for nothing."""
+REFUSED: Mapping[str, str] = {
+    "bias": "trained biases",
+    "lora_bias": "biases of the adapters",
+    "modules_to_save": "whole layers trained beside the adapters",
+    "rank_pattern": "ranks that differ by layer",
+    "alpha_pattern": "scales that differ by layer",
+    "layers_to_transform": "adapters on some layers only",
+    "layer_replication": "repeated layers",
+    "target_parameters": "adapters on parameters that are no linear layers",
+    "trainable_token_indices": "single trained embeddings",
+    "use_qalora": "QA-LoRA",
+    "alora_invocation_tokens": "adapters that begin at certain tokens",
+}
+"""Words for what a key asks for; one that is not here is refused by its name alone."""
 CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Ways to begin adapters that also change the base, which is not in the folder."""
 
@@ -125,7 +138,7 @@ def _problems_of_base(base: str, start: str) -> list[str]:
 def _config(folder: Path) -> dict[str, Any]:
     path = folder.expanduser() / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = load_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"adapter.start: {path} cannot be read: {error}. Name a folder in PEFT layout, with"
@@ -153,9 +166,9 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
     if begun.startswith(CHANGES_THE_BASE):
         found.append(f"init_lora_weights {begun}, which also changed the base")
     found += [
-        f"{words} ({key})"
-        for key, (neutral, words) in NEUTRAL.items()
-        if config.get(key) not in (None, neutral)
+        f"{REFUSED.get(key, 'a setting that brimful does not know')} ({key})"
+        for key, value in config.items()
+        if key not in KNOWN and value not in NEUTRAL
     ]
     if found:
         raise RecipeError(
@@ -168,7 +181,7 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
 
 def _plain_number(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _targets(folder: Path, named: Any) -> list[str]:
@@ -181,7 +194,7 @@ def _targets(folder: Path, named: Any) -> list[str]:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, MOST_HEADER_BYTES)))
+            header = load_json(file.read(min(length, MOST_HEADER_BYTES)))
         layers = {
             name.split(".lora_A")[0].rsplit(".", 1)[-1] for name in header if ".lora_A" in name
         }

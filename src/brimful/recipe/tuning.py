@@ -13,7 +13,7 @@ class AdapterRecipe(Section):
     """LoRA adapters on a frozen published model (Hu et al. 2021)."""
 
     rank: PositiveInt = Field(16, description="Rank r of the adapters.")
-    alpha: Annotated[float, Field(gt=0)] | None = Field(
+    alpha: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
         None, description="Scale of the adapters is alpha / rank. Default: 2 x rank."
     )
     dropout: Share = Field(0.0, description="Dropout before the adapters; above 0 it costs memory.")
