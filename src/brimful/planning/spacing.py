@@ -86,7 +86,7 @@ def most_scored(recipe: Recipe, steps: int | None, held_out: float) -> int | Non
         held_out: Sequences of the validation split.
     """
     most = recipe.evaluation.max_sequences
-    if steps is None or recipe.kind.tunes_published_model:
+    if steps is None or isinstance(recipe.model, str):
         return most
     trained = steps * recipe.effective_batch
     return trained if trained < min(held_out, most or held_out) else most
@@ -97,7 +97,7 @@ def most_sampled(recipe: Recipe, steps: int | None) -> int:
     weights no more than `SAMPLE_TOKENS_PER_STEP` for each of its steps.
     """
     tokens = recipe.sample.tokens
-    if steps is None or recipe.kind.tunes_published_model:
+    if steps is None or isinstance(recipe.model, str):
         return tokens
     return min(tokens, SAMPLE_TOKENS_PER_STEP * steps)
 
