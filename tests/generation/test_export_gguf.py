@@ -1,11 +1,9 @@
 """A run as a GGUF file: whole, or with adapters merged; it writes what the run writes."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from fixture_types import Refuses
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
@@ -16,9 +14,6 @@ from brimful.generation.export_gguf import export_gguf
 from brimful.generation.load import load_run
 from brimful.model.gguf_file import read_gguf
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("gguf") is None, reason="needs the extra gguf"
-)
 CPU = torch.device("cpu")
 
 

@@ -1,6 +1,5 @@
 """A GGUF file as a model folder: its weights exactly, its tokenizer, and what its types lost."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,12 +14,8 @@ from brimful.model import gguf_conversion
 from brimful.model.gguf_file import read_gguf
 
 Write = Callable[..., Path]
-needs_gguf = pytest.mark.skipif(
-    importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
-)
 
 
-@needs_gguf
 def test_the_folder_holds_the_weights_of_the_file_exactly(
     write_gguf: Write, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +49,6 @@ def test_the_folder_holds_the_weights_of_the_file_exactly(
     assert share == pytest.approx(true, rel=0.1)
 
 
-@needs_gguf
 def test_a_file_that_lacks_weights_is_refused(
     write_gguf: Write, tmp_path: Path, refuses: Refuses
 ) -> None:
@@ -63,18 +57,9 @@ def test_a_file_that_lacks_weights_is_refused(
         gguf_conversion.convert(file, tmp_path / "made")
 
 
-@needs_gguf
 def test_a_file_whose_tokenizer_cannot_be_read_is_refused(
     write_gguf: Write, tmp_path: Path
 ) -> None:
     file = read_gguf(write_gguf(tokenizer__ggml__model="unheard of"))
     with pytest.raises(PlanError, match=r"cannot be turned into a model folder: .* Hugging Face"):
         gguf_conversion.convert(file, tmp_path / "made")
-
-
-def test_the_package_that_reads_it_is_an_extra_that_is_asked_for(
-    write_gguf: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
-) -> None:
-    monkeypatch.setattr(gguf_conversion, "find_spec", lambda name: None)
-    with refuses(PlanError):
-        gguf_conversion.convert(read_gguf(write_gguf()), tmp_path / "made")

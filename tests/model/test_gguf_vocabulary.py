@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from fixture_types import Refuses
+from gguf import TokenType
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
 from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_vocabulary import LOOKS_UP_WORDS, SPLITTING, vocabulary_of
-
-TokenType = pytest.importorskip("gguf", reason="needs the extra gguf").TokenType
 
 
 def splitting_at(pattern: str, *, ignore_merges: bool = False) -> PreTrainedTokenizerFast:

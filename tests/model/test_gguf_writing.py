@@ -2,7 +2,6 @@
 greedy text, and so does llama.cpp where its bindings are installed.
 """
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,6 @@ from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_file import ARCHITECTURES, read_gguf
 from brimful.model.gguf_writing import LAYOUTS, GgufType, origin_in, write_gguf
 
-needs_gguf = pytest.mark.skipif(
-    importlib.util.find_spec("gguf") is None, reason="needs the extra gguf"
-)
 PROMPT = "say red twice, say 12 or "
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -170,7 +166,6 @@ def greedy(model: PreTrainedModel, ids: list[int], count: int = 12) -> list[int]
     return written[len(ids) :]
 
 
-@needs_gguf
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in NOT_READ_AT_ALL])
 def test_transformers_reads_the_same_model_and_tokens_back(kind: str, tmp_path: Path) -> None:
     model = make(tmp_path / "model", kind)
@@ -190,7 +185,6 @@ def test_transformers_reads_the_same_model_and_tokens_back(kind: str, tmp_path: 
         assert read_gguf(path).metadata["general.name"] == "tiny"
 
 
-@needs_gguf
 @pytest.mark.parametrize(("kind", "error"), [("q8_0", 0.01), ("bf16", 0.004), ("f16", 0.0005)])
 def test_shorter_types_round_as_they_should(kind: GgufType, error: float, tmp_path: Path) -> None:
     model = make(tmp_path / "model", "llama")
@@ -256,7 +250,6 @@ def test_llama_cpp_rounds_to_mixed_types(
     assert theirs.tokenize(PROMPT.encode(), add_bos=False)
 
 
-@needs_gguf
 def test_without_llama_cpp_a_mixed_type_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,7 +294,6 @@ def sentencepiece_like(*, begins_with_space: bool) -> PreTrainedTokenizerFast:
     )
 
 
-@needs_gguf
 @pytest.mark.parametrize("begins_with_space", [True, False])
 def test_tokenizers_of_sentencepiece_are_written(begins_with_space: bool, tmp_path: Path) -> None:
     tokenizer = sentencepiece_like(begins_with_space=begins_with_space)
@@ -319,7 +311,6 @@ def test_tokenizers_of_sentencepiece_are_written(begins_with_space: bool, tmp_pa
         assert ids == tokenizer(text)["input_ids"], text
 
 
-@needs_gguf
 def test_rows_that_no_block_divides_stay_in_f16(tmp_path: Path) -> None:
     make(tmp_path / "model", "llama", head_dim=20)
     write_gguf(tmp_path / "model", tmp_path / "tiny.gguf", "q8_0", "tiny")
@@ -340,7 +331,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@needs_gguf
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_the_architecture_does_not_stand_for_is_refused_by_name(
     reason: str, tmp_path: Path, refuses: Refuses
@@ -352,7 +342,6 @@ def test_what_the_architecture_does_not_stand_for_is_refused_by_name(
     assert not (tmp_path / "tiny.gguf").exists()
 
 
-@needs_gguf
 def test_another_model_type_is_refused_with_the_known_ones(
     tmp_path: Path, refuses: Refuses
 ) -> None:
@@ -363,7 +352,6 @@ def test_another_model_type_is_refused_with_the_known_ones(
         write_gguf(tmp_path, tmp_path / "tiny.gguf", "f32", "tiny")
 
 
-@needs_gguf
 def test_a_tokenizer_without_a_rule_in_llama_cpp_is_refused(
     tmp_path: Path, refuses: Refuses
 ) -> None:
@@ -372,13 +360,4 @@ def test_a_tokenizer_without_a_rule_in_llama_cpp_is_refused(
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tokenizer.save_pretrained(tmp_path / "model")
     with refuses(RequestError, names=["convert_hf_to_gguf.py"]):
-        write_gguf(tmp_path / "model", tmp_path / "tiny.gguf", "f32", "tiny")
-
-
-def test_without_the_package_the_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
-) -> None:
-    monkeypatch.setattr("brimful.model.gguf_writing.find_spec", lambda name: None)
-    make(tmp_path / "model", "llama")
-    with refuses(RequestError):
         write_gguf(tmp_path / "model", tmp_path / "tiny.gguf", "f32", "tiny")

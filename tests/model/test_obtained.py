@@ -1,6 +1,5 @@
 """Models that are made a folder in the cache once: GGUF files, packages, short names."""
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -30,9 +29,6 @@ from brimful.recipe import Recipe
 Write = Callable[..., Path]
 REAL_CACHE = cache_folder()
 """Of the user; tests have caches of their own."""
-needs_gguf = pytest.mark.skipif(
-    importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
-)
 
 
 def real(name: str) -> str:
@@ -48,7 +44,6 @@ def package_of(name: str) -> str:
     return package_file.PackageFile.parse(known.source).name
 
 
-@needs_gguf
 def test_a_gguf_file_is_made_a_folder_once(
     write_gguf: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +78,6 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
     return prepare
 
 
-@needs_gguf
 def test_a_gguf_file_in_a_package_is_described_before_it_is_made_a_folder(
     write_gguf: Write, downloads: Callable[[str, bytes], None]
 ) -> None:
@@ -221,7 +215,6 @@ def test_a_folder_that_was_not_made_here_has_no_origin(tmp_path: Path) -> None:
     assert origin_of(tmp_path) is None
 
 
-@needs_gguf
 def test_smollm2_from_its_package_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     name = real("smollm2-135m-instruct")
     monkeypatch.setenv("BRIMFUL_CACHE", str(REAL_CACHE))
@@ -256,7 +249,6 @@ def test_minilm_from_its_package_has_the_sizes_of_its_row(monkeypatch: pytest.Mo
     assert AutoTokenizer.from_pretrained(folder)("a cat")["input_ids"][0] == 101
 
 
-@needs_gguf
 def test_a_gguf_file_is_planned_tuned_exported_and_made_again_if_its_folder_is_lost(
     write_gguf: Write, tuning: Callable[..., Recipe]
 ) -> None:

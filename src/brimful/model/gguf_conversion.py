@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from brimful.base.errors import PlanError
-from brimful.base.libraries import how_to_install
 from brimful.model.gguf_file import GgufFile
 from brimful.model.published import absent_weights, reading, refuse_missing
 from brimful.model.quiet import without_progress_bars
 
-MISSING = "reading a GGUF file needs the package gguf, which is not installed."
 STEPS: dict[str, tuple[int, int, bool]] = {
     "Q4_0": (32, 16, True),
     "Q4_1": (32, 15, False),
@@ -48,10 +45,8 @@ def convert(file: GgufFile, folder: Path) -> float | None:
         both); None where types are not known well enough.
 
     Raises:
-        PlanError: the package gguf is missing, or transformers cannot read the file.
+        PlanError: transformers cannot read the file.
     """
-    if find_spec("gguf") is None:
-        raise PlanError(f"{MISSING} {how_to_install('gguf')}")
     folder.mkdir(parents=True, exist_ok=True)
     # Alone in a folder, because transformers also reads what lies beside the file.
     alone = folder / "source"

@@ -99,7 +99,7 @@ def _kinds(
     tokenizer: PreTrainedTokenizerBase, by_id: Mapping[int, str], size: int, *, of_bytes: bool
 ) -> Iterator[int]:
     """Yield the kind of each token. `of_bytes`: some spell a byte, one stands for the unknown."""
-    from gguf import TokenType  # noqa: PLC0415 - an extra
+    from gguf import TokenType  # noqa: PLC0415 - for files alone
 
     added = tokenizer.added_tokens_decoder
     for id_ in range(size):

@@ -199,10 +199,6 @@ def refuse_unwritable(config: PretrainedConfig, kind: GgufType) -> Layout:
         RequestError: a package is missing; or the model is of another type, or has settings that
             its GGUF architecture does not stand for.
     """
-    if find_spec("gguf") is None:
-        raise RequestError(
-            f"--gguf needs the package gguf, which is not installed. {how_to_install('gguf')}"
-        )
     if kind in MIXED and find_spec("llama_cpp") is None:
         raise RequestError(
             f"--gguf {kind} is rounded by llama.cpp, which the package llama-cpp-python holds, and"
@@ -246,7 +242,7 @@ def _positions(config: PretrainedConfig) -> str:
 
 def origin_in(path: Path) -> str:
     """Return what a GGUF file says it was made of; empty where it says nothing or is none."""
-    from gguf import GGUFReader  # noqa: PLC0415 - an extra
+    from gguf import GGUFReader  # noqa: PLC0415 - for files alone
 
     with suppress(ValueError, OSError, IndexError, KeyError):
         field = GGUFReader(path).get_field(ORIGIN)
@@ -316,7 +312,7 @@ def write_gguf(folder: Path, path: Path, kind: GgufType, name: str, origin: str 
 
 def _round_by_llama_cpp(whole: Path, path: Path, kind: GgufType) -> None:
     """Write a file anew with the mixture of types that llama.cpp has for a kind."""
-    import llama_cpp  # noqa: PLC0415 - an extra
+    import llama_cpp  # noqa: PLC0415 - for files alone
 
     logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
     how = llama_cpp.llama_model_quantize_default_params()
@@ -328,7 +324,7 @@ def _round_by_llama_cpp(whole: Path, path: Path, kind: GgufType) -> None:
 
 
 def _add_settings(writer: Any, config: PretrainedConfig) -> None:
-    from gguf import RopeScalingType  # noqa: PLC0415 - an extra
+    from gguf import RopeScalingType  # noqa: PLC0415 - for files alone
 
     for own, key in SETTINGS.items():
         if (value := getattr(config, own, None)) is not None:
@@ -353,7 +349,7 @@ def _add_positions(writer: Any, config: PretrainedConfig) -> Iterator[tuple[str,
     """Yield the factors by which rotary positions turn more slowly, by GGUF's name; add what goes
     with them.
     """
-    from gguf import MODEL_TENSOR, TENSOR_NAMES  # noqa: PLC0415 - an extra
+    from gguf import MODEL_TENSOR, TENSOR_NAMES  # noqa: PLC0415 - for files alone
 
     rope, kind = _rope(config), _positions(config)
     if kind == "llama3":
@@ -427,7 +423,7 @@ def _lazily(
     own: str, parts: list[tuple[Path, str]], layout: Layout, config: PretrainedConfig
 ) -> Any:
     """Return a weight as the package gguf takes those that are read when they are written."""
-    from gguf import LazyNumpyTensor  # noqa: PLC0415 - an extra
+    from gguf import LazyNumpyTensor  # noqa: PLC0415 - for files alone
 
     path, name = parts[0]
     with safe_open(path, "pt") as file:
@@ -467,7 +463,7 @@ def _laid_out(
 
 
 def _type_of(name: str, shape: tuple[int, ...], kind: GgufType) -> Any:
-    from gguf import GGMLQuantizationType  # noqa: PLC0415 - an extra
+    from gguf import GGMLQuantizationType  # noqa: PLC0415 - for files alone
 
     if len(shape) < 2 or name.endswith(KEPT_IN_FP32):
         return GGMLQuantizationType.F32
