@@ -123,7 +123,7 @@ def families_of(
         if member is not None and member.lowest > 1:
             families.member(spec, is_single=True)
     paths = [path for path in folder.rglob("*.xz") if path.name in asked]
-    return {path.name: content for path in paths if (content := read_whole(path)) is not None}
+    return {path.name: made for path in paths if (made := read_whole(path)) is not None}
 
 
 def names_for(step: StepSpec) -> set[str]:

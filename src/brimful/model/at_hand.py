@@ -2,10 +2,11 @@
 runs. Only names and headers of files are read.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+
+from brimful.base.strict_json import load_json
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 MAX_HEADER = 100_000_000
@@ -53,9 +54,9 @@ def own_models(runs: Path) -> list[OwnModel]:
 def _own_model(config: Path) -> OwnModel | None:
     """Return the model beside a config; None where files are damaged or not there."""
     try:
-        values = json.loads(config.read_text(encoding="utf-8"))
+        values = load_json(config.read_bytes())
         parameters = sum(map(_numbers_in, config.parent.glob("*.safetensors")))
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return None
     context = values.get("max_position_embeddings") if isinstance(values, dict) else None
     return OwnModel(config.parent, parameters, context) if parameters else None
@@ -64,6 +65,6 @@ def _own_model(config: Path) -> OwnModel | None:
 def _numbers_in(weights: Path) -> int:
     """Return how many numbers a safetensors file holds, by its header."""
     with weights.open("rb") as file:
-        header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER)))
+        header = load_json(file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER)))
     tensors = (tensor for name, tensor in header.items() if name != "__metadata__")
     return sum(math.prod(tensor["shape"]) for tensor in tensors)

@@ -2,11 +2,11 @@
 torch.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brimful.base.strict_json import load_json
 from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
@@ -100,7 +100,7 @@ def is_own_architecture(model: object) -> bool:
     if not isinstance(model, str):
         return getattr(model, "architecture", None) in OWN_TYPES
     try:
-        values = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+        values = load_json((Path(model) / "config.json").read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get("model_type") in OWN_TYPES

@@ -134,6 +134,8 @@ class _Header:
         if kind != _ARRAY:
             raise PlanError(f"{self._path} is damaged: there is no metadata type {kind}.")
         inner, length = self.plain("<I"), self.count("values in an array")
+        if inner == _ARRAY:
+            raise PlanError(f"{self._path} is damaged: its metadata hold an array of arrays.")
         if inner in _PLAIN and length > _SHORT_ARRAY:
             self._take(length * struct.calcsize(_PLAIN[inner]))
             return length
@@ -209,7 +211,9 @@ def _read(path: Path, header: _Header, size: int) -> GgufFile:
         ends.append(offset + num_bytes)
         has_output |= name == "output.weight"
     alignment = metadata.get("general.alignment", 32)
-    start = -(-header.place // alignment) * alignment if isinstance(alignment, int) else 0
+    if not isinstance(alignment, int) or alignment < 1:
+        raise PlanError(f"{path} is damaged: its alignment (general.alignment) is {alignment!r}.")
+    start = -(-header.place // alignment) * alignment
     if start + max(ends) > size:
         raise PlanError(
             f"{path} is cut off: its weights need {format_bytes(start + max(ends))}, and it has"
@@ -219,11 +223,11 @@ def _read(path: Path, header: _Header, size: int) -> GgufFile:
 
 
 def _refuse_unknown(file: GgufFile) -> None:
-    architecture = file.metadata.get("general.architecture")
+    architecture = str(file.metadata.get("general.architecture"))
     if architecture not in ARCHITECTURES:
         raise PlanError(
             f"{file.path} holds a model of architecture {architecture!r}"
-            f"{did_you_mean(str(architecture), ARCHITECTURES)} Read here are"
+            f"{did_you_mean(architecture, ARCHITECTURES)} Read here are"
             f" {', '.join(ARCHITECTURES)}; for others use the model's Hugging Face folder."
         )
     if not file.parameters:
@@ -252,10 +256,13 @@ def config_values(file: GgufFile) -> dict[str, Any]:
         if names.get(name := key.removeprefix(f"{architecture}."))
     }
     tokens = file.metadata["tokenizer.ggml.tokens"]
-    values.setdefault("vocab_size", tokens if isinstance(tokens, int) else len(tokens))
+    values.setdefault("vocab_size", len(tokens) if isinstance(tokens, list) else tokens)
     missing = {"num_hidden_layers", "hidden_size", "num_attention_heads"} - values.keys()
     if missing:
         raise PlanError(f"{file.path} does not say its {', '.join(sorted(missing))}.")
+    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"):
+        if not isinstance(values[name], int) or values[name] < 1:
+            raise PlanError(f"{file.path} is damaged: its {name} is {values[name]!r}.")
     return {
         "model_type": ARCHITECTURES[architecture],
         "tie_word_embeddings": not file.has_output,

@@ -3,7 +3,6 @@
 """
 
 import importlib
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 from transformers import (
@@ -28,9 +26,10 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
 from brimful.base.env import hub_is_offline
-from brimful.base.errors import DeviceError, PlanError, RecipeError
+from brimful.base.errors import BrimfulError, DeviceError, PlanError, RecipeError
 from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
+from brimful.base.strict_json import load_json
 from brimful.base.text import reason_of
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model
@@ -175,7 +174,7 @@ def refuse_unsafe_files(source: str | Path) -> None:
     if index is None:
         return
     try:
-        named = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+        named = set(load_json(Path(index).read_bytes())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise unreadable("model", source, error) from error
     unsafe = sorted(
@@ -490,22 +489,14 @@ def _nf4(how: Loading) -> BitsAndBytesConfig:
 
 @contextmanager
 def reading(explain: Callable[[Exception], Exception]) -> Iterator[None]:
-    """Replace what libraries raise for damaged or unsuitable files by `explain(error)`; running out
-    of memory is raised as it is.
+    """Replace what libraries raise for damaged or unsuitable files, which can be any class, by
+    `explain(error)`; running out of memory and errors of ours are raised as they are.
     """
     try:
         yield
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        RuntimeError,
-        TypeError,
-        ImportError,
-        SafetensorError,
-    ) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except (BrimfulError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
         raise explain(error) from error
 
 

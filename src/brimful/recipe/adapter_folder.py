@@ -158,7 +158,7 @@ def _refuse_other_kinds(folder: Path, config: Mapping[str, Any]) -> None:
     found = []
     if config.get("peft_type") != "LORA":
         found.append(f"peft_type {config.get('peft_type')}")
-    if config.get("task_type") not in {None, "CAUSAL_LM"}:
+    if config.get("task_type") not in (None, "CAUSAL_LM"):
         found.append(f"task_type {config['task_type']}")
     if not isinstance(config.get("r"), int) or _plain_number(config.get("lora_alpha")) is None:
         found.append("no rank (r) and scale (lora_alpha) in numbers")
