@@ -794,9 +794,9 @@ def test_a_base_scored_on_few_sequences_is_compared_on_the_same_ones(
 
 def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
     """Train in a child, which is killed at the given use of a function."""
+    real, calls = getattr(target, name), []
     child = os.fork()
     if child == 0:
-        real, calls = getattr(target, name), []
 
         def act(*args: Any, **kwargs: Any) -> Any:
             calls.append(1)
@@ -818,7 +818,7 @@ def _killed_at(recipe: Recipe, target: object, name: str, call: int) -> None:
         pytest.param(examples, "score_examples", 1, True, id="in the base's evaluation"),
         pytest.param(loop, "guarded_update", 2, False, id="after it, before a checkpoint"),
         pytest.param(loop, "guarded_update", 6, False, id="after a checkpoint"),
-        pytest.param(examples, "write_side_by_side", 1, False, id="before the samples"),
+        pytest.param(run_data, "write_side_by_side", 1, False, id="before the samples"),
     ],
 )
 def test_a_run_killed_around_the_scoring_of_its_base_ends_like_an_undisturbed_one(
