@@ -6,10 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fixture_types import Refuses
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from brimful.base.errors import DataError
 from brimful.base.rundir import read_json
@@ -18,6 +20,7 @@ from brimful.data.cache_places import token_dtype
 from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import (
     batch_encoder,
+    pieces_in_context,
     read_tokens,
     text_pieces,
     write_tokens,
@@ -204,6 +207,75 @@ def test_cutting_a_long_document_does_not_change_its_ids(
         pieces = list(text_pieces(text, size))
         assert len(pieces) > len(text) / size / 4
         assert [token for ids in encode(pieces) for token in ids] == whole
+
+
+def _merged_freely(prepends: str) -> Tokenizer:
+    """As SentencePiece makes it for Llama and Gemma, but with tokens that run over words; `prepends`:
+    when a space is put before a text.
+    """
+    made = Tokenizer(models.BPE(unk_token="<unk>"))
+    if prepends == "normalizer":
+        made.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+        )
+    else:
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepends, split=False)
+    return made
+
+
+def _in_words(prepends: str) -> Tokenizer:
+    made = Tokenizer(models.Unigram())
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepends)
+    return made
+
+
+@pytest.mark.parametrize("changed", ["ragged", "one line", "space before each break", "no change"])
+@pytest.mark.parametrize(
+    ("make", "prepends"),
+    [
+        *((_merged_freely, scheme) for scheme in ("always", "first", "never", "normalizer")),
+        *((_in_words, scheme) for scheme in ("always", "first", "never")),
+    ],
+)
+def test_a_cut_is_not_seen_by_a_tokenizer_that_puts_a_space_before_a_text(
+    make: Callable[[str], Tokenizer],
+    prepends: str,
+    changed: str,
+    shared_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On 40,000 characters of Shakespeare in pieces of 300 or more, where a token runs over many of
+    the cuts.
+    """
+    text = (shared_data / "tinyshakespeare" / "input.txt").read_text()[:40_000]
+    text = RAGGED.get(changed, str)(text)
+    tokenizer = make(prepends)
+    specials = ["<unk>"]
+    trainer: Any = trainers.BpeTrainer(vocab_size=500, special_tokens=specials, show_progress=False)
+    if make is _in_words:
+        trainer = trainers.UnigramTrainer(
+            vocab_size=500, special_tokens=specials, unk_token="<unk>", show_progress=False
+        )
+    tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
+    encode = batch_encoder(tokenizer)
+    monkeypatch.setattr(tokens, "PIECE_CHARACTERS", 300)
+    pieces = list(pieces_in_context(text, encode))
+    assert len(pieces) > 20
+
+    documents = ["the cat", text, ""]
+    write_tokens(
+        tmp_path / "key",
+        [("train", each) for each in documents],
+        encode,
+        vocabulary=1000,
+        end_of_text=999,
+    )
+    split = read_tokens(tmp_path / "key")
+    assert split is not None
+    expected = [id_ for ids in encode(documents) for id_ in [*ids, 999]]
+    assert split["train"].tokens_N.tolist() == expected
+    assert split["train"].num_characters == sum(map(len, documents))
 
 
 def test_a_document_longer_than_a_batch_is_one_document(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ BATCH_CHARACTERS = 1 << 19
 """Text handed to the tokenizer at once, which takes some 120 bytes of memory for a character."""
 PIECE_CHARACTERS = 1 << 16
 """The length from which a document is encoded in pieces."""
+CONTEXT_CHARACTERS = 256
+"""On either side of a cut, by which it is tried."""
+_WORD = 16
+"""Characters to the next cut where one is left out."""
 _LONGEST_PIECE = 16
 """A piece is at most so many times as long as asked, whatever stands in the text."""
 ABANDONED_AFTER_S = 3600
@@ -87,19 +91,50 @@ def text_pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
     """Cut a long text into pieces of `size` characters or somewhat more, between two words.
 
     Neither byte-level BPE (whose words never run over such a place, in either direction) nor a
-    character tokenizer sees the cut: the ids of the pieces, joined, are the ids of the whole. Only
-    within one word of more than 15 * `size` characters, which no language has, ids can differ.
+    character tokenizer sees the cut: the ids of the pieces, joined, are the ids of the whole, but
+    within one word of more than 15 * `size` characters. For others see `pieces_in_context`.
     """
     start = 0
-    while len(text) - start > size:
-        most = start + _LONGEST_PIECE * size
-        found = (cut.search(text, start + size, most) for cut in _CUTS)
-        end = next((match.start() for match in found if match), most)
-        if end >= len(text):
-            break
+    while (end := _next_cut(text, start, size)) < len(text):
         yield text[start:end]
         start = end
     yield text[start:] if start else text
+
+
+def _next_cut(text: str, start: int, size: int) -> int:
+    if len(text) - start <= size:
+        return len(text)
+    most = start + _LONGEST_PIECE * size
+    found = (cut.search(text, start + size, most) for cut in _CUTS)
+    return next((match.start() for match in found if match), most)
+
+
+def pieces_in_context(text: str, encode: Encode) -> Iterator[tuple[str, str, int]]:
+    """Cut a long text so that the ids of its pieces, joined, are those of the whole, for any
+    tokenizer. One that puts a space before a text, as SentencePiece does, sees only the first.
+
+    Every cut is tried on the characters around it, and where a word runs over it, the next one is.
+    Only where that is so for 15 times `PIECE_CHARACTERS` on end, ids can differ.
+
+    Yields:
+        What stands before the piece when it is encoded, the piece, and the number of ids to drop:
+        those of what stands before it.
+    """
+    before, dropped, start = "", 0, 0
+    end = _next_cut(text, start, PIECE_CHARACTERS)
+    while end < len(text):
+        left = text[max(start, end - CONTEXT_CHARACTERS) : end]
+        right = text[end : end + CONTEXT_CHARACTERS]
+        of_left, of_right, of_both = encode([left, right, left + right])
+        is_between = of_both[: len(of_left)] == of_left
+        if not is_between and end - start < _LONGEST_PIECE * PIECE_CHARACTERS:
+            end = _next_cut(text, end, _WORD)
+            continue
+        yield before, text[start:end], dropped
+        is_alike = not is_between or of_left + of_right == of_both
+        before, dropped = ("", 0) if is_alike else (left, len(of_left))
+        start, end = end, _next_cut(text, end, PIECE_CHARACTERS)
+    yield before, text[start:], dropped
 
 
 @dataclass
@@ -216,14 +251,13 @@ def _write_splits(
     writers: dict[str, _SplitWriter] = {}
     done = 0
     try:
-        for batch in _batches(documents):
-            for (split, text, is_last), ids in zip(
-                batch, encode([text for _, text, _ in batch]), strict=True
-            ):
+        for batch in _batches(documents, encode):
+            texts = [before + text for _, (before, text, _), _ in batch]
+            for (split, (_, text, dropped), is_last), ids in zip(batch, encode(texts), strict=True):
                 if split not in writers:
                     file = open(aside / f"{split}.tokens.bin", "wb")  # noqa: SIM115 - closed below
                     writers[split] = _SplitWriter(file, dtype, end_of_text, begin=begin)
-                (writers[split].add if is_last else writers[split].add_piece)(text, ids)
+                (writers[split].add if is_last else writers[split].add_piece)(text, ids[dropped:])
                 done += is_last
             if progress:
                 progress("tokenising", done, num_documents)
@@ -236,16 +270,20 @@ def _write_splits(
             writer.file.close()
 
 
-def _batches(documents: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str, bool]]]:
-    """Groups of (split, piece, whether it ends its document) of about `BATCH_CHARACTERS`."""
-    batch: list[tuple[str, str, bool]] = []
+def _batches(
+    documents: Iterable[tuple[str, str]], encode: Encode
+) -> Iterator[list[tuple[str, tuple[str, str, int], bool]]]:
+    """Groups of (split, piece in context, whether it ends its document) of about
+    `BATCH_CHARACTERS`.
+    """
+    batch: list[tuple[str, tuple[str, str, int], bool]] = []
     num_characters = 0
     for split, text in documents:
         left = len(text)
-        for piece in text_pieces(text):
-            left -= len(piece)
+        for piece in pieces_in_context(text, encode):
+            left -= len(piece[1])
             batch.append((split, piece, not left))
-            num_characters += len(piece) + 1
+            num_characters += len(piece[1]) + 1
             if num_characters >= BATCH_CHARACTERS:
                 yield batch
                 batch, num_characters = [], 0
