@@ -324,7 +324,7 @@ def what_is_learned(recipe_name: str, settings: list[str]) -> list[str]:
     white space and without tokens that end an answer.
     """
     from brimful.data.examples import prepare_examples
-    from brimful.model.published import load_tokenizer
+    from brimful.model.tokenizer import load_tokenizer
     from brimful.recipe import load
 
     recipe = load(recipe_name, settings)

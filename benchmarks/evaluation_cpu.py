@@ -197,7 +197,8 @@ class _Ties:
     def __init__(self, source: Path) -> None:
         import torch
 
-        from brimful.model.published import Loading, inference_attention, load_model, load_tokenizer
+        from brimful.model.published import Loading, inference_attention, load_model
+        from brimful.model.tokenizer import load_tokenizer
 
         torch.set_num_threads(1)
         loading = Loading("fp32", inference_attention(str(source)), torch.device("cpu"))
@@ -297,7 +298,8 @@ class _Brimful:
         from brimful.evaluation.task_prompts import Subject
         from brimful.generation.engine import context_of
         from brimful.generation.load import end_ids_of
-        from brimful.model.published import Loading, inference_attention, load_model, load_tokenizer
+        from brimful.model.published import Loading, inference_attention, load_model
+        from brimful.model.tokenizer import load_tokenizer
 
         source = worker.model
         loading = Loading("fp32", inference_attention(source), torch.device("cpu"))

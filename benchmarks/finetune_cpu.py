@@ -316,7 +316,7 @@ def _prepare(folder: Path, data: str, model: str) -> dict[str, Any]:
     """
     from brimful.data.examples import prepare_examples
     from brimful.model.obtained import folder_of_model
-    from brimful.model.published import load_tokenizer
+    from brimful.model.tokenizer import load_tokenizer
     from brimful.recipe import load
 
     (folder / "recipe.yaml").write_text(

@@ -31,7 +31,7 @@ from brimful.base.rundir import read_journal, read_json, write_text_atomically  
 from brimful.chains import pipeline  # noqa: E402
 from brimful.chains.text_score import score_text  # noqa: E402
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel  # noqa: E402
-from brimful.model.published import load_tokenizer  # noqa: E402
+from brimful.model.tokenizer import load_tokenizer  # noqa: E402
 from brimful.recipe import Recipe, load  # noqa: E402
 from record import write_record  # noqa: E402
 

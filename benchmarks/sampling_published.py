@@ -317,7 +317,7 @@ def _questions(folder: Path) -> list[list[int]]:
     from brimful.data.chat import Template
     from brimful.data.conversion import short_conversion_rows
     from brimful.data.formats import Message
-    from brimful.model.published import load_tokenizer
+    from brimful.model.tokenizer import load_tokenizer
 
     template = Template.of(load_tokenizer(folder), "auto")
     rows = [row.columns["question"] for row in short_conversion_rows()][:ALL_PROMPTS]

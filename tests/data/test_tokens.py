@@ -25,7 +25,7 @@ from brimful.data.tokens import (
     text_pieces,
     write_tokens,
 )
-from brimful.model.published import load_tokenizer
+from brimful.model.tokenizer import load_tokenizer
 
 DOCUMENTS = [("train", "abc"), ("validation", "é"), ("train", ""), ("train", "de")]
 

@@ -3,12 +3,8 @@
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from brimful.data.tokenizer import train_tokenizer
-from brimful.data.tokens import batch_encoder
 from brimful.model.added_tokens import (
-    add_tokens,
     head_weight_of,
-    ids_of_tokens,
     make_room,
     rows_to_train,
 )
@@ -58,12 +54,3 @@ def test_the_head_is_the_bases_while_adapters_are_disabled() -> None:
         assert torch.equal(trained[:3], base[:3])
         with without_adapters(adapted):
             assert torch.equal(head_weight_of(adapted), base)
-
-
-def test_added_tokens_are_tokens_in_plain_text_too() -> None:
-    """Special tokens would be spelled there; one that is known keeps its id."""
-    tokenizer = train_tokenizer("bpe", 257, 2, ["a text"])
-    rows = len(tokenizer)
-    add_tokens(tokenizer, ["<search>", "<|endoftext|>"])
-    assert ids_of_tokens(tokenizer, ["<search>", "<|endoftext|>"]) == [0, rows]
-    assert batch_encoder(tokenizer)(["<search>"]) == [[rows]]

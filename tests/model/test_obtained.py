@@ -23,7 +23,7 @@ from brimful.generation.export import export_merged
 from brimful.generation.load import load_untuned
 from brimful.model import catalog, gguf_conversion, obtained, package_file
 from brimful.model.obtained import Origin, folder_of_model, get_model, origin_of
-from brimful.model.published import load_tokenizer
+from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
 
 Write = Callable[..., Path]

@@ -36,7 +36,6 @@ from brimful.model.published import (
     is_adapter_folder,
     load_adapters,
     load_model,
-    load_tokenizer,
     merge_adapters,
     without_adapters,
 )
@@ -159,18 +158,6 @@ def test_weights_of_another_model_are_never_filled_up_with_random_ones(
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with refuses(PlanError):
         load_model(folder, PLAIN)
-
-
-def test_a_tokenizer_needs_an_end_of_text_token(folder: Path, refuses: Refuses) -> None:
-    assert load_tokenizer(folder).eos_token == "<|endoftext|>"  # noqa: S105 - a token of text
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / name).exists():
-            edit_json(folder / name, lambda values: values.pop("eos_token", None))
-    with refuses(PlanError):
-        load_tokenizer(folder)
-    shutil.rmtree(folder)
-    with refuses(PlanError):
-        load_tokenizer(folder)
 
 
 def test_the_fingerprint_of_a_model_of_the_hub_is_its_commit() -> None:

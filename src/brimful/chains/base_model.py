@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from brimful.base.console import Say, silent
+from brimful.base.env import runs_folder
+from brimful.base.errors import RequestError
 from brimful.base.warning_codes import as_note
 from brimful.data.tokens import Progress
-from brimful.kinds.run_data import run_data_class
 from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
 from brimful.model.trainer_checkpoint import what_is_left_out
@@ -46,8 +47,30 @@ def recipe_of_base(recipe: Recipe, progress: Progress | None = None) -> Recipe:
     """Return the recipe that trains the model named by `recipe:NAME`, on the same device and beside
     this run.
     """
+    # Brings torch, which a named model does not need.
+    from brimful.kinds.run_data import run_data_class  # noqa: PLC0415
+
     named = load(str(recipe.model).removeprefix(OF_RECIPE))
     base = run_data_class(recipe.kind).base_recipe(named, recipe, progress)
     place = {"device": recipe.plan.device, "threads": recipe.plan.threads}
     changes = {"run": recipe.run.beside(base.run.name), "plan": base.plan.model_copy(update=place)}
     return base.model_copy(update=changes)
+
+
+def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
+    """Return the hub id or absolute folder of the published model that a recipe names; empty for a
+    fresh model. Nothing is trained.
+
+    Raises:
+        RequestError: another recipe trains it, and has not yet; PlanError: it cannot be had.
+    """
+    if not names_recipe(recipe):
+        return named_model(recipe, say)
+    base = recipe_of_base(recipe)
+    folder = Path(base.run.folder or runs_folder(), base.run_name, "model")
+    if not folder.is_dir():
+        raise RequestError(
+            f"{recipe.name} tunes the model of {base.name}, which is not trained yet, so"
+            f" there is no tokenizer to show tokens with. `brimful train {base.name}` trains it."
+        )
+    return str(folder.resolve())

@@ -20,6 +20,7 @@ from brimful.cli.output import say
 GROUPS = {
     "Start here": {
         "plan": "planning",
+        "data": "data_view",
         "run": "training",
         "generate": "models",
         "report": "runs",

@@ -22,6 +22,7 @@ from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
+from brimful.data.chat_template import use_own_chat_template
 from brimful.data.formats import BadRow, Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.sources import RowSource, open_rows
@@ -29,6 +30,7 @@ from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, s
 from brimful.data.stratified import hold_out
 from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
+from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
 from brimful.runs.files import BAD_ROWS_FILE
 
@@ -89,6 +91,11 @@ class ExampleSplit:
         return int(self.is_target_N.sum())
 
     @property
+    def wheres(self) -> list[str]:
+        """The row of each example."""
+        return [example.where for example in self.examples]
+
+    @property
     def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
         """Tokens of each example."""
         return np.diff(self.offsets_E)
@@ -114,6 +121,19 @@ class PreparedExamples:
     template: Template
     report: dict[str, Any]
     notes: tuple[str, ...]
+
+
+def tokenizer_of(recipe: Recipe, source: str) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a published model as a recipe tunes it: with its added tokens and its
+    chat template.
+
+    Raises:
+        PlanError: it cannot be read; DataError: the recipe's chat template cannot.
+    """
+    tokenizer = load_tokenizer(source)
+    add_tokens(tokenizer, recipe.data.added_tokens)
+    use_own_chat_template(recipe.data, tokenizer)
+    return tokenizer
 
 
 def prepare_examples(

@@ -63,6 +63,16 @@ class EncodedLabels:
         return len(self.tokens_N)
 
     @property
+    def is_target_N(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+        """Whether a token is learned: none is, the label is."""
+        return np.broadcast_to(np.False_, self.num_tokens)
+
+    @property
+    def wheres(self) -> Sequence[str]:
+        """The row of each text."""
+        return self.split.wheres
+
+    @property
     def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
         """Tokens of each text."""
         return np.diff(self.offsets_E)

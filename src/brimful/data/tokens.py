@@ -82,6 +82,21 @@ class TokenSplit:
         return len(self.tokens_N)
 
     @property
+    def offsets_E(self) -> NDArray[Any]:  # noqa: N802 - shape suffix
+        """`document_offsets`, under the name that other kinds of splits have."""
+        return self.document_offsets
+
+    @property
+    def is_target_N(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
+        """Whether a token is learned: all are."""
+        return np.broadcast_to(np.True_, self.num_tokens)
+
+    @property
+    def wheres(self) -> list[str]:
+        """Nothing: documents have no rows."""
+        return []
+
+    @property
     def end_of_text(self) -> int:
         """Id that closes every document."""
         return int(self.tokens_N[-1])

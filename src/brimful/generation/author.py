@@ -20,8 +20,8 @@ from brimful.model.published import (
     Loading,
     inference_attention,
     load_model,
-    load_tokenizer,
 )
+from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import RftRecipe
 from brimful.runs.deciding import read_deciding
 

@@ -38,11 +38,11 @@ from brimful.model.published import (
     inference_attention,
     is_adapter_folder,
     load_model,
-    load_tokenizer,
     merge_adapters,
     without_adapters,
 )
 from brimful.model.quiet import without_progress_bars
+from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
 from brimful.runs.files import CLASSIFIER_FILE, MODEL_FOLDER, RECIPE_FILE
 from brimful.training.export import remove_leftovers

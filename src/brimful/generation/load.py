@@ -31,11 +31,11 @@ from brimful.model.published import (
     is_adapter_folder,
     load_adapters,
     load_model,
-    load_tokenizer,
     reading,
 )
 from brimful.model.quiet import without_progress_bars
 from brimful.model.registered import register
+from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, recipe_of_run
 from brimful.runs.named import is_run

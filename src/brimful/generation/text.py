@@ -10,17 +10,24 @@ class TextStream:
 
     A byte-level token may hold part of a character; such text is held back until the rest arrives.
     The pieces and the last `flush()` put together equal the decoding of all ids at once
-    (`text_behind`). Special tokens are left out.
+    (`text_behind`).
 
     Args:
         tokenizer: Of the ids.
         prompt_ids: What stands before the text.
+        keeps_special: Special tokens are shown as they are spelled, not left out.
     """
 
     _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_ids: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompt_ids: Sequence[int] = (),
+        *,
+        keeps_special: bool = False,
+    ) -> None:
+        self._tokenizer, self._keeps_special = tokenizer, keeps_special
         self._shown_ids = list(prompt_ids)
         """Tokens of the newest printed piece, at first of the prompt: see `text_behind`."""
         self._held_ids: list[int] = []
@@ -43,17 +50,25 @@ class TextStream:
         return piece
 
     def _piece(self) -> str:
-        return text_behind(self._tokenizer, self._shown_ids, self._held_ids)
+        return text_behind(
+            self._tokenizer, self._shown_ids, self._held_ids, keeps_special=self._keeps_special
+        )
 
 
 def text_behind(
-    tokenizer: PreTrainedTokenizerBase, before_ids: Sequence[int], token_ids: Sequence[int]
+    tokenizer: PreTrainedTokenizerBase,
+    before_ids: Sequence[int],
+    token_ids: Sequence[int],
+    *,
+    keeps_special: bool = False,
 ) -> str:
     """What tokens say behind others. By themselves they could say less: decoders of the
     SentencePiece kind take the space from a text's first token.
     """
     before, whole = (
-        tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        tokenizer.decode(
+            ids, skip_special_tokens=not keeps_special, clean_up_tokenization_spaces=False
+        )
         for ids in ([*before_ids], [*before_ids, *token_ids])
     )
     return str(whole[len(before) :])

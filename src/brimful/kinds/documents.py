@@ -22,7 +22,7 @@ from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
 from brimful.evaluation.likelihood import Likelihood, score_split
 from brimful.generation.side_by_side import ShownPrompt
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
-from brimful.model.published import load_tokenizer
+from brimful.model.tokenizer import load_tokenizer
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe
 from brimful.runs.scores import LAYERS

@@ -9,9 +9,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.text import plural
 from brimful.data.chat import Template
-from brimful.data.chat_template import use_own_chat_template
 from brimful.data.example_batches import ExampleSequences
-from brimful.data.examples import ExampleSplit, PreparedExamples, prepare_examples
+from brimful.data.examples import (
+    ExampleSplit,
+    PreparedExamples,
+    prepare_examples,
+    tokenizer_of,
+)
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
 from brimful.evaluation.asking import Ask, Way, ways_to_ask
@@ -21,8 +25,6 @@ from brimful.evaluation.task_prompts import Subject, text_ending_of
 from brimful.generation.load import LoadedRun
 from brimful.generation.side_by_side import ShownPrompt, shown_prompts
 from brimful.kinds.run_data import RunData, ScoringOptions
-from brimful.model.added_tokens import add_tokens
-from brimful.model.published import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
@@ -57,9 +59,7 @@ class ExampleRunData(RunData[ExampleSplit]):
 
     @classmethod
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
-        tokenizer = load_tokenizer(source)
-        add_tokens(tokenizer, recipe.data.added_tokens)
-        use_own_chat_template(recipe.data, tokenizer)
+        tokenizer = tokenizer_of(recipe, source)
         return cls(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
 
     @property

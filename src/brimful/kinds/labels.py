@@ -48,8 +48,9 @@ from brimful.evaluation.label_scores import metric_name, objective, quick_metric
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.generation.load import trained_folder
 from brimful.kinds.run_data import RunData, ScoringOptions, TrainedRun
-from brimful.model.published import copy_mapped_weights, hold_weights, load_tokenizer
+from brimful.model.published import copy_mapped_weights, hold_weights
 from brimful.model.sequence_classifier import check_max_positions, load_with_fresh_head
+from brimful.model.tokenizer import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
@@ -163,6 +164,11 @@ class LabelledRunData(RunData[EncodedLabels]):
             train_examples=len(self.splits["train"]),
         )
         return rows.model_copy(update={"labels": self.recipe.label_rules.model_copy(update=names)})
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        weights_C = [] if self.weights_C is None else self.weights_C.tolist()
+        return dict(zip(self.labels.names, weights_C, strict=False))
 
     @property
     def fill(self) -> float:

@@ -244,6 +244,11 @@ class RunData(ABC, Generic[Split]):
         return ids_of_tokens(self.tokenizer, self.recipe.data.added_tokens)
 
     @property
+    def weights(self) -> Mapping[str, float]:
+        """How much an example counts by its label; empty: all alike."""
+        return {}
+
+    @property
     def planned(self) -> Recipe:
         """The recipe as planning counts: an optimizer step in rows of the sequence length."""
         return self.recipe

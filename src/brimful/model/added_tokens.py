@@ -1,22 +1,14 @@
-"""Tokens that a published model does not know yet: in its tokenizer, and as rows of its embedding
-and output head that are trained.
+"""Tokens that a published model does not know yet, as rows of its embedding and output head that
+are trained.
 """
 
 from collections.abc import Iterable, Sequence
 
 import torch
-from tokenizers import AddedToken
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.model.quiet import without_progress_bars
-
-
-def add_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -> None:
-    """Give each of these an id of its own where it has none. They are tokens wherever a text spells
-    them, so not special ones, which plain text spells letter by letter.
-    """
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in tokens])
 
 
 def ids_of_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -> list[int]:

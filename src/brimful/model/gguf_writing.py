@@ -27,7 +27,7 @@ from brimful.base.text import shortened
 from brimful.base.version import installed_version
 from brimful.model.catalog import config_of_model
 from brimful.model.gguf_vocabulary import vocabulary_of
-from brimful.model.published import load_tokenizer
+from brimful.model.tokenizer import load_tokenizer
 
 GgufType = Literal["q4_k_m", "q5_k_m", "q8_0", "bf16", "f16", "f32"]
 BITS_PER_WEIGHT: Mapping[GgufType, float] = {

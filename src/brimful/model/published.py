@@ -17,20 +17,16 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     BitsAndBytesConfig,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
 
-from brimful.base.env import hub_is_offline
 from brimful.base.errors import BrimfulError, DeviceError, PlanError, RecipeError
 from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.strict_json import load_json
-from brimful.base.text import reason_of
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model
 from brimful.model.fingerprint import folder_fingerprint
@@ -42,6 +38,7 @@ from brimful.model.quiet import (
     without_progress_bars,
 )
 from brimful.model.registered import register
+from brimful.model.tokenizer import unreadable
 from brimful.recipe import AdapterRecipe
 from brimful.recipe.adapter_folder import base_and_section, disagreements
 
@@ -72,34 +69,6 @@ class Loading:
     device: torch.device
     quantize: str = "none"
     trust_custom_code: bool = False
-
-
-def load_tokenizer(
-    source: str | Path, *, trust_custom_code: bool = False, ends_texts: bool = True
-) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a published model.
-
-    Args:
-        ends_texts: The model writes texts, so its tokenizer needs an end-of-text token.
-
-    Raises:
-        PlanError: there is none, it cannot be read, or it has no end-of-text token.
-    """
-    if Path(source).is_dir():
-        require_sound(Path(source))
-    try:
-        with without_progress_bars():
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-                source, trust_remote_code=trust_custom_code
-            )
-    except Exception as error:  # the library's network, file and parsing layers raise any class
-        raise unreadable("tokenizer", source, error) from error
-    if ends_texts and tokenizer.eos_token_id is None:
-        raise PlanError(
-            f"the tokenizer of {source} has no end-of-text token (eos_token), so no answer could"
-            " end. Set one in its tokenizer_config.json."
-        )
-    return tokenizer
 
 
 def load_model(source: str | Path, how: Loading) -> PreTrainedModel:
@@ -517,22 +486,3 @@ def refuse_missing(missing: Sequence[str], source: str | Path) -> None:
             f"the weights of {source} are not those of its config.json:"
             f" {', '.join(missing[:5])}{' ...' * (len(missing) > 5)}."
         )
-
-
-def unreadable(what: str, source: str | Path, error: Exception) -> PlanError:
-    """Return the error for a part of a published model that a library could not read, with the
-    library's reason and the next step.
-    """
-    reason = reason_of(error)
-    if Path(source).is_dir():
-        return PlanError(
-            f"the {what} of {source} cannot be loaded: {reason}. A model's folder holds"
-            " config.json, whole .safetensors and tokenizer.json."
-        )
-    offline = ""
-    if hub_is_offline():
-        offline = " HF_HUB_OFFLINE is set, so only models already downloaded can be used."
-    return PlanError(
-        f"the {what} of {source} cannot be loaded: {reason}.{offline} A local folder works too:"
-        " model=FOLDER."
-    )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from transformers.utils import logging as transformers_logging
 
 
@@ -34,6 +33,8 @@ def compiled_when_called() -> Iterator[None]:
     """Compile functions at their first call. bitsandbytes compiles some when it is imported, which
     brings torch's compiler, a second of CPU time, and peft imports it whether it is needed or not.
     """
+    import torch  # noqa: PLC0415 - the rest of this module is used without it
+
     compiling = torch.compile
 
     def later(function: Callable[..., Any] | None = None, **settings: Any) -> Callable[..., Any]:

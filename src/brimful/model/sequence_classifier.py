@@ -16,11 +16,11 @@ from brimful.model.published import (
     reading,
     refuse_missing,
     refuse_unsafe_files,
-    unreadable,
 )
 from brimful.model.quick_dropout import drop_quickly
 from brimful.model.quiet import quiet_logger, without_progress_bars
 from brimful.model.registered import register
+from brimful.model.tokenizer import unreadable
 
 _HEADS = ("pooler.",)
 """Modules of a body that only a classification head uses; models trained without one lack them."""

@@ -19,8 +19,9 @@ from brimful.model.catalog import config_of_model, needs_folder
 from brimful.model.obtained import folder_of_model
 from brimful.model.okadfa.kernel_attention import MOST_TEMPERATURE
 from brimful.model.okadfa.kernel_llama import KernelLlamaConfig, KernelLlamaForCausalLM
-from brimful.model.published import Loading, load_model, load_tokenizer
+from brimful.model.published import Loading, load_model
 from brimful.model.quiet import without_progress_bars
+from brimful.model.tokenizer import load_tokenizer
 
 MOST_HEAD_SIZE = 128
 """Up to here features of keys stay within fp32 (`features.key_features`)."""
