@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from brimful.base.light_imports import imported_when_called
+from brimful.base.light_imports import imported_when_called, keep_torch_out
 
 IMPORTED = """
 import functools, sys
@@ -53,3 +53,25 @@ def test_a_module_that_fails_in_the_block_leaves_nothing_behind() -> None:
     with pytest.raises(ImportError), imported_when_called("colorsys", "rgb_to_hls"):
         from colorsys import nothing_like_this  # type: ignore[attr-defined]  # noqa: F401
     assert "colorsys" not in sys.modules
+
+
+NO_TORCH = """
+import sys
+from brimful.base.light_imports import keep_torch_out
+keep_torch_out()
+from transformers import AutoTokenizer
+assert sys.modules["torch"] is None
+"""
+
+
+def test_tokenizers_are_imported_without_torch_and_without_a_notice() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_TORCH], check=True, capture_output=True, text=True
+    )
+    assert ended.stdout + ended.stderr == ""
+
+
+def test_torch_that_is_imported_stays() -> None:
+    torch = importlib.import_module("torch")
+    keep_torch_out()
+    assert sys.modules["torch"] is torch

@@ -245,7 +245,7 @@ def test_the_list_of_verbs_is_in_groups_what_is_begun_with_first(brimful: Brimfu
     first, *others = re.split(r"^(Runs|Catalogs|Further):$", groups, flags=re.MULTILINE)
     named = [re.findall(r"^  ([a-z]+)  ", text, re.MULTILINE) for text in [first, *others[1::2]]]
 
-    assert named[0] == ["plan", "run", "generate", "report", "export", "serve"]
+    assert named[0] == ["plan", "data", "run", "generate", "report", "export", "serve"]
     assert others[::2] == ["Runs", "Catalogs", "Further"]
     assert named[2] == ["recipes", "models", "devices"]
     every = [name for group in named for name in group]

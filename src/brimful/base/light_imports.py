@@ -31,7 +31,7 @@ def keep_torch_out() -> None:
     """
     if {"torch", "transformers"} & sys.modules.keys():
         return
-    sys.modules["torch"] = None  # type: ignore[assignment] - an import of it fails
+    sys.modules["torch"] = None  # type: ignore[assignment]
     logging.disable(logging.WARNING)  # that models are not available
     try:
         with _unlimited_caches():

@@ -71,6 +71,7 @@ def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
     if not folder.is_dir():
         raise RequestError(
             f"{recipe.name} tunes the model of {base.name}, which is not trained yet, so"
-            f" there is no tokenizer to show tokens with. `brimful train {base.name}` trains it."
+            " there is no tokenizer to show tokens with. Training this recipe trains it first; or"
+            " name another model: model=NAME or model=FOLDER."
         )
     return str(folder.resolve())

@@ -93,7 +93,7 @@ def _view(
     num_shown: int,
     read: str,
 ) -> DataView:
-    rows = _Rows(recipe, tokenizer, splits, report.get("bad_rows", ()))
+    rows = _RowsSeen(recipe, tokenizer, splits, report.get("bad_rows", ()))
     return DataView(
         recipe=recipe.name,
         method=recipe.method,
@@ -118,7 +118,7 @@ def _counts(split: _Split) -> SeenSplit:
     return SeenSplit(len(lengths_E), len(split.tokens_N), int(split.is_target_N.sum()), [*lengths])
 
 
-class _Rows:
+class _RowsSeen:
     """The rows of a recipe in the order in which they are read, with what became of each."""
 
     def __init__(
