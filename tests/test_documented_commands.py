@@ -275,7 +275,7 @@ class Reader:
         parameters = _parsed(words)
         dear = parameters.get("on") == "here" or not {*DEAR_PLANS}.isdisjoint(words)
         is_own = parameters.get("recipe") in {*shipped_names(), "mine.yaml"}
-        if words[0] in {"run", "train"} or (words[0] == "plan" and dear and is_own):
+        if words[0] in {"run", "train", "data"} or (words[0] == "plan" and dear and is_own):
             words = self._small(words, parameters)
             if (*words[:2], *words[3:]) in self.done:
                 return Said(0, "", "")
