@@ -18,7 +18,7 @@ MANY = 10_000
 
 
 def viewed(recipe: Recipe, *, whole: bool = True) -> DataView:
-    return view_data(recipe, source_at_hand(recipe), num_shown=MANY, whole=whole)
+    return view_data(recipe, source_at_hand(recipe), MANY, whole=whole)
 
 
 def test_the_marked_tokens_are_those_that_training_learns(tuning: Make) -> None:

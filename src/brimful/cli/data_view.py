@@ -42,7 +42,7 @@ def data(
         from brimful.chains.data_view import view_data
         from brimful.report.data_view import render, write_page
 
-        view = view_data(resolved, source, num_shown=rows, whole=whole)
+        view = view_data(resolved, source, rows, whole=whole)
     if html is not None:
         write_page(view, html)
         say(f"{html}: open it in a browser.", stderr=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,7 +132,7 @@ class DataView:
     notes: Sequence[str]
     not_learned: Sequence[Mapping[str, Any]]
     bad_rows: Sequence[Mapping[str, str]]
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float]
 
     @property
     def remarks(self) -> list[str]:
