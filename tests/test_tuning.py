@@ -18,7 +18,7 @@ from rich.console import Console
 from safetensors import safe_open
 from safetensors.torch import load_file
 from syrupy.assertion import SnapshotAssertion
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from brimful.base.errors import (
     BrimfulError,
@@ -33,11 +33,13 @@ from brimful.base.rundir import read_journal, read_json
 from brimful.chains import pipeline, plans, run_plan, scoring, study, training_session
 from brimful.chains.task_scores import EvaluationRequest
 from brimful.generation.export import export
+from brimful.generation.export_gguf import export_gguf
 from brimful.generation.load import load_run, load_untuned
 from brimful.generation.sampler import GREEDY, SamplingSettings
 from brimful.generation.samples import draw_samples
 from brimful.kinds import examples, run_data
 from brimful.kinds.run_data import gather
+from brimful.model.gguf_file import read_gguf
 from brimful.planning.pinned import save_plan
 from brimful.planning.plan import BaseScoring
 from brimful.recipe import Recipe
@@ -328,6 +330,48 @@ def test_a_prompt_is_asked_in_training_generation_and_export_alike(
         exported = AutoTokenizer.from_pretrained(folder / "model")
         text = exported.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         assert text == asked
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_every_export_stops_where_a_turn_ends_and_at_end_of_text(
+    tuning: Tuning, base_model: Path, tmp_path: Path
+) -> None:
+    """The base's own configuration knows end-of-text alone."""
+    tokenizer = AutoTokenizer.from_pretrained(base_model)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.chat_template = CHATML
+    tokenizer.save_pretrained(base_model)
+    base = AutoModelForCausalLM.from_pretrained(base_model)
+    base.resize_token_embeddings(len(tokenizer))
+    base.save_pretrained(base_model)
+    end, stop = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")
+    more = ["training.steps=1", "sample.stop=[r]"]
+    letter = tokenizer.convert_tokens_to_ids("r")
+    run = _train(tuning(*more))
+    full = _train(tuning(*more, "adapter=null", "run.name=full"))
+
+    exported = [export(run), export(run, merge=True), export(full)]
+    ends = {run / "model": [end, stop], full / "model": [end, stop]}
+    ends |= {each.folder: [end, *sorted([stop, letter])] for each in exported}
+    for folder, ids in ends.items():
+        config = GenerationConfig.from_pretrained(folder)
+        assert config.eos_token_id == ids, folder
+        config.max_new_tokens = 4
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        likeliest = torch.nn.functional.one_hot(torch.tensor(stop), len(tokenizer))
+        model.get_output_embeddings().bias = torch.nn.Parameter(10_000.0 * likeliest)
+        # A model with adapters gets the base's configuration from transformers by itself.
+        made = model.generate(torch.tensor([[5, 6]]), config)
+        assert made[0].tolist() == [5, 6, stop]
+    for each in (run, full):
+        found = read_gguf(export_gguf(each, "f32").folder).metadata
+        assert found["tokenizer.ggml.eos_token_id"] == end
+        assert found["tokenizer.ggml.eot_token_id"] in (stop, letter)
 
 
 def test_an_own_chat_template_is_trained_by_and_stored_with_the_model(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.base.manifest import MANIFEST, is_whole_of, note_hashes, sha256_of
@@ -26,8 +26,8 @@ from brimful.generation.load import (
     load_run,
     load_unquantised,
     recipe_of,
-    template_of,
     trained_folder,
+    write_ends,
 )
 from brimful.hardware.host import disk_free_bytes
 from brimful.model.description import is_own_architecture
@@ -42,8 +42,6 @@ from brimful.model.published import (
     without_adapters,
 )
 from brimful.model.quiet import without_progress_bars
-from brimful.model.tokenizer import load_tokenizer
-from brimful.recipe import Recipe
 from brimful.runs.files import CLASSIFIER_FILE, MODEL_FOLDER, RECIPE_FILE
 from brimful.training.export import remove_leftovers
 
@@ -167,13 +165,13 @@ def export_run(run_folder: Path, to: Path) -> Exported:
         shutil.copytree(source, aside, dirs_exist_ok=True)
         recipe = recipe_of(run_folder)
         contents = "the whole model with its tokenizer"
+        if isinstance(recipe.model, str) and recipe.kind.writes_text:
+            write_ends(aside, recipe)
         if is_adapter_folder(aside):
             source_of_base = Path(base_of(run_folder))
             base = str(source_of_base.resolve() if source_of_base.is_dir() else source_of_base)
             _edit_json(aside / ADAPTER_FILES[0], base_model_name_or_path=base)
             contents = f"adapters in PEFT layout for {base}, with its tokenizer"
-        elif recipe.kind.answers_prompts:
-            _write_stop_ids(aside, recipe)
         elif recipe.kind.gives_labels:
             shutil.copy2(run_folder / CLASSIFIER_FILE, aside)
             contents += (
@@ -232,7 +230,10 @@ def export_merged(run_folder: Path, to: Path, dtype: Dtype = "bf16") -> Exported
             SUMMING * _largest(tuned_TV),
         )
         rounded = merged | _round(loaded.model, DTYPES[dtype])
-        _save(loaded, aside)
+        with without_progress_bars():
+            loaded.model.save_pretrained(aside)
+        loaded.tokenizer.save_pretrained(aside)
+        write_ends(aside, loaded.recipe)
         del loaded
         difference, by_rounding = _read_back(aside, ids_T, tuned_TV, rounded, DTYPES[dtype])
         check = MergeCheck(
@@ -289,20 +290,6 @@ def _round(model: PreTrainedModel, dtype: torch.dtype) -> frozenset[str]:
     return frozenset(changed)
 
 
-def _save(loaded: LoadedRun, folder: Path) -> None:
-    ends = loaded.model.generation_config or GenerationConfig()
-    ends.eos_token_id = _in_order(loaded.stop_ids, loaded.end_of_text_id)
-    loaded.model.generation_config = ends
-    with without_progress_bars():
-        loaded.model.save_pretrained(folder)
-    loaded.tokenizer.save_pretrained(folder)
-
-
-def _in_order(stop_ids: frozenset[int], end_of_text_id: int) -> list[int]:
-    """End-of-text first: some programs read only one."""
-    return [end_of_text_id, *sorted(stop_ids - {end_of_text_id})]
-
-
 def _read_back(
     folder: Path, ids_T: Tensor, tuned_TV: Tensor, rounded: frozenset[str], dtype: torch.dtype
 ) -> tuple[float, float]:
@@ -356,20 +343,6 @@ def _beside_quantized(
 
 def _largest(difference_TV: Tensor) -> float:
     return difference_TV.abs().max().item()
-
-
-def _write_stop_ids(folder: Path, recipe: Recipe) -> None:
-    """The template's stop tokens into generation_config.json, for programs that know nothing of the
-    recipe.
-    """
-    config = (
-        GenerationConfig.from_pretrained(folder)
-        if (folder / "generation_config.json").exists()
-        else GenerationConfig()
-    )
-    template = template_of(recipe, load_tokenizer(folder), config)
-    config.eos_token_id = _in_order(template.stop_ids, template.end_of_text_id)
-    config.save_pretrained(folder)
 
 
 def _edit_json(path: Path, **values: Any) -> None:

@@ -341,6 +341,26 @@ def template_of(
     )
 
 
+def write_ends(folder: Path, recipe: Recipe) -> None:
+    """Let transformers end a text where the run's model does, by generation_config.json in a folder
+    with a model or adapters and their tokenizer.
+    """
+    has_config = (folder / "generation_config.json").exists()
+    config = GenerationConfig.from_pretrained(folder) if has_config else GenerationConfig()
+    set_ends(config, recipe, load_tokenizer(folder))
+    config.save_pretrained(folder)
+
+
+def set_ends(config: GenerationConfig, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Add the tokens that end a text of a tuned model; end-of-text is first, as some programs read
+    only one.
+    """
+    ends = {int(tokenizer.eos_token_id), *end_ids_of(config)}
+    if recipe.kind.answers_prompts:
+        ends |= template_of(recipe, tokenizer, config).stop_ids
+    config.eos_token_id = sorted(ends, key=lambda each: (each != tokenizer.eos_token_id, each))
+
+
 def end_ids_of(generation_config: GenerationConfig | None) -> list[int]:
     """Tokens by which a published model's own configuration ends a text; it holds none, one or
     several.

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.text import plural
@@ -22,13 +23,13 @@ from brimful.evaluation.asking import Ask, Way, ways_to_ask
 from brimful.evaluation.completions import score_examples
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.task_prompts import Subject, text_ending_of
-from brimful.generation.load import LoadedRun
+from brimful.generation.load import LoadedRun, set_ends
 from brimful.generation.side_by_side import ShownPrompt, shown_prompts
 from brimful.kinds.run_data import RunData, ScoringOptions
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
-from brimful.recipe import Recipe
+from brimful.recipe import Recipe, SampleRecipe
 
 
 class ExampleRunData(RunData[ExampleSplit]):
@@ -61,6 +62,14 @@ class ExampleRunData(RunData[ExampleSplit]):
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         tokenizer = tokenizer_of(recipe, source)
         return cls(recipe, source, tokenizer, prepare_examples(recipe, tokenizer, progress))
+
+    def build(self, plan: Plan, device: torch.device) -> PreTrainedModel:
+        model = super().build(plan, device)
+        if model.generation_config is not None:
+            # Tokens of sample.stop may change after training, and are added by an export.
+            lasting = self.recipe.model_copy(update={"sample": SampleRecipe()})
+            set_ends(model.generation_config, lasting, self.tokenizer)
+        return model
 
     @property
     def mean_positions(self) -> float:
