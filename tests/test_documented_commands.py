@@ -185,7 +185,8 @@ def test_commands_stand_in_blocks_and_what_does_not_run_is_still_there() -> None
 def _write_what_documents_name(folder: Path) -> None:
     """Small files under the names that the documents give to data of their readers."""
     verses = "".join(f"# verse {n}\nthe cat sees a red tree {n}\n" * 8 for n in range(40))
-    for name in ("book.txt", "corpus.txt", "input.txt", "documents/a.txt", "shards/a.txt"):
+    names = ("book.txt", "corpus.txt", "text.txt", "input.txt", "documents/a.txt", "shards/a.txt")
+    for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(verses)
     examples = [{"prompt": f"Say red {n} times.", "completion": "red " * n} for n in range(1, 40)]
