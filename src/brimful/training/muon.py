@@ -35,7 +35,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr, "fused": False})
         hidden = [group for group in self.param_groups if group.get("is_hidden")]
         others = [group for group in self.param_groups if not group.get("is_hidden")]
-        # Vectors first: their counted steps tell whether a broken-off update wrote anything.
+        # AdamW first: its counted steps tell whether a broken-off update wrote anything.
         self._parts: list[torch.optim.Optimizer] = []
         if others:
             self._parts.append(torch.optim.AdamW(others, lr=lr, betas=betas, eps=eps, foreach=True))
