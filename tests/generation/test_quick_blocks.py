@@ -56,6 +56,23 @@ def test_quick_blocks_are_no_further_from_fp32_than_autocast(
     assert torch.equal(logits(model), expected)
 
 
+def test_a_base_in_bf16_with_adapters_has_quick_blocks(recwarn: pytest.WarningsRecorder) -> None:
+    """As LoRA leaves a model that it trained in bf16."""
+    model = llama()
+    attach_changing_adapters(model)
+    expected = logits(model.eval())
+    for name, parameter in model.named_parameters():
+        if "lora" not in name:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    usual = logits(model)
+    with copied_weights(model, "bf16", with_blocks=True) as is_quick:
+        found = logits(model)
+
+    assert is_quick
+    assert not recwarn.list
+    assert 0 < (found - expected).abs().mean() < 1.2 * (usual - expected).abs().mean()
+
+
 @pytest.mark.parametrize("make", [granite, qwen3, gpt2])
 def test_blocks_that_compute_something_else_stay(make: Callable[[], PreTrainedModel]) -> None:
     model = make()

@@ -195,7 +195,7 @@ class QuickBlock:
         layers = () if cache is None else cache.layers
         layer = layers[self._layer] if len(layers) > self._layer else None
         rows = ROWS if isinstance(layer, BankLayer) else PROMPT_ROWS
-        residual_NW = hidden_states.flatten(0, 1)
+        residual_NW = hidden_states.flatten(0, 1).float()
         heads_NX = self._into_heads(self._norms[0](residual_NW), rows)
         query, key, value = self._rotated(heads_NX, *position_embeddings)
         if isinstance(layer, BankLayer):
@@ -219,7 +219,8 @@ class QuickBlock:
         straight_NHD = heads_NHD[:, :turned]
         texts = len(heads_NX) // cosine_BTD.shape[1]  # equal positions are given once
         cosine_N1D, sine_N1D = (
-            each.expand(texts, -1, -1).flatten(0, 1)[:, None] for each in (cosine_BTD, sine_BTD)
+            each.float().expand(texts, -1, -1).flatten(0, 1)[:, None]
+            for each in (cosine_BTD, sine_BTD)
         )
         signed_N1D = torch.cat([-sine_N1D[..., :half], sine_N1D[..., half:]], -1)
         turned_NHD = torch.addcmul(
@@ -271,12 +272,12 @@ def _agrees(block: nn.Module, quick: QuickBlock) -> bool:
     attention: Any = block.self_attn
     norm: Any = block.input_layernorm
     shape = (1, PROBE_TOKENS, len(norm.weight))
-    hidden = torch.randn(shape, generator=generator)
+    hidden = torch.randn(shape, generator=generator).to(norm.weight.dtype)
     angles = torch.rand((1, PROBE_TOKENS, attention.head_dim // 2), generator=generator) * 6
     angles = torch.cat([angles, angles], -1)
     options: dict[str, Any] = {
         "attention_mask": None,
-        "position_embeddings": (angles.cos(), angles.sin()),
+        "position_embeddings": (angles.cos().to(hidden.dtype), angles.sin().to(hidden.dtype)),
         "position_ids": torch.arange(PROBE_TOKENS)[None],
         CACHE_NAME: None,
     }
