@@ -104,6 +104,7 @@ TESTED_ELSEWHERE = {
     "other_trainers/stand_ins/layers.py": "tests/other_trainers/stand_ins/test_losses.py traces them",
     "other_trainers/stand_ins/optimizers.py": "tests/other_trainers/stand_ins/test_losses.py traces them",
     "other_trainers/stand_ins/rehearsal.py": "tests/other_trainers/stand_ins/test_losses.py traces steps",
+    "generation/server/reply.py": "tests/generation/server/test_app.py asks for whole and streamed answers",
     "report/plan/jobs.py": "tests/chains/test_job_plans.py reads what is printed",
     "rehearsal/shipped_skeletons.py": "tests/rehearsal/test_skeletons.py finds one in an archive",
     "rehearsal/shipped.py": "tests/rehearsal/test_family_store.py finds families in archives",

@@ -1,6 +1,5 @@
-"""Serving a run: a real server answers one chat completion; what cannot be served is refused."""
+"""Serving a run: the command answers in a process of its own; what cannot be served is refused."""
 
-import importlib.util
 import os
 import signal
 import socket
@@ -8,18 +7,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.chains import serving
-from brimful.chains.serving import Endpoint, choose_server, model_to_serve, vllm_command
+from brimful.chains.serving import (
+    Endpoint,
+    model_for_vllm,
+    refuse_what_writes_nothing,
+    refuse_without,
+    vllm_command,
+)
 
 RUNS = Path(__file__).resolve().parent.parent / "fixtures" / "old_runs" / "runs"
-needs_server = pytest.mark.skipif(
-    bool(serving._missing("transformers")), reason="needs the extra serve"
-)
-WITH_TEMPLATE = "{% for each in messages %}{{ each.content }} {% endfor %}"
 
 
 def free_port() -> int:
@@ -28,47 +30,39 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-@needs_server
-def test_a_run_answers_a_chat_and_goes_on_with_a_text(tmp_path: Path) -> None:
-    """The command in a process of its own, asked by OpenAI's own client."""
-    import openai
-
-    run = tmp_path / "served"
-    model = run / "model"
-    subprocess.run(["cp", "-r", RUNS / "documents-finished", run], check=True)
-    (model / "MANIFEST.json").unlink()
-    (run / "run.json").unlink()
-    (model / "chat_template.jinja").write_text(WITH_TEMPLATE)
+def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
+    """The command in a process of its own; it answers as soon as it says so."""
     port = free_port()
+    run = RUNS / "documents-finished"
     command = [sys.executable, "-m", "brimful", "serve", str(run), "--port", str(port)]
     with subprocess.Popen(
-        [*command, "--server", "transformers", "--device", "cpu"],
+        [*command, "--device", "cpu", "--allow-host", "mine.example"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "BRIMFUL_API_KEY": "secret"},
     ) as server:
         try:
             assert server.stdout is not None
             said = ""
-            while "Uvicorn running" not in said:
+            while f"base_url=http://127.0.0.1:{port}/v1" not in said:
                 line = server.stdout.readline()
                 assert line, f"the server ended: {said}"
                 said += line
-            assert f"http://127.0.0.1:{port}/v1" in said
-            name = str(run / "export")
-            address = f"http://127.0.0.1:{port}/v1"
-            asked = [{"role": "user", "content": "the cat"}]
-            with openai.OpenAI(base_url=address, api_key="any") as client:
-                chat = client.chat.completions.create(model=name, messages=asked, max_tokens=4)
-                text = client.completions.create(model=name, prompt="the cat", max_tokens=4)
-            assert chat.choices[0].message.role == "assistant"
-            assert isinstance(chat.choices[0].message.content, str)
-            assert 1 <= chat.usage.completion_tokens <= 4
-            assert isinstance(text.choices[0].text, str)
+            answer = httpx.post(
+                f"http://127.0.0.1:{port}/v1/completions",
+                json={"model": run.name, "prompt": "the cat", "max_tokens": 4},
+                headers={"Authorization": "Bearer secret", "Host": "mine.example"},
+                timeout=60,
+            )
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["usage"]["completion_tokens"] <= 4
+            assert "secret" not in said
         finally:
             server.send_signal(signal.SIGINT)
+            rest = server.stdout.read() if server.stdout else ""
             server.wait()
+    assert "Traceback" not in rest
 
 
 def test_without_its_packages_a_server_is_refused_with_how_to_install_them(
@@ -76,28 +70,38 @@ def test_without_its_packages_a_server_is_refused_with_how_to_install_them(
 ) -> None:
     monkeypatch.setattr(serving, "find_spec", lambda name: None)
     with refuses(RequestError, names=["extra serve"]):
-        choose_server("auto")
+        refuse_without("brimful")
     with refuses(RequestError, names=["extra vllm"]):
-        choose_server("vllm")
+        refuse_without("vllm")
 
 
-def test_vllm_is_taken_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec("json")
-    monkeypatch.setattr(serving, "find_spec", lambda name: real)
-    assert choose_server("auto") == "vllm"
-    assert choose_server("transformers") == "transformers"
-    command = vllm_command(Endpoint(Path("/m"), "127.0.0.1", 8123))
-    told = "serve /m --served-model-name /m --host 127.0.0.1 --port 8123"
+def test_vllm_is_given_the_key_and_the_name() -> None:
+    endpoint = Endpoint("127.0.0.1", 8123, key="secret")
+    command = vllm_command(Path("/m"), endpoint, "run")
+    told = "serve /m --served-model-name run --host 127.0.0.1 --port 8123 --api-key secret"
     assert command[1:] == told.split()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "notes"),
+    [
+        (Endpoint("127.0.0.1", 1), 0),
+        (Endpoint("10.0.0.1", 1), 1),
+        (Endpoint("10.0.0.1", 1, key="secret"), 0),
+    ],
+)
+def test_whoever_can_use_it_is_told(endpoint: Endpoint, notes: int) -> None:
+    assert len(endpoint.notes()) == notes
+    assert all("--api-key" in note for note in endpoint.notes())
 
 
 @pytest.mark.parametrize("name", ["labels-finished", "masked-finished"])
 def test_what_writes_no_text_is_not_served(name: str, refuses: Refuses) -> None:
     with refuses(RequestError):
-        model_to_serve(RUNS / name, lambda text: None)
+        refuse_what_writes_nothing(RUNS / name)
 
 
-def test_adapters_are_merged_first() -> None:
+def test_adapters_are_merged_for_vllm() -> None:
     """The base of this run is not on this machine: it is asked for."""
     with pytest.raises(RunFolderError, match="was tuned from is gone"):
-        model_to_serve(RUNS / "examples-finished", lambda text: None)
+        model_for_vllm(RUNS / "examples-finished", lambda text: None)

@@ -154,11 +154,72 @@ def test_tokens_are_told_as_they_are_drawn_without_the_stop_token(model: PreTrai
         max_new_tokens=4,
         stop_ids=frozenset({first}),
         seeds=[0, 0],
-        on_token=lambda row, token: told.append((row, token)),
+        on_token=lambda row, token, _: told.append((row, token)),
     )
     assert rows[0] == Generation([], "end_of_text")
     assert told == [(1, token) for token in rows[1].token_ids]
     assert len(told) == 4
+
+
+def test_a_text_ends_where_its_reader_says_so(model: PreTrainedModel) -> None:
+    """The other texts are what they are without it."""
+    settings = {"max_new_tokens": 12, "stop_ids": NOTHING, "seeds": [0, 0]}
+    whole = generate(model, PROMPTS[:2], GREEDY, **settings)
+    told: list[int] = []
+
+    def is_enough(row: int, token: int, logprob: float | None) -> bool:
+        told.append(row)
+        return row == 0 and told.count(0) == 3
+
+    ended, other = generate(model, PROMPTS[:2], GREEDY, **settings, on_token=is_enough)
+    assert ended == Generation(whole[0].token_ids[:3], "stop")
+    assert other == whole[1]
+
+
+def test_texts_are_drawn_by_their_own_settings(model: PreTrainedModel) -> None:
+    """Side by side as each alone, with the logprobs that a reader is told, too."""
+    several = [None, GREEDY, SamplingSettings(0.7, 5, 1.0), SAMPLED]
+    told: dict[int, list[float | None]] = {}
+    requests = [
+        Request(key, tuple(ids), key, 8, settings)
+        for key, (ids, settings) in enumerate(zip(PROMPTS, several, strict=True))
+    ]
+    found = Engine(model).stream(
+        requests,
+        SAMPLED,
+        NEVER,
+        logprobs=True,
+        on_token=lambda key, _, logprob: told.setdefault(key, []).append(logprob),
+    )
+    together = {request.key: written for request, written in found}
+    for key, (ids, settings) in enumerate(zip(PROMPTS, several, strict=True)):
+        alone = generate(
+            model, [ids], settings or SAMPLED, max_new_tokens=8, stop_ids=NOTHING, seeds=[key]
+        )
+        assert together[key].token_ids == alone[0].token_ids
+        assert together[key].logprobs == told[key]
+
+
+class Late:
+    """Requests, of which some come only when others are being written."""
+
+    def __init__(self, requests: list[Request | None]) -> None:
+        self.left = requests
+
+    def __iter__(self) -> Iterator[Request]:
+        return self
+
+    def __next__(self) -> Request:
+        if not self.left or (request := self.left.pop(0)) is None:
+            raise StopIteration
+        return request
+
+
+def test_requests_that_come_later_are_written_too(model: PreTrainedModel) -> None:
+    first, second = (Request(key, tuple(PROMPTS[key]), 0, 6) for key in range(2))
+    late = Late([first, None, None, second])
+    found = Engine(model).stream(late, GREEDY, NEVER)
+    assert [request.key for request, _ in found] == [0, 1]
 
 
 def test_a_training_model_is_put_back_into_training_mode_also_after_an_error(
@@ -231,7 +292,7 @@ def test_out_of_memory_lets_half_the_rows_go_on_and_changes_no_text(
         max_new_tokens=24,
         stop_ids=NOTHING,
         seeds=seeds,
-        on_token=lambda row, token: told.append((row, token)),
+        on_token=lambda row, token, _: told.append((row, token)),
     )
     assert ours == usual
     assert [rows for rows, _ in shapes[:14]] == [4] * 11 + [2, 1, 1]

@@ -41,27 +41,6 @@ def test_paths_that_the_page_has_no_use_for_are_closed(path: str) -> None:
     assert client.get("/config").text == "through"
 
 
-@pytest.mark.parametrize(
-    ("address", "is_local", "status"),
-    [
-        ("http://127.0.0.1:7860", True, 200),
-        ("http://localhost:7860", True, 200),
-        ("http://[::1]:7860", True, 200),
-        ("http://site.example:7860", True, 403),
-        ("http://127.0.0.1.site.example", True, 403),
-        ("http://site.example", False, 200),
-    ],
-)
-def test_a_page_of_this_machine_answers_to_no_other_name(
-    address: str, is_local: bool, status: int
-) -> None:
-    client = TestClient(
-        layout.PathGuard(PlainTextResponse("through"), is_local=is_local), base_url=address
-    )
-
-    assert client.get("/config").status_code == status
-
-
 @pytest.fixture
 def made_pages() -> Iterator[list[gradio.Blocks]]:
     """Pages that are not served: Gradio leaves their event loops open, which are closed here."""

@@ -49,20 +49,6 @@ def test_gradio_is_an_extra_that_is_asked_for(
         page.serve("127.0.0.1", port, None)
 
 
-@pytest.mark.parametrize(
-    ("host", "local"),
-    [
-        ("127.0.0.1", True),
-        ("localhost", True),
-        ("::1", True),
-        ("0.0.0.0", False),  # noqa: S104
-        ("10.0.0.1", False),
-    ],
-)
-def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> None:
-    assert page.is_local(host) is local
-
-
 def test_whoever_else_sees_the_page_is_told(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     assert page.warning_of("127.0.0.1", tmp_path) == ""
     assert page.warning_of("10.0.0.1", None) == snapshot

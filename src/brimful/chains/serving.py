@@ -1,7 +1,8 @@
-"""Serve a finished run's model with the protocol of OpenAI's API: through vLLM where it is
-installed, through transformers' own server otherwise.
+"""Serve a finished run's model with the protocol of OpenAI's API: by brimful's engine behind a
+guarded front, or by vLLM's own server.
 """
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,135 +14,175 @@ from typing import Literal
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
+from brimful.base.local_server import Guard, is_local, refuse_if_taken
 from brimful.base.warning_codes import as_note
+from brimful.generation.author import load_to_write
+from brimful.generation.copied_weights import products_for
+from brimful.generation.engine import Engine
 from brimful.generation.export import export
-from brimful.generation.load import recipe_of, trained_folder
+from brimful.generation.load import LoadedRun, recipe_of, trained_folder
+from brimful.hardware.probe import probe, torch_device
 from brimful.model.description import is_own_architecture
 from brimful.model.published import is_adapter_folder
 
-Server = Literal["auto", "vllm", "transformers"]
-LOCAL = ("127.0.0.1", "localhost", "::1")
-NEEDED: dict[str, tuple[str, ...]] = {
-    "vllm": ("vllm",),
-    "transformers": ("fastapi", "uvicorn", "openai"),
-}
+Server = Literal["brimful", "vllm"]
+NEEDED: dict[Server, tuple[str, ...]] = {"vllm": ("vllm",), "brimful": ("starlette", "uvicorn")}
 """By server: packages that are no dependencies of brimful."""
-EXTRAS = {"vllm": "vllm", "transformers": "serve"}
+EXTRAS: dict[Server, str] = {"vllm": "vllm", "brimful": "serve"}
+MOST_TOKENS = 8192
+"""New tokens of one text, where the model's context allows them."""
+MOST_CONNECTIONS = 1024
+"""At the same time; more are answered with 503."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What is served, and where.
+    """Where a model is served, and to whom.
 
     Attributes:
-        folder: The whole model in Hugging Face layout.
         host, port: Where the server listens.
-        device: As transformers names it; vLLM takes the GPU that there is.
+        names: Further names that it answers to.
+        key: What clients have to know; None: nothing.
+        most_tokens: New tokens of one text at most.
+        most_seconds: Of one answer.
     """
 
-    folder: Path
     host: str
     port: int
-    device: str = "auto"
+    names: tuple[str, ...] = ()
+    key: str | None = None
+    most_tokens: int = MOST_TOKENS
+    most_seconds: float = 600.0
 
     @property
     def address(self) -> str:
         """The address that a client of OpenAI's API takes as `base_url`."""
-        return f"http://{self.host}:{self.port}/v1"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/v1"
+
+    def notes(self) -> list[str]:
+        """Return what a user should know of who can reach it."""
+        if is_local(self.host) or self.key is not None:
+            return []
+        reached = f"whoever reaches {self.host} can use it: give it a key with --api-key."
+        return [as_note(reached, "B601")]
 
 
-def choose_server(choice: Server) -> Literal["vllm", "transformers"]:
-    """Return the server to use.
-
-    Raises:
-        RequestError: its packages are not installed; says how to install them.
+def refuse_without(server: Server) -> None:
+    """Raise RequestError if the server's packages are not installed; it says how to install
+    them.
     """
-    server: Literal["vllm", "transformers"] = "transformers"
-    if choice == "vllm" or (choice == "auto" and not _missing("vllm")):
-        server = "vllm"
-    if missing := _missing(server):
+    if missing := [name for name in NEEDED[server] if find_spec(name) is None]:
         raise RequestError(
             f"serving with {server} needs {', '.join(missing)}, not installed here."
             f" {how_to_install(EXTRAS[server])}"
         )
-    return server
 
 
-def _missing(server: str) -> list[str]:
-    return [name for name in NEEDED[server] if find_spec(name) is None]
+def refuse_what_writes_nothing(run_folder: Path) -> None:
+    """Raise RequestError if the run's model writes no text."""
+    if not recipe_of(run_folder).kind.writes_text:
+        raise RequestError(
+            f"{run_folder.name} writes no text, so there is nothing to ask it. Classifiers answer"
+            f" `brimful predict {run_folder.name} FILE`."
+        )
 
 
-def model_to_serve(run_folder: Path, say: Say) -> Path:
+def serve(run_folder: Path, server: Server, endpoint: Endpoint, device: str, say: Say) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        run_folder: A finished run.
+        server: Which one.
+        endpoint: Where, and to whom.
+        device: Where brimful's engine writes; vLLM takes the GPU that there is.
+        say: Prints.
+
+    Raises:
+        BrimfulError: packages are missing, the address is taken, the run cannot be served, or the
+            server ended with an error.
+    """
+    refuse_without(server)
+    refuse_what_writes_nothing(run_folder)
+    refuse_if_taken(endpoint.host, endpoint.port)
+    if server == "vllm":
+        folder = model_for_vllm(run_folder, say)
+        _announce(run_folder, server, endpoint, say)
+        ended = subprocess.run(vllm_command(folder, endpoint, run_folder.name), check=False)  # noqa: S603 - our own
+        if ended.returncode > 0:
+            raise RequestError(
+                f"vLLM's server ended with exit code {ended.returncode}; its lines say why."
+            )
+        return
+    loaded = load_to_write(run_folder, torch_device(probe(device)))
+    _serve(loaded, endpoint, lambda: _announce(run_folder, server, endpoint, say))
+
+
+def _announce(run_folder: Path, server: Server, endpoint: Endpoint, say: Say) -> None:
+    key = "any api_key will do" if endpoint.key is None else "api_key is that of --api-key"
+    say(f"serving {run_folder.name} with {server} at {endpoint.address}; ctrl-C ends it")
+    say(
+        f"clients of OpenAI's API take base_url={endpoint.address} and model={run_folder.name};"
+        f" {key}"
+    )
+    for note in endpoint.notes():
+        say(note)
+
+
+def model_for_vllm(run_folder: Path, say: Say) -> Path:
     """Return a folder with the whole model of a run; adapters are merged into their base in bf16
     first, which is checked, and kept in the run's folder for the next time.
 
     Raises:
         RunFolderError: the run is not finished, or its base changed.
-        RequestError: it writes no text, or is of an architecture that no server knows.
+        RequestError: it is of an architecture that vLLM does not know.
     """
-    recipe = recipe_of(run_folder)
-    if not recipe.kind.writes_text:
+    if is_own_architecture(recipe_of(run_folder).model):
         raise RequestError(
-            f"{run_folder.name} writes no text, so there is nothing to ask it. Classifiers answer"
-            f" `brimful predict {run_folder.name} FILE`."
-        )
-    if is_own_architecture(recipe.model):
-        raise RequestError(
-            f"{run_folder.name} has an architecture of brimful's own, which no server knows."
-            f" `brimful generate {run_folder.name}` writes with it."
+            f"{run_folder.name} has an architecture of brimful's own, which vLLM does not know."
+            " Leave --server out."
         )
     exported = export(run_folder, merge=is_adapter_folder(trained_folder(run_folder)))
     say("\n".join(exported.lines()))
     return exported.folder
 
 
-def serve(run_folder: Path, choice: Server, host: str, port: int, device: str, say: Say) -> None:
-    """Serve until a signal ends it.
-
-    Raises:
-        BrimfulError: as `choose_server` and `model_to_serve`, or the server ended with an error.
-    """
-    server = choose_server(choice)
-    endpoint = Endpoint(model_to_serve(run_folder, say), host, port, device)
-    say(f"serving {run_folder.name} with {server} at {endpoint.address}; ctrl-C ends it")
-    say(
-        f"clients of OpenAI's API take base_url={endpoint.address} and model={name_of(endpoint)};"
-        " any api_key will do"
-    )
-    if host not in LOCAL:
-        say(as_note(f"whoever reaches {host} can use it: there is no password.", "B601"))
-    SERVERS[server](endpoint)
-
-
-def name_of(endpoint: Endpoint) -> str:
-    """Return the name by which clients ask for the model: its folder, which both servers take."""
-    return str(endpoint.folder)
-
-
-def vllm_command(endpoint: Endpoint) -> Sequence[str]:
+def vllm_command(folder: Path, endpoint: Endpoint, name: str) -> Sequence[str]:
     """Return the command that starts vLLM's server, by its documentation (`vllm serve`, 0.30)."""
     return [
         str(Path(sys.executable).with_name("vllm")),
-        *("serve", str(endpoint.folder)),
-        *("--served-model-name", name_of(endpoint)),
+        *("serve", str(folder)),
+        *("--served-model-name", name),
         *("--host", endpoint.host),
         *("--port", str(endpoint.port)),
+        *(() if endpoint.key is None else ("--api-key", endpoint.key)),
     ]
 
 
-def _serve_with_vllm(endpoint: Endpoint) -> None:
-    ended = subprocess.run(vllm_command(endpoint), check=False).returncode  # noqa: S603 - our own
-    if ended > 0:
-        raise RequestError(f"vLLM's server ended with exit code {ended}; its lines say why.")
+def _serve(loaded: LoadedRun, endpoint: Endpoint, announce: Callable[[], None]) -> None:
+    """Listen, then announce it and answer."""
+    import uvicorn  # noqa: PLC0415 - an extra
 
+    from brimful.generation.server.app import Front, RequestLimits  # noqa: PLC0415 - an extra
+    from brimful.generation.server.writer import SharedWriter  # noqa: PLC0415
 
-def _serve_with_transformers(endpoint: Endpoint) -> None:
-    from transformers.cli.serve import Serve  # noqa: PLC0415 - an extra
-
-    Serve(str(endpoint.folder), host=endpoint.host, port=endpoint.port, device=endpoint.device)
-
-
-SERVERS: dict[str, Callable[[Endpoint], None]] = {
-    "vllm": _serve_with_vllm,
-    "transformers": _serve_with_transformers,
-}
+    limits = RequestLimits(endpoint.most_tokens, endpoint.most_seconds)
+    products = products_for(loaded.model, loaded.recipe.plan.precision)
+    engine = Engine(loaded.model, loaded.tokenizer, products=products)
+    writer = SharedWriter(engine, loaded.stop_ids, limits.waiting)
+    names = (endpoint.host, socket.gethostname(), *endpoint.names)
+    config = uvicorn.Config(
+        Guard(Front(loaded, writer, limits).app(), names, endpoint.key),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    with socket.create_server((endpoint.host, endpoint.port), family=family) as listening:
+        announce()
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            writer.close()

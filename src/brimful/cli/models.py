@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 GgufType = Literal["q4_k_m", "q5_k_m", "q8_0", "bf16", "f16", "f32"]
-Server = Literal["auto", "vllm", "transformers"]
+Server = Literal["brimful", "vllm"]
 Ask = Literal["auto", "chat", "plain"]
 
 
@@ -272,16 +272,37 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 8000,
     server: Annotated[
-        Server, typer.Option(help="auto: vLLM where it is installed, else transformers' own.")
-    ] = "auto",
+        Server, typer.Option(help="What writes: brimful's own engine, or vLLM's server.")
+    ] = "brimful",
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="BRIMFUL_API_KEY", help="What clients have to send as their key. Default: none."
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A further name by which clients may address this machine."
+        ),
+    ] = None,
+    most_tokens: Annotated[
+        int, typer.Option(min=1, help="New tokens of one text, as far as the context allows.")
+    ] = 8192,
+    most_seconds: Annotated[
+        float, typer.Option(min=1, help="Time of one answer; it is given up then.")
+    ] = 600.0,
     device: DeviceName = "auto",
 ) -> None:
     """Answer requests of OpenAI's API with a finished run's model, until ctrl-C."""
     folder = run_folder(run)
     with loading():
+        from brimful.chains.serving import Endpoint
         from brimful.chains.serving import serve as serve_model
 
-    serve_model(folder, server, host, port, device, say)
+    names = tuple(allow_host or ())
+    endpoint = Endpoint(host, port, names, api_key, most_tokens, most_seconds)
+    serve_model(folder, server, endpoint, device, say)
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - each is one option of the verb

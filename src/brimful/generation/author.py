@@ -12,7 +12,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from brimful.base.text import plural
 from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
-from brimful.generation.load import MODEL_FOLDER, PLAN_FILE, end_ids_of, load_run
+from brimful.generation.load import (
+    MODEL_FOLDER,
+    PLAN_FILE,
+    LoadedRun,
+    end_ids_of,
+    load_run,
+)
 from brimful.generation.requests import StopRules
 from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.published import (
@@ -53,10 +59,7 @@ def tuned_author(run_folder: Path, device: torch.device) -> Author:
     Raises:
         RunFolderError: the run is not finished, or its files are damaged.
     """
-    precision = "fp32"
-    if device.type != "cpu":
-        precision = str(read_deciding(run_folder, PLAN_FILE)["precision"])
-    loaded = load_run(run_folder, device, DTYPES[precision])
+    loaded = load_to_write(run_folder, device)
     return Author(
         run_folder.name,
         str(run_folder / MODEL_FOLDER),
@@ -65,6 +68,18 @@ def tuned_author(run_folder: Path, device: torch.device) -> Author:
         loaded.prompt_ids,
         StopRules(loaded.stop_ids),
     )
+
+
+def load_to_write(run_folder: Path, device: torch.device) -> LoadedRun:
+    """Load a finished run's model to write many texts: on a CPU in fp32, elsewhere as trained.
+
+    Raises:
+        RunFolderError: the run is not finished, or its files are damaged.
+    """
+    precision = "fp32"
+    if device.type != "cpu":
+        precision = str(read_deciding(run_folder, PLAN_FILE)["precision"])
+    return load_run(run_folder, device, DTYPES[precision])
 
 
 def teacher(

@@ -33,7 +33,8 @@ from brimful.generation.requests import Finish, Generation, Request, StopRules
 from brimful.generation.sampler import (
     SamplingSettings,
     checked,
-    next_token,
+    logprobs_of,
+    next_tokens,
     penalised,
     uniform_numbers,
 )
@@ -43,9 +44,9 @@ from brimful.hardware import host
 from brimful.planning.kv_cache import room_for_rows
 from brimful.training.memory_errors import OutOfMemory, attempt, give_back_memory
 
-OnToken = Callable[[int, int], None]
-"""Called with (the request's key, token id) the moment a token is drawn; stop tokens are not passed
-on.
+OnToken = Callable[[int, int, float | None], bool | None]
+"""Called with (the request's key, token id, its logprob where asked for) the moment a token is
+drawn; stop tokens are not passed on. True ends the text.
 """
 LOOKS_FOR_LOOPS_EVERY = 8
 """Tokens; a look takes less than 0.1 ms."""
@@ -71,7 +72,7 @@ def generate(
         max_new_tokens: Per row, at least 1.
         stop_ids: A row ends, finish "end_of_text", when it draws one of these.
         seeds: One per row; see `sampler.sample_seeds`.
-        on_token: Receives (row, token) as tokens are drawn, row by row within a step.
+        on_token: Receives (row, token, None) as tokens are drawn, row by row within a step.
 
     Returns:
         One result per prompt, in order.
@@ -156,11 +157,12 @@ class Engine:
         """Results as they finish.
 
         Requests are taken only when there is room for them; equal prompts that follow each other
-        are read once. A row that outgrows the model's context goes on from the last `context // 2`
-        tokens of its own text, read again as if they were the start: older text is forgotten. What
-        a row draws depends on its prompt, its seed and the settings, not on the other rows. When
-        memory runs out, half of the running rows go on from the tokens they have, and the others
-        wait for their turn. Closing the iterator ends everything.
+        are read once. An iterator that has none left is asked again while texts are written. A row
+        that outgrows the model's context goes on from the last `context // 2` tokens of its own
+        text, read again as if they were the start: older text is forgotten. What a row draws
+        depends on its prompt, its seed and the settings, not on the other rows. When memory runs
+        out, half of the running rows go on from the tokens they have, and the others wait for their
+        turn. Closing the iterator ends everything.
 
         Raises:
             RequestError: empty prompt, prompt longer than the context, unknown token id, no new
@@ -298,7 +300,6 @@ class _Run:
         self._entering: list[_Row] = []
         self._waiting: deque[_Row] = deque()
         self._finished: list[_Row] = []
-        self._has_requests = True
         self._is_quick = is_quick
         self._make_cache = self._cache_factory()
         self._cache: QuickSlots | Slots | Groups = self._make_cache()
@@ -385,9 +386,8 @@ class _Run:
             if len(row.window) > self._engine.context:
                 row.window = row.window[-max(1, self._engine.context // 2) :]
             return row
-        request = next(self._requests, None) if self._has_requests else None
+        request = next(self._requests, None)
         if request is None:
-            self._has_requests = False
             return None
         self._engine.check([request])
         return _Row(request, list(request.prompt_ids))
@@ -441,27 +441,30 @@ class _Run:
         if said_BV is not None:
             penalty = self._settings.repetition_penalty
             scores_BV = penalised(logits_BV.float(), said_BV, penalty)
-        ids_B = next_token(scores_BV, self._settings, uniform_B)
-        logprobs = self._logprobs(logits_BV, ids_B)
+        settings = [row.request.settings or self._settings for row in rows]
+        ids_B = next_tokens(scores_BV, settings, uniform_B)
+        logprobs: Sequence[float | None] = [None] * len(rows)
+        if self._wants_logprobs:
+            logprobs = logprobs_of(logits_BV, ids_B)
         tokens = checked(ids_B)
         if said_BV is not None:
             said_BV[torch.arange(len(rows), device=ids_B.device), ids_B] = True
-        for row, token in zip(rows, tokens, strict=True):
-            self._take_one(row, token)
-        if logprobs is not None:
-            for row, logprob in zip(rows, logprobs.tolist(), strict=True):
-                row.logprobs += [logprob] * (len(row.new_ids) - len(row.logprobs))
+        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+            self._take_one(row, token, logprob)
         self._finished += [row for row in rows if row.finish is not None]
 
-    def _take_one(self, row: _Row, token: int) -> None:
+    def _take_one(self, row: _Row, token: int, logprob: float | None) -> None:
         if token in self._stop_ids:
             row.finish = "end_of_text"
             return
         row.new_ids.append(token)
         row.window.append(token)
-        if self._on_token is not None:
-            self._on_token(row.request.key, token)
-        if self._finder is not None and self._finder.completes(row.request.prompt_ids, row.new_ids):
+        if logprob is not None:
+            row.logprobs.append(logprob)
+        is_over = self._on_token is not None and self._on_token(row.request.key, token, logprob)
+        if is_over or (
+            self._finder is not None and self._finder.completes(row.request.prompt_ids, row.new_ids)
+        ):
             row.finish = "stop"
         elif len(row.new_ids) == row.request.max_new_tokens:
             row.finish = "length"
@@ -471,12 +474,6 @@ class _Run:
             and ends_in_loop(row.new_ids)
         ):
             row.finish = "loop"
-
-    def _logprobs(self, logits_BV: Tensor, ids_B: Tensor) -> Tensor | None:
-        if not self._wants_logprobs:
-            return None
-        chosen_B1 = logits_BV.gather(1, ids_B.clamp(min=0)[:, None]).float()
-        return (chosen_B1[:, 0] - logits_BV.float().logsumexp(dim=-1)).cpu()
 
     def _said_by(self, rows: Sequence[_Row]) -> Tensor | None:
         if self._settings.repetition_penalty == 1:

@@ -26,12 +26,15 @@ class Request:
         seed: Of its own random numbers: what is drawn depends on the prompt, the settings and this
             alone.
         max_new_tokens: At least 1.
+        settings: Of this text, where they are not those of the stream; the engine alone heeds them,
+            but for a repetition penalty.
     """
 
     key: int
     prompt_ids: tuple[int, ...]
     seed: int
     max_new_tokens: int
+    settings: "SamplingSettings | None" = None
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,28 @@ def penalised(logits_BV: Tensor, said_BV: Tensor, penalty: float) -> Tensor:
     )
 
 
+def next_tokens(
+    logits_BV: Tensor, settings: Sequence[SamplingSettings], uniform_B: NDArray[np.float64]
+) -> Tensor:
+    """Draw one token per row by `next_token`, each by its own settings."""
+    rows_of: dict[SamplingSettings, list[int]] = {}
+    for row, each in enumerate(settings):
+        rows_of.setdefault(each, []).append(row)
+    if len(rows_of) == 1:
+        return next_token(logits_BV, settings[0], uniform_B)
+    ids_B = torch.empty(len(settings), dtype=torch.long, device=logits_BV.device)
+    for each, rows in rows_of.items():
+        ids_B[rows] = next_token(logits_BV[rows], each, uniform_B[rows])
+    return ids_B
+
+
+def logprobs_of(logits_BV: Tensor, ids_B: Tensor) -> list[float]:
+    """Return the logprobs of tokens under the model's own distribution; waits for the device."""
+    chosen_B1 = logits_BV.gather(1, ids_B.clamp(min=0)[:, None]).float()
+    logprobs: list[float] = (chosen_B1[:, 0] - logits_BV.float().logsumexp(dim=-1)).tolist()
+    return logprobs
+
+
 def next_token(
     logits_BV: Tensor, settings: SamplingSettings, uniform_B: NDArray[np.float64]
 ) -> Tensor:

@@ -53,7 +53,7 @@ def draw_samples(
     prompt_ids = loaded.prompt_ids(prompt)
     stream = TextStream(loaded.tokenizer, prompt_ids)
 
-    def on_token(row: int, token: int) -> None:
+    def on_token(row: int, token: int, logprob: float | None) -> None:
         if show is not None and count == 1:
             show(stream.push(token))
 

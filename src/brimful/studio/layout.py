@@ -7,15 +7,14 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from brimful.base.local_server import Guard, is_local
 from brimful.studio import chat, runs, will_it_fit
 from brimful.studio.html import style
 from brimful.studio.library import Library
 from brimful.studio.look import theme
-from brimful.studio.page import is_local as is_local_address
 from brimful.studio.planners import Planners
 
 TITLE = "brimful studio"
@@ -43,27 +42,18 @@ are none of them.
 
 
 class PathGuard:
-    """Serves only the paths that the page uses and, on a page of this machine, only requests that
-    address it by a local name.
+    """Serves only the paths that the page uses."""
 
-    Another site in the same browser can let its own name point to 127.0.0.1; its requests then bear
-    that name.
-    """
-
-    def __init__(self, app: ASGIApp, *, is_local: bool = True) -> None:
-        self._app, self._is_local = app, is_local
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI says."""
-        if scope["type"] not in {"http", "websocket"}:
-            await self._app(scope, receive, send)
-        elif self._is_local and not is_local_address(HTTPConnection(scope).url.hostname or ""):
-            await PlainTextResponse(
-                "this page is for this machine: open it as http://127.0.0.1, or start it with"
-                " --host",
-                403,
-            )(scope, receive, send)
-        elif scope["path"] not in OPEN and not scope["path"].startswith(OPEN_BELOW):
+        if (
+            scope["type"] in {"http", "websocket"}
+            and scope["path"] not in OPEN
+            and not scope["path"].startswith(OPEN_BELOW)
+        ):
             await PlainTextResponse("not here", status_code=404)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -107,7 +97,7 @@ def launch(host: str, port: int, runs_folder: Path | None, planners: Planners) -
     Returns:
         Its address.
     """
-    page = build(runs_folder, planners, is_local=is_local_address(host))
+    page = build(runs_folder, planners, is_local=is_local(host))
     settings: dict[str, Any] = {
         "share": False,
         "inbrowser": False,
@@ -130,7 +120,10 @@ def launch(host: str, port: int, runs_folder: Path | None, planners: Planners) -
         theme=theme(),
         css=style(),
         app_kwargs={
-            "middleware": [Middleware(PathGuard, is_local=is_local_address(host))],
+            "middleware": [
+                Middleware(Guard, names=() if is_local(host) else None),
+                Middleware(PathGuard),
+            ],
             "docs_url": None,
             "redoc_url": None,
             "openapi_url": None,

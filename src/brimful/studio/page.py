@@ -2,13 +2,13 @@
 
 import importlib.util
 import os
-import socket
 import threading
 import time
 from pathlib import Path
 
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
+from brimful.base.local_server import is_local, refuse_if_taken
 from brimful.base.warning_codes import as_note
 from brimful.studio.gradio_loading import load_gradio
 
@@ -50,29 +50,6 @@ def serve(host: str, port: int, runs_folder: Path | None) -> None:
         # Threads of the server and of the libraries are left as they are: ending them in the middle
         # of a model aborts the process.
         os._exit(0)
-
-
-def is_local(host: str) -> bool:
-    """Return whether only this machine reaches the address."""
-    return host in {"127.0.0.1", "localhost", "::1"}
-
-
-def refuse_if_taken(host: str, port: int) -> None:
-    """Raise RequestError if the address cannot be listened on."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except socket.gaierror as error:
-            raise RequestError(
-                f"--host {host}: there is no such address ({error.strerror}). 127.0.0.1 is this"
-                " machine."
-            ) from error
-        except OSError as error:
-            raise RequestError(
-                f"cannot listen on {host}, port {port}: {error.strerror}. Another program may use"
-                f" the port; choose another: --port {port % 65535 + 1}"
-            ) from error
 
 
 def warning_of(host: str, runs_folder: Path | None) -> str:

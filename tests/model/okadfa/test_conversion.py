@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from brimful.base.env import runs_folder
 from brimful.base.errors import BrimfulError, PlanError, RequestError
-from brimful.chains.serving import model_to_serve
+from brimful.chains.serving import model_for_vllm
 from brimful.model.description import is_own_architecture
 from brimful.model.obtained import folder_of_model
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel
@@ -104,6 +104,6 @@ def test_one_command_converts_and_others_train_write_and_export(
     _, out, _ = said("export", "converted", "--to", str(tmp_path / "export"))
     assert "transformers reads it after `from brimful.model.registered" in out
     with refuses(RequestError):
-        model_to_serve(runs_folder() / "converted", print)
+        model_for_vllm(runs_folder() / "converted", print)
     code, _, err = said("models", "convert", str(to), str(tmp_path / "again"))
     assert (code, "is of the architecture kernel_llama" in err) == (2, True)

@@ -1,0 +1,101 @@
+"""What every server of brimful checks before anything else: its address, and who asks."""
+
+import hmac
+import socket
+from collections.abc import Collection
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from brimful.base.errors import RequestError
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches the address."""
+    return host in LOCAL
+
+
+def refuse_if_taken(host: str, port: int) -> None:
+    """Raise RequestError if the address cannot be listened on."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except socket.gaierror as error:
+            raise RequestError(
+                f"--host {host}: there is no such address ({error.strerror}). 127.0.0.1 is this"
+                " machine."
+            ) from error
+        except OSError as error:
+            raise RequestError(
+                f"cannot listen on {host}, port {port}: {error.strerror}. Another program may use"
+                f" the port; choose another: --port {port % 65535 + 1}"
+            ) from error
+
+
+class Guard:
+    """Lets a request through to an ASGI application if it comes from no page of another site and,
+    where there is a key, bears it.
+
+    A page of another site can ask a server of this machine in two ways. It sends a request there,
+    and the browser names the page's site in `Origin`; or it lets a name of its own point to this
+    machine (DNS rebinding), and the request bears that name in `Host`.
+
+    Args:
+        app: What is guarded.
+        names: Names that the server answers to, beside `localhost` and every address in figures,
+            which no site can let point elsewhere; None: any.
+        key: What `Authorization: Bearer KEY` has to hold; None: nothing.
+    """
+
+    def __init__(
+        self, app: "ASGIApp", names: Collection[str] | None = (), key: str | None = None
+    ) -> None:
+        self._app, self._key = app, key
+        self._names = None if names is None else {"localhost", *map(str.lower, names)}
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """As ASGI says."""
+        from starlette.datastructures import Headers  # noqa: PLC0415 - an extra
+        from starlette.responses import JSONResponse  # noqa: PLC0415
+
+        is_request = scope["type"] in {"http", "websocket"}
+        if is_request and (refusal := self._refusal(Headers(scope=scope))):
+            status, message = refusal
+            content = {"error": {"message": message, "type": "refused"}}
+            await JSONResponse(content, status)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _refusal(self, headers: "Headers") -> tuple[int, str] | None:
+        """Return status and reason, if the request is refused."""
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        if self._names is not None and not self._answers_to(host):
+            return 403, (
+                f"this server does not answer to the name {host!r}, but to"
+                f" {', '.join(sorted(self._names))} and to addresses in figures, as 127.0.0.1"
+            )
+        if origin is not None and urlsplit(origin).netloc.lower() != host:
+            return 403, f"this server answers no pages of other sites, as {origin!r}"
+        given = headers.get("authorization", "")
+        if self._key is not None and not hmac.compare_digest(
+            given.encode("latin-1"), f"Bearer {self._key}".encode()
+        ):
+            return 401, "this server asks for a key: Authorization: Bearer KEY"
+        return None
+
+    def _answers_to(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            if name in (self._names or ()):
+                return True
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
