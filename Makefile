@@ -6,7 +6,7 @@ PLAIN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: plain setup run test lint types tests test-environments snapshots steps notebooks pictures format clean
+.PHONY: plain setup run test lint types tests security audit test-environments snapshots steps notebooks pictures format clean
 
 # What brimful needs, which is all that `make run` installs.
 plain: $(PLAIN)
@@ -50,6 +50,14 @@ tests snapshots steps notebooks: export PYTHONDONTWRITEBYTECODE =
 # Three processes for two cores: browsers, kernels and signals are waited for.
 tests: setup
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+
+# What docs/security.md and docs/fault-cases.md claim: the tests that they name.
+security: setup
+	$(BIN)/python -m pytest -m security -n 2 --dist loadfile --no-loadscope-reorder
+
+# Known weaknesses of the pinned libraries, and the licences of what the wheel brings along.
+audit: setup
+	$(BIN)/python benchmarks/audit.py
 
 # What a user installs, without constraints.txt: fresh environments with the newest and the oldest libraries, on every
 # Python of this machine; 20 minutes and some 25 GB. ENVIRONMENTS="--only newest-3.12": one of them.

@@ -29,6 +29,7 @@ import pytest
 import recorded_steps
 import torch
 import warm
+from named_tests import is_named
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.env import shared_data_folder
@@ -90,6 +91,9 @@ LONG_FILES = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {REPOSITORY / "tests" / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    for item in items:
+        if is_named(item.path, item.name.partition("[")[0]):
+            item.add_marker("security")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 import torch
+from named_tests import PAGE, exists, named_tests
 
 from brimful import cli
 from brimful.base.discover import names_in
@@ -148,3 +149,26 @@ def test_what_the_guides_models_gave_here_is_that_of_the_records() -> None:
     assert section in (ROOT / "docs" / "guides.md").read_text(encoding="utf-8"), (
         "update the section in docs/guides.md: python benchmarks/guides_trained.py"
     )
+
+
+def test_tests_that_the_page_on_security_names_exist() -> None:
+    named = named_tests()
+    assert len(named) > 100
+    assert sorted(test for test in named if not exists(test)) == []
+
+
+def test_every_claim_of_the_page_on_security_names_its_test() -> None:
+    """Rows of its table, and what was tried."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    claims = [line for line in lines if re.match(r"\| (?!What|-)|- \*\*", line)]
+    texts = "\n".join(lines).split("\n")
+    assert len(claims) >= 15
+    starts = [texts.index(line) for line in claims]
+    unnamed = []
+    for start in starts:
+        end = start + 1
+        while end < len(texts) and texts[end].startswith("  "):
+            end += 1
+        if "`tests/" not in "\n".join(texts[start:end]):
+            unnamed.append(texts[start])
+    assert unnamed == []

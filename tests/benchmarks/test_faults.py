@@ -1,17 +1,15 @@
 """The catalog of faults names tests that there are, and its page says what they gave."""
 
-import ast
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
+from named_tests import exists
 from syrupy.assertion import SnapshotAssertion
 
 from faults import PAGE, Case, Result, page, read_cases, results_of, row_of
 from record import RECORDS
 
-TESTS = Path(__file__).parents[1]
 NUM_CASES = 62
 
 REPORT = """
@@ -31,15 +29,7 @@ def test_every_case_has_tests_that_exist_or_a_reason() -> None:
     assert len(cases) == NUM_CASES
     assert [case.fault for case in cases if bool(case.tests) == bool(case.not_here)] == []
     named = {test for case in cases for test in case.tests}
-    assert sorted(test for test in named if not _exists(test)) == []
-
-
-def _exists(test: str) -> bool:
-    file, _, name = test.partition("::")
-    if not (TESTS / file).exists():
-        return False
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in tree.body)
+    assert sorted(test for test in named if not exists(test)) == []
 
 
 def test_parameters_of_a_test_add_up_and_one_that_did_not_run_did_not_pass() -> None:

@@ -1,0 +1,53 @@
+"""The page of licences is what its command makes, and an audit that asked nobody says so."""
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from audit import NOT_ASKED, PAGE, WEAK, needed, page, verdict
+
+PINS = (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_its_command_makes() -> None:
+    pins = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([\w.-]+)==(\S+)", PINS, re.MULTILINE)
+    }
+    others = [
+        each.name
+        for each in needed("brimful")
+        if pins.get(canonicalize_name(each.name)) != each.version.partition("+")[0]
+    ]
+    if others:
+        pytest.skip(f"other versions than those of constraints.txt are installed: {others}")
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_every_package_states_a_licence() -> None:
+    rows = PAGE.read_text(encoding="utf-8").splitlines()
+    packages = [row.split(" | ") for row in rows if row.startswith("| ")][1:]
+    assert len(packages) > 50
+    assert [row for row in packages if "not stated" in row[2]] == []
+
+
+SOUND = {"name": "a", "version": "1", "vulns": []}
+SKIPPED = {"name": "b", "skip_reason": "not found"}
+WEAKNESS = {"id": "X-1", "fix_versions": ["2"]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "code"),
+    [
+        ([], NOT_ASKED),
+        ([SOUND], 0),
+        ([SOUND, SKIPPED], NOT_ASKED),
+        ([{**SOUND, "vulns": [WEAKNESS]}, SKIPPED], WEAK),
+    ],
+)
+def test_what_could_not_be_looked_up_is_no_clean_bill(
+    packages: list[dict[str, object]], code: int
+) -> None:
+    assert verdict(packages)[1] == code
