@@ -2,18 +2,18 @@
 before one runs.
 """
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from brimful.base.console import waiting
+from brimful.base.text import printable
 from brimful.base.warning_codes import as_note
 from brimful.cli.completion import run_names
 from brimful.cli.inputs import run_folder
 from brimful.cli.options import Json, RunName
-from brimful.cli.output import loading, open_console, print_json
+from brimful.cli.output import loading, open_console, print_json, say
 
 
 def report(
@@ -38,15 +38,15 @@ def report(
         from brimful.runs import read_run
 
         path = write_report(folder)
-    print("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
+    say("\n".join([*prediction_lines(path.parent), f"report: {path}"]))
     found = read_run(path.parent)
     for problem in filter(None, [*found.problems.values(), found.model_problem]):
-        print(as_note(problem, "B318"), file=sys.stderr)
+        say(as_note(problem, "B318"), stderr=True)
     if files:
         from brimful.report.page.files import write_files
 
         written = write_files(path.parent)
-        print(f"files: {len(written)} in {written[0].parent if written else path.parent}")
+        say(f"files: {len(written)} in {written[0].parent if written else path.parent}")
 
 
 def compare(
@@ -74,13 +74,13 @@ def compare(
     if json_output:
         print_json(comparison.to_json())
     elif markdown:
-        print(comparison_markdown(comparison), end="")
+        print(printable(comparison_markdown(comparison)), end="")
     else:
-        print(comparison_text(comparison, open_console(least_width=120).width))
+        print(printable(comparison_text(comparison, open_console(least_width=120).width)))
     if page is not None:
         from brimful.report.comparison.page import write_comparison
 
-        print(f"page: {write_comparison(folders, page)}")
+        say(f"page: {write_comparison(folders, page)}")
 
 
 def runs(

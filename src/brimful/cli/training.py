@@ -184,7 +184,7 @@ def _run(
         )
     if not world.is_first:
         return
-    print(f"report: {path}")
+    say(f"report: {path}")
     _say_next(_uses(recipe, path.parent.name))
 
 
@@ -214,8 +214,8 @@ def sample(
         folder = calls.sample(resolved, console, fresh=fresh, accept=accept, world=world)
     if not world.is_first:
         return
-    print(f"samples: {folder / 'samples.jsonl'}")
-    print(f"training set: {folder / 'train.jsonl'}")
+    say(f"samples: {folder / 'samples.jsonl'}")
+    say(f"training set: {folder / 'train.jsonl'}")
     say(f"next: brimful run {shlex.join([recipe, *(overrides or [])])}")
 
 
@@ -273,7 +273,7 @@ def _run_several(
             side_by_side=side_by_side,
         )
     if world.is_first:
-        print(f"report: {path}")
+        say(f"report: {path}")
 
 
 def _refuse_without_study(
