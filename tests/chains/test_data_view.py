@@ -63,7 +63,7 @@ def test_rows_that_are_left_out_are_shown_with_the_reason(tuning: Make, tmp_path
     assert not view.rows[7].examples
     assert "the answer is empty" in view.rows[7].reason
     assert not view.rows[9].examples
-    assert {entry["kind"] for entry in view.not_learned} == {"dropped"}
+    assert {entry["kind"] for entry in view.not_learned} == {"bad_rows", "dropped"}
 
 
 def test_the_first_rows_are_read_unless_all_are_asked_for(tuning: Make, tmp_path: Path) -> None:

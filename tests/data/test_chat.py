@@ -447,8 +447,19 @@ def test_texts_that_are_rendered_already_keep_their_tokens(chat_tokenizer: Fast)
         (encoded,) = template.encode([example(ASKED, completion)])
         assert (encoded.ids, encoded.is_target) == (same.ids, same.is_target)
     assert template.prompt_ids(ASKED) == template.prompt_ids((USER,))
-    (text,) = template.encode([example(None, f"{ASKED}sat<|im_end|>\n")])
-    assert (text.ids, text.is_target) == (same.ids, [False] + [True] * (len(same.ids) - 1))
+    for end in ("", "<|im_end|>\n", f"<|im_end|>\n{ASKED[-22:]}"):
+        (text,) = template.encode([example(None, f"{ASKED}sat{end}")])
+        assert (text.ids, text.is_target) == (same.ids, [False] + [True] * (len(same.ids) - 1))
+
+
+def test_a_token_that_begins_texts_and_turns_is_among_those_of_a_rendered_text(
+    chat_tokenizer: Fast,
+) -> None:
+    """As with SmolLM2, whose begin of text is <|im_start|>."""
+    chat_tokenizer.add_special_tokens({"bos_token": "<|im_start|>"})
+    template = Template.of(chat_tokenizer)
+    assert template.is_rendered(ASKED)
+    assert not template.is_rendered("a text with <|im_end|> in it.")
 
 
 @pytest.mark.parametrize(("text", "is_rendered"), [("a<|im_end|>", False), (ASKED, True)])

@@ -7,6 +7,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.data.account import Account
 from brimful.data.chatgpt_export import shown_branch
 from brimful.data.formats import Message, examples_of
 from brimful.data.rows import Row
@@ -49,10 +50,10 @@ def test_a_chatgpt_message_that_is_no_text_is_refused_or_left_out(
         Row(exported("code"), "row 19"),
     ]
     with refuses(DataError, names=["row 19", "'code'", "data.bad_rows=drop"]):
-        list(examples_of(rows, data_recipe("x")))
-    left_out: list[Any] = []
-    assert len([*examples_of(rows, data_recipe("x", bad_rows="drop"), left_out)]) == 19
-    assert [bad.where for bad in left_out] == ["row 19"]
+        list(examples_of(rows, data_recipe("x"), Account()))
+    account = Account()
+    assert len([*examples_of(rows, data_recipe("x", bad_rows="drop"), account)]) == 19
+    assert [bad.where for bad in account.bad_rows] == ["row 19"]
 
 
 @pytest.mark.parametrize(

@@ -120,10 +120,10 @@ def test_prompts_that_stand_in_two_splits_are_counted_and_dropped_if_asked(
         1,
         2,
     ]
-    assert prepared.notes == snapshot
-    assert ("B204: 2 of these were dropped from validation and test" in prepared.notes) == (
-        duplicates == "drop"
-    )
+    assert prepared.report["notes"] == snapshot
+    assert (
+        "B204: 2 of these were dropped from validation and test" in prepared.report["notes"]
+    ) == (duplicates == "drop")
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_long_examples_are_cut_at_the_end_and_that_is_said(
         prepared.report["splits"]["train"]["cut"],
         prepared.report["splits"]["train"]["dropped"],
     ) == (1, 0)
-    assert prepared.notes == snapshot
+    assert prepared.report["notes"] == snapshot
 
 
 def test_long_examples_are_dropped_and_that_is_said(
@@ -179,7 +179,7 @@ def test_long_examples_are_dropped_and_that_is_said(
     prepared = prepare_examples(tuning(uneven, 15, long_documents="drop"), tokenizer)
     assert texts(prepared, tokenizer, "train") == ["12<|endoftext|>", "34<|endoftext|>"]
     assert prepared.report["splits"]["train"]["dropped"] == 1
-    assert prepared.notes == tuple(prepared.report["notes"]) == snapshot
+    assert prepared.report["notes"] == snapshot
     (*_, entry) = prepared.report["not_learned"]
     assert {key: entry[key] for key in ("kind", "count", "of", "split")} == {
         "kind": "dropped",
@@ -236,7 +236,7 @@ def test_of_few_examples_at_least_one_is_held_out_for_each_split(
         for name, split in prepared.splits.items()
     }
     assert sorted(prompt for prompts in found.values() for prompt in prompts) == ["p0", "p1", "p2"]
-    assert prepared.notes == snapshot
+    assert prepared.report["notes"] == snapshot
 
 
 @pytest.mark.parametrize(
@@ -262,10 +262,10 @@ def test_text_prompts_are_messages_where_the_tokenizer_has_a_chat_template(
     asked = prepare_examples(tuning(pairs, template=template), chat_tokenizer)
     assert asked.splits["train"].examples[0].prompt == (Message("user", "0 and one is "),)
     assert texts(asked, chat_tokenizer, "train", learned=True)[0] == "1<|im_end|>"
-    assert asked.notes == snapshot
+    assert asked.report["notes"] == snapshot
     verbatim = prepare_examples(tuning(pairs, template="plain"), chat_tokenizer)
     assert texts(verbatim, chat_tokenizer, "train")[0] == "0 and one is 1<|endoftext|>"
-    assert verbatim.notes == ()
+    assert verbatim.report["notes"] == []
 
 
 FORGETS = (
@@ -304,7 +304,7 @@ def test_conversations_that_a_template_rewrites_are_several_examples_and_that_is
     assert [text.startswith("<think></think>") for text in learned] == [True] * len(learned)
     assert set(texts(last, chat_tokenizer, "train")) < set(texts(each, chat_tokenizer, "train"))
     assert len({one.data_fingerprint for one in (same, each, last)}) == 3
-    assert [list(one.notes) for one in (same, each, last)] == snapshot
+    assert [one.report["notes"] for one in (same, each, last)] == snapshot
 
 
 def test_the_template_comes_back_for_generation(
@@ -333,7 +333,6 @@ def test_the_fingerprint_follows_what_is_learned(
         prepare_examples(tuning(pairs, **fields), chat_tokenizer) for fields in ({}, {}, change)
     )
     assert first.data_fingerprint == again.data_fingerprint != other.data_fingerprint
-    assert first.tokenizer_fingerprint == other.tokenizer_fingerprint
     assert np.array_equal(first.splits["train"].tokens_N, again.splits["train"].tokens_N)
 
 
@@ -392,7 +391,7 @@ def test_what_is_not_learned_is_in_the_notes_and_decides_the_fingerprint(
     ]
     path = rows(tmp_path / "chats.jsonl", *({"messages": chat, "id": "i"} for chat in chats))
     prepared = prepare_examples(tuning(path), chat_tokenizer)
-    assert [note[:4] for note in prepared.notes] == ["B220", "B216"]
+    assert [note[:4] for note in prepared.report["notes"]] == ["B220", "B216"]
     assert set(texts(prepared, chat_tokenizer, "train", learned=True)) == {"d<|im_end|>"}
     ignored = prepare_examples(tuning(path, leave_out=["weight", "id"]), chat_tokenizer)
     assert set(texts(ignored, chat_tokenizer, "train", learned=True)) == {"b<|im_end|>d<|im_end|>"}

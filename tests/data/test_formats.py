@@ -8,6 +8,7 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import DataError
+from brimful.data.account import Account
 from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.readers import Row
 from brimful.data.sources import open_rows
@@ -386,12 +387,37 @@ def test_bad_rows_are_left_out_up_to_a_tenth(
 ) -> None:
     good = [Row({"prompt": "q", "completion": "a"}, f"row {number}") for number in range(36)]
     bad = [Row(values, name) for name, values in BAD.items()]
-    left_out: list[Any] = []
-    data = data_recipe("x", bad_rows="drop")
-    assert len([*examples_of([good[0], *bad, *good[1:]], data, left_out)]) == 36
-    assert [each.where for each in left_out] == [*BAD]
+    account, data = Account(), data_recipe("x", bad_rows="drop")
+    assert len([*examples_of([good[0], *bad, *good[1:]], data, account)]) == 36
+    assert [each.where for each in account.bad_rows] == [*BAD]
+    (entry,) = account
+    assert (entry.kind, entry.count) == ("bad_rows", 4)
     with refuses(DataError, names=["4 of 39", "10%", "null"]):
-        list(examples_of([good[0], *bad, *good[2:]], data))
-    for one in bad[:2]:
+        list(examples_of([good[0], *bad, *good[2:]], data, Account()))
+    for one in bad:
         with pytest.raises(DataError, match=r"data\.bad_rows=drop"):
-            list(examples_of([*good, one], data_recipe("x")))
+            list(examples_of([*good, one], data_recipe("x"), Account()))
+
+
+@pytest.mark.parametrize("bad_rows", ["stop", "drop"])
+def test_rows_that_are_not_learned_are_not_left_out(data_recipe: Make, bad_rows: str) -> None:
+    """Of questions nothing counts what is left out, so nothing is, and the key is not advised."""
+    good = [Row({"prompt": "q", "completion": "a"}, f"row {number}") for number in range(36)]
+    for values in BAD.values():
+        with pytest.raises(DataError) as raised:
+            list(examples_of([*good, Row(values, "bad")], data_recipe("x", bad_rows=bad_rows)))
+        assert "bad_rows" not in str(raised.value)
+
+
+def test_a_flag_of_a_row_is_read_and_other_columns_are_named(data_recipe: Make) -> None:
+    """A zero is a value, an empty text is none."""
+    rows = [
+        {"prompt": "q", "completion": "a", "weight": weight, "id": 0, "empty": ""}
+        for weight in (1, 0, 2)
+    ]
+    account = Account()
+    assert len([*examples_of([Row(each, "row") for each in rows], data_recipe("x"), account)]) == 2
+    assert [(entry.kind, entry.names) for entry in account] == [
+        ("columns", {"id": 3, "weight": 1}),
+        ("rows_flagged", {}),
+    ]

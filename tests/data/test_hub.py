@@ -15,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import DataError
 from brimful.data import hub
 from brimful.data.labelled import read_labelled
+from brimful.data.rows import Row
 from brimful.data.sources import open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
 
@@ -72,7 +73,7 @@ def test_rows_are_read_with_all_their_columns(serve: Serve, data_recipe: Make) -
     serve({"train": {"messages": [messages], "id": [7]}})
     rows = open_rows(data_recipe("owner/name")).parts[0].splits["train"]
     assert list(rows) == [
-        ({"messages": messages, "id": 7}, "data set owner/name, split train, row 1")
+        Row({"messages": messages, "id": 7}, "data set owner/name, split train, row 1")
     ]
 
 

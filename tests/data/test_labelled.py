@@ -148,7 +148,9 @@ def test_encodings_are_found_and_said(tmp_path: Path, encoding: str) -> None:
     )
     found = read(tmp_path / "a.csv", validation=0.5, encoding="auto")
     assert sorted(text for split in found.splits.values() for text in split.texts) == sorted(texts)
-    assert any(f"is read as {encoding}" in note for note in found.notes) == (encoding != "utf-8")
+    assert any(f"is read as {encoding}" in note for note in found.report["notes"]) == (
+        encoding != "utf-8"
+    )
 
 
 def test_parquet_with_lists_of_labels_has_several_per_text(tmp_path: Path) -> None:
@@ -338,7 +340,7 @@ def test_labels_are_mapped_and_that_is_said(tmp_path: Path) -> None:
     found = read(
         tmp_path / "a.jsonl", {"mapping": {"2": "1"}, "names": ["0", "1"], "positive": "1"}
     )
-    assert found.notes[0] == "B207: labels: 0 = 0, 1 = 1; 2 -> 1"
+    assert found.report["notes"][0] == "B207: labels: 0 = 0, 1 = 1; 2 -> 1"
     assert found.report["labels"] == {
         "names": ["0", "1"],
         "multiple": False,
@@ -355,7 +357,7 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path, snapshot: Snapshot
     blanks = [{"text": " \n", "label": 1}, {"text": None, "label": None}, {"text": "", "label": 7}]
     path = jsonl(tmp_path / "a.jsonl", *some(20), *blanks)
     found = read(path)
-    assert found.notes == snapshot
+    assert found.report["notes"] == snapshot
     assert sum(len(split.texts) for split in found.splits.values()) == 20
     refused(
         r"6 of 10 rows have no text in column 'text'",
@@ -371,7 +373,7 @@ def test_labels_that_a_benchmark_does_not_publish_leave_their_split_out(
     jsonl(tmp_path / "test.jsonl", {"text": "x", "label": -1}, {"text": "y", "label": -1})
     found = read(tmp_path)
     assert list(found.splits) == ["train", "validation"]
-    assert found.notes == snapshot
+    assert found.report["notes"] == snapshot
     jsonl(tmp_path / "test.jsonl", {"text": "x", "label": -1}, {"text": "y", "label": 1})
     refused(r"test\.jsonl:1: unknown label '-1' in test", tmp_path)
 
@@ -487,7 +489,8 @@ def test_a_test_split_that_only_repeats_training_is_an_error(tmp_path: Path) -> 
     )
     jsonl(tmp_path / "test.jsonl", *(row for row in some(9, start=70) if row["label"] == 1))
     assert any(
-        note.startswith("B209: test: no text has the label 0") for note in read(tmp_path).notes
+        note.startswith("B209: test: no text has the label 0")
+        for note in read(tmp_path).report["notes"]
     )
 
 
@@ -498,7 +501,7 @@ def test_many_labels_may_be_missing_where_few_are_held_out(
     path = jsonl(tmp_path / "a.jsonl", *some(40), {"text": "only one", "label": 2})
     found = read(path)
     assert found.labels.names == ("0", "1", "2")
-    assert found.notes == snapshot
+    assert found.report["notes"] == snapshot
 
 
 def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(
@@ -524,7 +527,9 @@ def test_a_first_row_that_may_be_a_header_or_may_not_is_asked_about(
     )
     (tmp_path / "b.csv").write_text(f"something,1\n{body}")
     assert (
-        " ".join(read(tmp_path / "b.csv", text_column="something", label_column="1").notes)
+        " ".join(
+            read(tmp_path / "b.csv", text_column="something", label_column="1").report["notes"]
+        )
         == snapshot
     )
 
@@ -590,5 +595,5 @@ def test_the_report_is_json_and_progress_is_told(
     assert report["splits"]["train"]["labels"] == {"0": 400, "1": 400}
     assert report["splits"]["validation"]["words"] == {"median": 7.0, "p99": 7.0, "most": 7}
     assert report["sources"] == snapshot
-    assert list(found.notes) == report["notes"]
+    assert list(found.report["notes"]) == report["notes"]
     assert told == [("reading", 1000, None)]

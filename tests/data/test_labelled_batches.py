@@ -1,30 +1,17 @@
 """Labelled texts in passes: nothing lost, little padding, the same step however it is cut."""
 
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pytest
-from fixture_types import Refuses
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
 
-from brimful.base.errors import DataError, RecipeError
 from brimful.data.labelled import LabelledSplit
-from brimful.data.labelled_batches import (
-    EncodedLabels,
-    LabelledSequences,
-    Passes,
-    class_weights,
-    encode_split,
-    shortened,
-    weights_of,
-)
+from brimful.data.labelled_batches import LabelledSequences, Passes
+from brimful.data.labelled_tokens import EncodedLabels
 from brimful.data.labels import Labels
 from brimful.data.length_window import LengthWindow
-from brimful.recipe import Recipe
 
 HAM_SPAM = Labels(names=("ham", "spam"), multiple=False, positive=1)
 TOPICS = Labels(names=("a", "b", "c"), multiple=True, positive=None)
@@ -169,95 +156,3 @@ def test_the_divisor_is_the_sum_of_the_steps_weights_whatever_the_passes() -> No
         == sum(float(micro.weights.sum()) for micro in pieces if micro.weights is not None)
     )
     assert batch.num_target_tokens == 58
-
-
-def test_balanced_weights_follow_scikit_learns_convention(refuses: Refuses) -> None:
-    from sklearn.utils.class_weight import compute_class_weight
-
-    targets = np.array([0] * 30 + [1] * 10)
-    weights = class_weights(targets, HAM_SPAM, "balanced")
-
-    np.testing.assert_allclose(
-        weights, compute_class_weight("balanced", classes=np.array([0, 1]), y=targets), rtol=1e-6
-    )
-    assert class_weights(targets, HAM_SPAM, "none") is None
-    assert class_weights(targets, HAM_SPAM, {"spam": 4.0}).tolist() == [1.0, 4.0]
-    with refuses(RecipeError, names=["'span'", "'spam'"]):
-        class_weights(targets, HAM_SPAM, {"span": 4.0})
-
-
-def test_of_several_labels_a_text_has_each_label_it_has_weighs_as_much_as_the_texts_without() -> (
-    None
-):
-    targets = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0]], np.float32)
-
-    weights = class_weights(targets, TOPICS, "balanced")
-
-    assert weights.tolist() == pytest.approx([1 / 3, 3.0, 1.0])
-    assert weights_of(targets[:2], weights).tolist() == [
-        pytest.approx([1 / 3, 1, 1]),
-        pytest.approx([1 / 3, 3, 1]),
-    ]
-
-
-def test_a_text_that_is_cut_keeps_the_special_token_at_its_end() -> None:
-    assert shortened([1, 5, 6, 7, 8, 2], 4, 1) == [1, 5, 6, 2]
-    assert shortened([1, 5, 2], 4, 1) == [1, 5, 2]
-    assert shortened([5, 6, 7], 2, 0) == [5, 6]
-
-
-@pytest.fixture
-def words() -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    tokenizer = Tokenizer(
-        models.WordLevel({"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4}, unk_token="[UNK]")
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 0), ("[SEP]", 1)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[UNK]",
-    )
-
-
-@pytest.mark.parametrize(
-    ("policy", "texts", "cut", "dropped", "last"),
-    [("truncate", 3, 1, 0, [0, 3, 3, 1]), ("drop", 2, 0, 1, [0, 4, 1])],
-)
-def test_long_texts_are_cut_or_dropped_as_the_recipe_says(
-    words: PreTrainedTokenizerFast,
-    tiny: Callable[..., Recipe],
-    policy: str,
-    texts: int,
-    cut: int,
-    dropped: int,
-    last: list[int],
-) -> None:
-    split = LabelledSplit(
-        ("a", "b", "a a a a"), np.array([0, 1, 0]), ("x:1", "x:2", "x:3"), np.zeros(3, dtype=bool)
-    )
-
-    encoded = encode_split(
-        "train", split, words, tiny("sequence_length=4", f"data.long_documents={policy}")
-    )
-
-    assert (len(encoded), encoded.num_cut, encoded.num_dropped) == (texts, cut, dropped)
-    assert encoded.ids(texts - 1).tolist() == last
-    assert len(encoded.split.wheres) == texts == len(encoded.split.targets)
-
-
-def test_a_long_text_is_told_with_its_place(
-    words: PreTrainedTokenizerFast, tiny: Callable[..., Recipe], refuses: Refuses
-) -> None:
-    split = LabelledSplit(
-        ("a", "a a a a"), np.array([0, 1]), ("x.csv:2", "x.csv:3"), np.zeros(2, dtype=bool)
-    )
-
-    with refuses(DataError, names=["1 of 2", "x.csv:3", "6 tokens"]):
-        encode_split("train", split, words, tiny("sequence_length=4"))

@@ -165,9 +165,14 @@ def test_layout_and_seed_do_not_make_new_ids(corpus: Path, tmp_path: Path, recip
     """They decide how ids become batches, not what they are."""
     before = prepare(recipe({"path": corpus, "validation": 0.2}), tmp_path / "cache")
     after = prepare(
-        recipe({"path": corpus, "validation": 0.2, "layout": "document"}).model_copy(
-            update={"seed": 7}
-        ),
+        recipe(
+            {
+                "path": corpus,
+                "validation": 0.2,
+                "layout": "document",
+                "long_documents": "truncate",
+            }
+        ).model_copy(update={"seed": 7}),
         tmp_path / "cache",
     )
     assert before.data_fingerprint == after.data_fingerprint
@@ -291,13 +296,16 @@ def test_a_tokenizer_that_hardly_compresses_stops_the_run_each_time(
 def test_a_document_that_spells_end_of_text_stays_one_document(
     tmp_path: Path, recipe: Make
 ) -> None:
-    """The special id stands only where documents end."""
+    """The special id stands only where documents end, and that is told, as are other columns."""
     texts = [f"model {number} writes <|endoftext|> and the story goes on\n" for number in range(40)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    rows = [{"text": text, "url": "x", "none": None} for text in texts]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     prepared = prepare(
         recipe({"path": tmp_path / "a.jsonl", "validation": 0.3}, {"vocabulary": 280}),
         tmp_path / "cache",
     )
+    told = [(each["kind"], each["count"], each["names"]) for each in prepared.report["not_learned"]]
+    assert told == [("columns", 1, {"url": 1}), ("spelled", 40, {"<|endoftext|>": 40})]
     for split in prepared.splits.values():
         assert np.count_nonzero(split.tokens_N == 0) == split.num_documents
     assert sorted(texts_back(prepared, "train") + texts_back(prepared, "validation")) == sorted(

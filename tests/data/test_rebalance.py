@@ -46,7 +46,10 @@ def test_the_least_sure_texts_of_the_frequent_label_are_left_out_of_training_alo
         text for text, label in zip(train.texts, train.targets, strict=True) if label == good
     ][-3 * bad :]
     assert set(surest) <= set(kept.splits["train"].texts)
-    assert any("training texts without the label 'bad' are left out" in each for each in kept.notes)
+    assert any(
+        "training texts without the label 'bad' are left out" in each
+        for each in kept.report["notes"]
+    )
     assert kept.fingerprint != whole.fingerprint
 
     assert kept.log_kept_C is not None
@@ -70,7 +73,7 @@ def test_a_share_that_is_there_already_leaves_all_texts(tmp_path: Path) -> None:
     found = read(path, {"rebalance": {"share": 0.05}})
     assert found.log_kept_C is None
     assert found.splits["train"].texts == read(path).splits["train"].texts
-    assert any("of the training texts already" in each for each in found.notes)
+    assert any("of the training texts already" in each for each in found.report["notes"])
 
 
 @pytest.mark.parametrize(

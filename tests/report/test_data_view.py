@@ -120,5 +120,6 @@ def test_the_json_has_these_keys() -> None:
         "tokens": 10,
         "learned_tokens": 4,
         "lengths": [(3, 5, 1), (6, 7, 1)],
+        "unit": "example",
         "share_learned": 0.4,
     }

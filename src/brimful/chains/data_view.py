@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from brimful.base.env import cache_folder
 from brimful.base.text import plural
 from brimful.data.examples import prepare_examples, tokenizer_of
 from brimful.data.sources import open_rows
+from brimful.data.splits import SPLITS
 from brimful.generation.text import TextStream
+from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
 from brimful.report.data_view import DataView, SeenExample, SeenRow, SeenSplit, SeenToken
 
@@ -33,20 +36,10 @@ def view_data(recipe: Recipe, source: str, num_shown: int, *, whole: bool = Fals
     Raises:
         DataError, PlanError: as in training.
     """
-    if recipe.kind.rows != "examples":
-        # Brings torch, which examples do not need.
-        from brimful.kinds.run_data import gather  # noqa: PLC0415
-
-        data = gather(recipe, source)
-        read = "all of it" if recipe.data.cache_gib is None else "its beginning"
-        if recipe.kind.gives_labels:
-            read += "; labels are learned, texts are only read"
-        if recipe.kind.fills_masks:
-            read += (
-                f"; {recipe.data.masked_share:.0%} of the tokens are learned, drawn anew each time"
-            )
-        rows = _RowsSeen(recipe, data.tokenizer, data.splits)
-        return _view(rows, data.report, num_shown, read, data.weights)
+    if recipe.kind.first_rows == "documents":
+        return _view_documents(recipe, source, num_shown)
+    if recipe.kind.gives_labels:
+        return _view_labels(recipe, source, num_shown)
     read = "all rows"
     if not whole:
         most = min(recipe.data.max_documents or FIRST_ROWS, FIRST_ROWS)
@@ -59,6 +52,34 @@ def view_data(recipe: Recipe, source: str, num_shown: int, *, whole: bool = Fals
     return _view(rows, prepared.report, num_shown, read, {})
 
 
+def _view_documents(recipe: Recipe, source: str, num_shown: int) -> DataView:
+    from brimful.data.prepare import prepare  # noqa: PLC0415 - examples do not need it
+
+    published = load_tokenizer(source) if source else None
+    data = prepare(recipe, cache_folder(), published=published)
+    read = "all of it" if recipe.data.cache_gib is None else "its beginning"
+    if recipe.kind.fills_masks:
+        read += f"; {recipe.data.masked_share:.0%} of the tokens are learned, drawn anew each time"
+    rows = _RowsSeen(recipe, data.tokenizer, data.splits)
+    return _view(rows, data.report, num_shown, read, {})
+
+
+def _view_labels(recipe: Recipe, source: str, num_shown: int) -> DataView:
+    # A tenth of a second to import, which other data do not need.
+    from brimful.data.labelled import read_labelled  # noqa: PLC0415
+    from brimful.data.labelled_tokens import class_weights, encode_splits  # noqa: PLC0415
+
+    texts, tokenizer = read_labelled(recipe), load_tokenizer(source, ends_texts=False)
+    splits, report = encode_splits(texts, tokenizer, recipe)
+    weights_C = class_weights(
+        splits["train"].split.targets, texts.labels, recipe.label_rules.class_weights
+    )
+    weights = {} if weights_C is None else dict(zip(texts.labels.names, weights_C, strict=True))
+    rows = _RowsSeen(recipe, tokenizer, splits)
+    read = "all of it; labels are learned, texts are only read"
+    return _view(rows, report, num_shown, read, weights)
+
+
 def _view(
     rows: "_RowsSeen",
     report: Mapping[str, Any],
@@ -67,12 +88,17 @@ def _view(
     weights: Mapping[str, float],
 ) -> DataView:
     recipe, splits = rows.recipe, rows.splits
+    unit = {"documents": "document", "labels": "text"}.get(recipe.kind.first_rows, "example")
     return DataView(
         recipe=recipe.name,
         method=recipe.method,
         read=read,
         rows=[*islice(rows.seen(report.get("bad_rows", ())), num_shown)],
-        splits={name: _counts(each) for name, each in splits.items() if len(each.offsets_E) > 1},
+        splits={
+            name: _counts(splits[name], unit)
+            for name in SPLITS
+            if name in splits and len(splits[name].offsets_E) > 1
+        },
         notes=report.get("notes", ()),
         not_learned=report.get("not_learned", ()),
         bad_rows=report.get("bad_rows", ()),
@@ -80,12 +106,13 @@ def _view(
     )
 
 
-def _counts(split: Any) -> SeenSplit:
+def _counts(split: Any, unit: str) -> SeenSplit:
     lengths_E = np.diff(split.offsets_E.astype(np.int64))
     edges = np.unique(np.linspace(lengths_E.min(), lengths_E.max() + 1, _BINS + 1).astype(int))
     counts, _ = np.histogram(lengths_E, edges)
     lengths = zip(edges[:-1].tolist(), (edges[1:] - 1).tolist(), counts.tolist(), strict=True)
-    return SeenSplit(len(lengths_E), len(split.tokens_N), int(split.is_target_N.sum()), [*lengths])
+    learned = int(split.is_target_N.sum())
+    return SeenSplit(len(lengths_E), len(split.tokens_N), learned, [*lengths], unit)
 
 
 @dataclass(frozen=True)
@@ -112,9 +139,9 @@ class _RowsSeen:
                 )
             return
         for part in open_rows(self.recipe.data).parts:
-            for columns, where in chain.from_iterable(part.splits.values()):
+            for columns, where, _ in chain.from_iterable(part.splits.values()):
                 examples = [self._example(*place) for place in places.get(where, ())]
-                yield SeenRow(where, columns, examples, reasons.get(where, ""))
+                yield SeenRow(where, columns, examples, reasons.get(where, "see the notes above"))
 
     def _example(self, name: str, number: int) -> SeenExample:
         split = self.splits[name]

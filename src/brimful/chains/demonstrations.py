@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from brimful.base.errors import DataError
 from brimful.chains.sampling_questions import SamplingQuestions
-from brimful.data.formats import BadRow, Example, Message, Prompt, examples_of, text_of_prompt
+from brimful.data.account import Account
+from brimful.data.formats import Example, Message, Prompt, examples_of, text_of_prompt
 from brimful.data.questions import PromptQuestion
 from brimful.data.sources import open_rows
 from brimful.evaluation.task_prompts import text_ending_of
@@ -23,11 +24,11 @@ def read_demonstrations(
     Raises:
         DataError: the evaluation asks all of them.
     """
-    parts, bad_rows = open_rows(recipe.data).parts, list[BadRow]()
+    parts, account = open_rows(recipe.data).parts, Account()
     examples = [
         example
         for part in parts
-        for example in examples_of(part.splits["train"], recipe.data, bad_rows)
+        for example in examples_of(part.splits["train"], recipe.data, account)
     ]
     held_out = questions.held_out
     kept = [each for each in examples if held_out.find(text_of_prompt(each), "") is None]
@@ -36,7 +37,7 @@ def read_demonstrations(
             "data: the evaluation asks all demonstrations, so none is left to train on. Choose"
             " others."
         )
-    notes = [f"a demonstration is left out: {bad.reason}" for bad in bad_rows]
+    notes = [f"a demonstration is left out: {bad.reason}" for bad in account.bad_rows]
     if asked := len(examples) - len(kept):
         notes.append(f"{asked} demonstrations are left out, because the evaluation asks them")
     return tuple(kept), notes

@@ -20,14 +20,8 @@ from transformers import (
 from brimful.base.errors import RequestError, RunFolderError
 from brimful.classification.forward import ClassifierForward, keep_body_in
 from brimful.classification.record import ClassifierRecord, load_record
-from brimful.data.labelled_batches import (
-    PASS_OVERHEAD,
-    Passes,
-    encoder_of,
-    pad_id_of,
-    shortened,
-    special_tokens_at_end,
-)
+from brimful.data.labelled_batches import PASS_OVERHEAD, Passes, pad_id_of
+from brimful.data.labelled_tokens import encoder_of, shortened, special_tokens_at_end
 from brimful.data.labels import Labels
 from brimful.data.preparation import preparation, preparation_notes
 from brimful.data.unknown_ids import refuse_unknown_ids

@@ -37,8 +37,7 @@ def data(
         from brimful.chains.base_model import source_at_hand
 
         source = source_at_hand(resolved, show)
-        if resolved.kind.rows == "examples":
-            keep_torch_out()
+        keep_torch_out()
         from brimful.chains.data_view import view_data
         from brimful.report.data_view import render, write_page
 

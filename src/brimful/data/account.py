@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from brimful.base.text import clause, listed, plural
 from brimful.base.warning_codes import coded
+from brimful.runs.files import BAD_ROWS_FILE
 
 _LISTED = 12
 
@@ -31,49 +32,56 @@ class AccountKind(NamedTuple):
 
 KINDS: Mapping[str, AccountKind] = MappingProxyType(
     {
+        "bad_rows": AccountKind(
+            "B201",
+            "{count} left out by data.bad_rows=drop, listed in"
+            f" {BAD_ROWS_FILE} of the run folder",
+            "row",
+        ),
         "columns": AccountKind("B220", "columns not used: {names}", "row"),
         "fields": AccountKind("B220", "fields of messages not used: {names}", "message"),
         "flagged": AccountKind(
             "B216",
-            "{count} flagged as not to be learned ({names}) are only read",
+            "only read, because flagged as not to be learned ({names}): {count}",
             "answer",
             "To learn them all the same: data.leave_out='[{names}]'",
         ),
         "rows_flagged": AccountKind(
             "B216",
-            "{count} are left out: nothing of them is to be learned",
+            "left out, because flagged as not to be learned: {count}",
             "row",
         ),
         "no_answers": AccountKind(
             "B216",
-            "{count} of other roles are flagged as to be learned ({names}), but only answers are",
+            "flagged as to be learned ({names}), but of other roles, and only answers are learned:"
+            " {count}",
             "message",
         ),
         "system": AccountKind(
-            "B206", "{count} have a column {names}: a system message before theirs", "row"
+            "B206", "a system message before the others, from the column {names}: {count}", "row"
         ),
         "rendered": AccountKind(
             "B217",
-            "{count} are rendered already: the chat template's special tokens ({names}) are read as"
-            " tokens",
+            "rendered already, so the chat template's special tokens ({names}) are read as tokens:"
+            " {count}",
             "row",
         ),
         "spelled": AccountKind(
-            "B217", "{count} spell special tokens ({names}), which are learned as text", "row"
+            "B217", "special tokens ({names}) are spelled, and learned as text: {count}", "row"
         ),
         "spelled_tokens": AccountKind(
-            "B217", "{count} spell special tokens ({names}), which are read as tokens", "row"
+            "B217", "special tokens ({names}) are spelled, and read as tokens: {count}", "row"
         ),
         "joined": AccountKind(
             "B218",
-            "{count} have no white space between prompt and completion",
+            "no white space between prompt and completion: {count}",
             "row",
             "Put a space or a line break there",
         ),
         "left_out": AccountKind("B220", "left out as data.leave_out says: {names}", "row"),
         "system_twice": AccountKind(
             "B220",
-            "{count} begin with a system message of their own, so their column system is not used",
+            "column system not used, because a system message stands first already: {count}",
             "row",
         ),
         "cut": AccountKind(
@@ -151,11 +159,23 @@ class AccountEntry:
         }
 
 
+class BadRow(NamedTuple):
+    """A row that is left out: where it stands, and why."""
+
+    where: str
+    reason: str
+
+
 class Account:
-    """Counts what is not learned while rows are read and encoded."""
+    """Counts what is not learned while rows are read and encoded.
+
+    Attributes:
+        bad_rows: those that are left out.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], AccountEntry] = {}
+        self.bad_rows: list[BadRow] = []
 
     def add(
         self,
@@ -179,6 +199,12 @@ class Account:
         for name in names:
             entry.names[name] = entry.names.get(name, 0) + count
 
+    def add_bad_rows(self, rows: list[BadRow]) -> None:
+        """Count rows that are left out, and keep them."""
+        if rows:
+            self.add("bad_rows", rows[0].reason, count=len(rows))
+            self.bad_rows += rows
+
     @property
     def kinds(self) -> set[str]:
         """Those there are."""
@@ -193,7 +219,11 @@ class Account:
         return {
             **report,
             "notes": [*(entry.text for entry in self), *report.get("notes", ())],
-            "not_learned": [entry.to_json() for entry in self],
+            "not_learned": [
+                *(entry.to_json() for entry in self),
+                *report.get("not_learned", ()),
+            ],
+            **({"bad_rows": [*map(BadRow._asdict, self.bad_rows)]} if self.bad_rows else {}),
         }
 
 

@@ -15,6 +15,8 @@ from brimful.data.splits import SPLIT_SEED
 from brimful.recipe import DataRecipe, Recipe
 
 FORMAT_VERSION = 1
+_MADE = 2
+"""Raised when token ids, or the report beside them, are made otherwise than before."""
 TOKENIZER_FILE, FINGERPRINT_FILE = "tokenizer.json", "brimful.json"
 REPORT_FILE = "report.json"
 """Written when the token ids beside it are whole."""
@@ -67,7 +69,8 @@ def tokenizer_folder(recipe: Recipe, cache: Path, fingerprint: str) -> Path:
 
 def token_folder(cache: Path, fingerprint: str, tokenizer: str, dtype: str) -> Path:
     """Return where token ids lie, by the fingerprints of data and tokenizer."""
-    return cache / "tokens" / cache_key(data=fingerprint, tokenizer=tokenizer, dtype=dtype)
+    key = cache_key(data=fingerprint, tokenizer=tokenizer, dtype=dtype, made=_MADE)
+    return cache / "tokens" / key
 
 
 def kept_fingerprint(folder: Path) -> str | None:

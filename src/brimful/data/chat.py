@@ -4,9 +4,9 @@ An example is encoded in pieces, each by itself, so that a prompt's ids are exac
 generation starts from later.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -17,7 +17,7 @@ from brimful.data.chat_template import AnswerPlace, ChatTemplate
 from brimful.data.conversations import THOUGHTS, only_read
 from brimful.data.formats import Example, Message, Prompt
 from brimful.data.tokenizer import begin_of, require_fast
-from brimful.data.tokens import batch_encoder
+from brimful.data.tokens import batch_encoder, special_tokens_in
 
 LossOn = Literal["completion", "all"]
 Turns = Literal["each", "last"]
@@ -68,6 +68,7 @@ class Template:
         style: chat or plain.
         end_of_text_id: The tokenizer's.
         stop_ids: Every token that ends an answer.
+        spelled: Finds the tokenizer's special tokens that a text spells.
     """
 
     def __init__(
@@ -79,19 +80,15 @@ class Template:
         self.style = style
         self.end_of_text_id = int(tokenizer.eos_token_id)
         self._tokenizer = tokenizer
-        self._encode_plain = batch_encoder(tokenizer)
-        self._encode_rendered = batch_encoder(tokenizer, special_tokens_are_text=False)
-        self._begin = begin_of(tokenizer)
-        special = {
-            token.content for token in tokenizer.added_tokens_decoder.values() if token.special
-        }
-        self._special = re.compile(
-            "|".join(map(re.escape, sorted(special, reverse=True))) or r"\Z."
+        self._encoder = cache(
+            lambda is_rendered: batch_encoder(tokenizer, special_tokens_are_text=not is_rendered)
         )
+        self._begin = begin_of(tokenizer)
+        self.spelled = special_tokens_in(tokenizer)
         self._chat = ChatTemplate(tokenizer) if style == "chat" else None
         self._own = set()
         if self._chat is not None:
-            self._own = self.spelled(self._chat.question) - {tokenizer.bos_token}
+            self._own = self.spelled(self._chat.question.removeprefix(tokenizer.bos_token or ""))
         self._end_ids = set()
         if self._chat is not None:
             self._end_ids = {*map(int, tokenizer.convert_tokens_to_ids(self._chat.ends))}
@@ -211,14 +208,10 @@ class Template:
     def _texts(self, prompt: str, completion: str) -> list[_Piece]:
         """A prompt and a completion as they stand; a rendered completion gets its end."""
         is_rendered = self.is_rendered(prompt or completion)
-        if is_rendered and self._chat is not None and not self._chat.up_to_end(completion):
-            completion += self._chat.tail
+        if is_rendered and self._chat is not None:
+            completion = self._chat.ended(completion)
         answer = _Piece(completion, 0, is_learned=True, is_rendered=is_rendered)
         return [_Piece(prompt, is_rendered=is_rendered), answer]
-
-    def spelled(self, text: str) -> set[str]:
-        """The tokenizer's special tokens that a text spells."""
-        return {*self._special.findall(text)}
 
     def is_rendered(self, text: str) -> bool:
         """Whether a text spells all special tokens that the chat template writes around a question,
@@ -275,9 +268,9 @@ class Template:
 
     def _ids_of(self, pieces: Sequence[_Piece]) -> list[list[int]]:
         ids = {}
-        for rendered, encode in ((False, self._encode_plain), (True, self._encode_rendered)):
-            texts = [piece.text for piece in pieces if piece.is_rendered is rendered]
-            ids[rendered] = iter(encode(texts))
+        for is_rendered in {piece.is_rendered for piece in pieces}:
+            texts = [piece.text for piece in pieces if piece.is_rendered is is_rendered]
+            ids[is_rendered] = iter(self._encoder(is_rendered)(texts))
         return [next(ids[piece.is_rendered]) for piece in pieces]
 
     def _joined(

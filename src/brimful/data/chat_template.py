@@ -200,6 +200,15 @@ class ChatTemplate:
             return answer.removesuffix(self.tail)
         return next((answer.removesuffix(end) for end in self.ends if answer.endswith(end)), answer)
 
+    def ended(self, text: str) -> str:
+        """A rendered text, its last answer ended where it is not. Behind an end there may also
+        stand what opens an answer, which is no answer.
+        """
+        behind, opening = (
+            each[len(self.up_to_end(each)) :].strip() for each in (text, self.question)
+        )
+        return text + self.tail * (behind not in {"", opening})
+
     def up_to_end(self, answer: str) -> str:
         """An answer up to the last token that ends it; empty where it has none."""
         return answer[

@@ -17,22 +17,20 @@ from transformers import PreTrainedTokenizerBase
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
-from brimful.base.text import clause, plural
+from brimful.base.text import clause
 from brimful.base.warning_codes import all_coded, coded
 from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.chat_template import use_own_chat_template
-from brimful.data.formats import BadRow, Example, Message, examples_of, text_of_prompt
+from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
 from brimful.data.stratified import hold_out
-from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
-from brimful.runs.files import BAD_ROWS_FILE
 
 _ENCODED_AT_ONCE = 1024
 _FIELDS = {
@@ -109,18 +107,14 @@ class PreparedExamples:
         splits: train, validation, and test where there is one.
         data_fingerprint: Changes when the examples, their split, their order or what is learned of
             them do.
-        tokenizer_fingerprint: Changes when the ids do.
         template: What the examples were encoded by, to generate alike.
         report: For data.json.
-        notes: What a user should know, in sentences; also in the report.
     """
 
     splits: dict[str, ExampleSplit]
     data_fingerprint: str
-    tokenizer_fingerprint: str
     template: Template
     report: dict[str, Any]
-    notes: tuple[str, ...]
 
 
 def tokenizer_of(recipe: Recipe, source: str) -> PreTrainedTokenizerBase:
@@ -156,9 +150,8 @@ def prepare_examples(
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
-    bad_rows: list[BadRow] = []
     account = Account()
-    held_out, few_notes = _labelled(source, data, bad_rows, account)
+    held_out, few_notes = _labelled(source, data, account)
     _check_left_out(data, account)
     labelled = [(split, _as_asked(example, template)) for split, example in held_out]
     is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
@@ -169,7 +162,7 @@ def prepare_examples(
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
     others = [
-        *all_coded("B201", [*source.notes, *_bad_row_notes(bad_rows)]),
+        *all_coded("B201", source.notes),
         *all_coded("B202", few_notes),
         *all_coded("B204", leakage_notes(scanned, len(dropped), "prompt")),
     ]
@@ -191,7 +184,6 @@ def prepare_examples(
             "splits": counts,
             "leakage": {**scanned.report, "dropped": len(dropped)},
             "notes": others,
-            "bad_rows": [*map(BadRow._asdict, bad_rows)],
         }
     )
     has_extras = any(example.has_tools for _, example in kept)
@@ -202,15 +194,12 @@ def prepare_examples(
         account,
         is_wrapped=is_wrapped,
         has_extras=has_extras,
-        has_bad_rows=bool(bad_rows),
     )
     return PreparedExamples(
         splits,
         fingerprint,
-        tokenizer_fingerprint(tokenizer),
         template,
         report,
-        tuple(report["notes"]),
     )
 
 
@@ -222,7 +211,6 @@ def _fingerprint(
     *,
     is_wrapped: bool,
     has_extras: bool,
-    has_bad_rows: bool,
 ) -> str:
     """What identifies the data. Keys that earlier versions did not know are there only where they
     decide something, so that runs of these versions go on.
@@ -234,7 +222,7 @@ def _fingerprint(
         "left": sorted(account.kinds & _DECIDING),
         "leave_out": sorted(data.leave_out),
         "turns": data.turns if data.turns != "each" else "",
-        "bad_rows": data.bad_rows if has_bad_rows else "",
+        "bad_rows": data.bad_rows if account.bad_rows else "",
     }
     return cache_key(
         source=source.fingerprint,
@@ -259,16 +247,6 @@ def _check_options(data: DataRecipe) -> None:
         )
 
 
-def _bad_row_notes(bad_rows: list[BadRow]) -> list[str]:
-    """How many rows were left out; none where none was."""
-    if not bad_rows:
-        return []
-    return [
-        f"{plural(len(bad_rows), 'row')} left out by data.bad_rows=drop, listed in {BAD_ROWS_FILE}"
-        f" of the run folder; the first: {bad_rows[0].reason}"
-    ]
-
-
 def _check_left_out(data: DataRecipe, account: Account) -> None:
     """Raise DataError for a name in `data.leave_out` that the data do not have."""
     there = {name for entry in account if entry.kind == "left_out" for name in entry.names}
@@ -282,7 +260,7 @@ def _check_left_out(data: DataRecipe, account: Account) -> None:
 
 
 def _labelled(
-    source: RowSource, data: DataRecipe, bad_rows: list[BadRow], account: Account
+    source: RowSource, data: DataRecipe, account: Account
 ) -> tuple[list[tuple[str, Example]], list[str]]:
     """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
     so few that the hash would leave a split empty, those with the smallest hashes are held out.
@@ -293,13 +271,13 @@ def _labelled(
         shares, start = held_out_shares(part.splits, data), len(labelled)
         labelled += (
             (split_of(example.group, *shares), example)
-            for example in examples_of(part.splits["train"], data, bad_rows, account)
+            for example in examples_of(part.splits["train"], data, account)
         )
         pools.append((start, len(labelled), shares))
         for split in SPLITS[1:]:
             labelled += (
                 (split, example)
-                for example in examples_of(part.splits.get(split, ()), data, bad_rows, account)
+                for example in examples_of(part.splits.get(split, ()), data, account)
             )
     there = {split for split, _ in labelled}
     if all(split in there for split, share in split_shares(data).items() if share > 0):

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from brimful.data import hub
+from brimful.data.account import Account
 from brimful.data.formats import examples_of
 from brimful.data.rows import LABEL_KEY, Row, cell_of, text_of
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
@@ -49,7 +50,7 @@ def _look_at_documents(recipe: Recipe, data: DataRecipe) -> None:
 
 
 def _look_at_examples(recipe: Recipe, data: DataRecipe) -> None:
-    _read_beginnings(open_rows(data), lambda rows: examples_of(rows, data))
+    _read_beginnings(open_rows(data), lambda rows: examples_of(rows, data, Account()))
 
 
 def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:

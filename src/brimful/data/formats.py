@@ -5,16 +5,16 @@ out.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
-from brimful.data.account import Account, Intake
+from brimful.data.account import Account, BadRow, Intake
 from brimful.data.conversations import Message
 from brimful.data.preferences import refuse_judged, refused_preferences
 from brimful.data.row_formats import FORMATS, Prompt, RowFormat, answer_text
-from brimful.data.rows import Row, column_name
+from brimful.data.rows import Row, column_name, unread_in
 from brimful.recipe import DataRecipe
 
 __all__ = [
@@ -79,13 +79,6 @@ def text_of_prompt(example: Example) -> str:
         clause(message.role != "user", f"{message.role}: ") + message.content
         for message in example.prompt
     )
-
-
-class BadRow(NamedTuple):
-    """A row that is left out: where it stands, and why."""
-
-    where: str
-    reason: str
 
 
 _DOCUMENT, _ROW_FLAG = "document", "weight"
@@ -186,18 +179,14 @@ def _described(row_format: RowFormat, data: DataRecipe) -> str:
 
 
 def examples_of(
-    rows: Iterable[Row],
-    data: DataRecipe,
-    left_out: list[BadRow] | None = None,
-    account: Account | None = None,
+    rows: Iterable[Row], data: DataRecipe, account: Account | None = None
 ) -> Iterator[Example]:
     """The examples of rows that all have the format of the first one.
 
     Args:
         rows: Of one split.
         data: Its `format`, `columns`, `bad_rows`, `leave_out` and `loss_on` count.
-        left_out: Gets the rows that `bad_rows=drop` leaves out.
-        account: gets what of the rows is not learned.
+        account: gets what of the rows is not learned; None: `bad_rows` does not apply.
 
     Raises:
         DataError: missing columns, a value that is not text, an unknown role, a conversation
@@ -206,14 +195,17 @@ def examples_of(
     """
     intake = Intake(frozenset(data.leave_out), data.loss_on == "all", account or Account())
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}
-    drops, bad, empty = data.bad_rows == "drop", [], []
+    drops, bad, empty = account is not None and data.bad_rows == "drop", list[BadRow](), []
+    remedy = clause(account is not None and not drops, _LEAVES_OUT)
     number = 0
-    for number, (values, where) in enumerate(rows, start=1):  # noqa: B007 - read below
+    for number, (values, where, _) in enumerate(rows, start=1):  # noqa: B007 - read below
         try:
             example = _example_of(values, where, formats, data, intake)
         except DataError as error:
-            if not (drops and formats):
+            if not formats:
                 raise
+            if not drops:
+                raise DataError(f"{error}{remedy}") from error
             bad.append(BadRow(where, str(error)))
             continue
         if example is None:
@@ -229,15 +221,14 @@ def examples_of(
         raise DataError(
             f"{len(empty)} of {number} rows have an empty answer, the first is {empty[0]}. They"
             " would teach the model to answer nothing. Remove these rows, or name another column as"
-            f" the answer with data.columns.{clause(few, _LEAVES_OUT)}"
+            f" the answer with data.columns.{clause(few, remedy)}"
         )
     if len(bad) > MOST_LEFT_OUT * number:
         raise DataError(
             f"{len(bad)} of {number} rows cannot be learned, and data.bad_rows=drop leaves out"
             f" {MOST_LEFT_OUT:.0%} at most. The first: {bad[0].reason}"
         )
-    if left_out is not None:
-        left_out += bad
+    intake.account.add_bad_rows(bad)
 
 
 def _example_of(
@@ -260,12 +251,9 @@ def _example_of(
             )
         formats[tuple(row)] = found
     name, columns = formats[tuple(row)]
-    try:
-        if name in _SYSTEM_SINCE and row.get(columns.get("system", "")):
-            intake.account.add("system", where, columns["system"])
-        return _example(FORMATS[name], columns, row, where, intake)
-    except DataError as error:
-        raise DataError(f"{error}{clause(data.bad_rows == 'stop', _LEAVES_OUT)}") from error
+    if name in _SYSTEM_SINCE and row.get(columns.get("system", "")):
+        intake.account.add("system", where, columns["system"])
+    return _example(FORMATS[name], columns, row, where, intake)
 
 
 def _format_of(row: Mapping[str, Any], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
@@ -307,10 +295,12 @@ def _example(
 ) -> Example | None:
     """The example of a row; None: nothing of it is learned."""
     read = {column: row[held_by] for column, held_by in columns.items()}
-    known = {*columns.values(), _DOCUMENT}
-    if unread := [name for name, value in row.items() if name not in known and value]:
+    known, flag = {*columns.values(), _DOCUMENT}, row.get(_ROW_FLAG)
+    is_flag = _ROW_FLAG not in known and flag in (0, 1)
+    known |= {_ROW_FLAG} if is_flag else set()
+    if unread := unread_in(row, known):
         intake.account.add("columns", where, *unread)
-    if _ROW_FLAG not in known and row.get(_ROW_FLAG) == 0:
+    if is_flag and not flag:
         intake.account.add("rows_flagged", where)
         return None
     if (parts := row_format.parts(read, where, intake)) is None:

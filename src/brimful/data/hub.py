@@ -267,11 +267,13 @@ def _load(
 
 def _reader(split: Any, where: str, column: Column | None) -> Callable[[], Iterator[Row]]:
     def rows() -> Iterator[Row]:
-        table, number = split, count(1)
+        table, number, others = split, count(1), tuple[str, ...]()
         if isinstance(column, str):
             table = split.select_columns([column])
+            others = tuple(name for name in split.column_names or () if name != column)
         for batch in table.iter(batch_size=1000):
             for cells in zip(*batch.values(), strict=True):
-                yield Row(dict(zip(batch, cells, strict=True)), f"{where}, row {next(number)}")
+                values = dict(zip(batch, cells, strict=True))
+                yield Row(values, f"{where}, row {next(number)}", others)
 
     return rows

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from brimful.base.errors import DataError
 from brimful.base.text import clause, listed
 from brimful.base.warning_codes import all_coded, coded
+from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
 from brimful.data.labels import (
     LabelCell,
@@ -42,7 +43,7 @@ from brimful.data.repeats import (
     repeat_notes,
     repeat_report,
 )
-from brimful.data.rows import LABEL_KEY, Row, cell_of, short, text_of
+from brimful.data.rows import LABEL_KEY, Column, Row, as_named, cell_of, column_name, short, text_of
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
@@ -90,7 +91,6 @@ class LabelledTexts:
         splits: train, validation, and test where there is one.
         labels: What texts are classified into.
         report: For data.json: sources, splits with label counts, labels, duplicates, notes.
-        notes: What a user should know, in sentences; also in the report.
         fingerprint: Changes when texts, splits, labels or the marks of repeated texts do.
         log_kept_C: log of the share of each label's training texts that `labels.rebalance` kept;
             None: all.
@@ -99,7 +99,6 @@ class LabelledTexts:
     splits: dict[str, LabelledSplit]
     labels: Labels
     report: dict[str, Any]
-    notes: tuple[str, ...]
     fingerprint: str
     log_kept_C: NDArray[np.float64] | None = None
 
@@ -131,7 +130,8 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
             " Name the one that holds the labels."
         )
     source = open_rows(data)
-    read = _read(source, data, rules, progress)
+    account = Account()
+    read = _read(source, data, rules, account, progress)
     multiple = are_lists([item.cell for item in read.items if item.split in {None, "train"}], rules)
     labelled = [names_in_cell(item.cell, rules, multiple=multiple) for item in read.items]
     _check_header(read.items, labelled, data)
@@ -156,16 +156,17 @@ def read_labelled(recipe: Recipe, progress: Progress | None = None) -> LabelledT
         *rebalancing,
         *all_coded("B209", missing),
     )
-    notes = (*found, *all_coded("B210", repeat_notes(duplicates, dropped)))
-    report = {
-        "sources": [part.description for part in source.parts],
-        "splits": {name: _split_report(split, labels) for name, split in splits.items()},
-        "labels": _labels_report(labels, rules),
-        "duplicates": duplicates,
-        "notes": list(notes),
-    }
+    report = account.told_in(
+        {
+            "sources": [part.description for part in source.parts],
+            "splits": {name: _split_report(split, labels) for name, split in splits.items()},
+            "labels": _labels_report(labels, rules),
+            "duplicates": duplicates,
+            "notes": [*found, *all_coded("B210", repeat_notes(duplicates, dropped))],
+        }
+    )
     fingerprint = _fingerprint(source, data, rules)
-    return LabelledTexts(splits, labels, report, notes, fingerprint, log_kept_C)
+    return LabelledTexts(splits, labels, report, fingerprint, log_kept_C)
 
 
 def _fingerprint(source: RowSource, data: DataRecipe, rules: LabelsRecipe) -> str:
@@ -201,13 +202,20 @@ class _Read:
 
 
 def _read(
-    source: RowSource, data: DataRecipe, rules: LabelsRecipe, progress: Progress | None
+    source: RowSource,
+    data: DataRecipe,
+    rules: LabelsRecipe,
+    account: Account,
+    progress: Progress | None,
 ) -> _Read:
     """All texts in the order of the source, empty ones left out."""
     items: list[_Item] = []
     notes: list[str] = []
     empty: list[str] = []
     prepare = preparation(rules.preprocess)
+    asked: list[Column] = [data.text_column, data.label_column]
+    if rules.rebalance is not None and rules.rebalance.confidence is not None:
+        asked.append(rules.rebalance.confidence)
     for part in source.parts:
         hidden = _hidden(part, data)
         notes += [
@@ -226,6 +234,10 @@ def _read(
                 split = None
             confidence = confidence_of(row, rules.rebalance)
             items.append(_Item(text, _label_cell(row, data), split, pool, confidence))
+            names = as_named(row.columns)
+            read = {column_name(each, names, row.where) for each in asked}
+            unread = row.unread(read)
+            account.add("columns", row.where, *unread, count=int(bool(unread)))
             if progress and len(items) % _PROGRESS_EVERY == 0:
                 progress("reading", len(items), None)
     total = len(items) + len(empty)

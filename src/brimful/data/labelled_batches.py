@@ -7,155 +7,25 @@ a row, C labels, N tokens.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from brimful.base.discover import did_you_mean
-from brimful.base.errors import DataError, RecipeError
+from brimful.base.errors import DataError
 from brimful.data.batches import MicroBatch
-from brimful.data.labelled import LabelledSplit
-from brimful.data.labels import Labels, label_counts
+from brimful.data.labelled_tokens import EncodedLabels
 from brimful.data.length_window import LengthWindow
 from brimful.data.packed_passes import PackedPasses
 from brimful.data.sequences import PAD_MULTIPLE, Shuffle
 from brimful.recipe import Recipe
 
-Encode = Callable[[Sequence[str]], list[list[int]]]
-"""Texts to token ids, with the special tokens that the model expects around them."""
-_ENCODED_AT_ONCE = 4096
 _STEPS_LAID_OUT = 20
-_FEW = 12
-"""Labels that a line can list."""
-
-
-@dataclass(frozen=True)
-class EncodedLabels:
-    """A split as token ids.
-
-    Attributes:
-        split: Its texts and labels.
-        tokens_N: uint32, texts end to end, each with its special tokens.
-        offsets_E: int64 [E + 1]; text e is `tokens_N[offsets_E[e]:offsets_E[e + 1]]`.
-        num_cut: Texts that lost their end.
-        num_dropped: Texts left out because they were too long.
-    """
-
-    split: LabelledSplit
-    tokens_N: NDArray[np.uint32]
-    offsets_E: NDArray[np.int64]
-    num_cut: int = 0
-    num_dropped: int = 0
-
-    def __len__(self) -> int:
-        return len(self.offsets_E) - 1
-
-    @property
-    def num_tokens(self) -> int:
-        """N."""
-        return len(self.tokens_N)
-
-    @property
-    def is_target_N(self) -> NDArray[np.bool_]:  # noqa: N802 - shape suffix
-        """Whether a token is learned: none is, the label is."""
-        return np.broadcast_to(np.False_, self.num_tokens)
-
-    @property
-    def wheres(self) -> Sequence[str]:
-        """The row of each text."""
-        return self.split.wheres
-
-    @property
-    def lengths_E(self) -> NDArray[np.int64]:  # noqa: N802 - shape suffix
-        """Tokens of each text."""
-        return np.diff(self.offsets_E)
-
-    def ids(self, number: int) -> NDArray[np.uint32]:
-        """Token ids of one text."""
-        return self.tokens_N[self.offsets_E[number] : self.offsets_E[number + 1]]
-
-
-def encoder_of(tokenizer: PreTrainedTokenizerBase) -> Encode:
-    """Whole texts to ids; special tokens stand around them, and what spells one inside a text is
-    text.
-    """
-
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        ids: list[list[int]] = tokenizer(
-            list(texts),
-            add_special_tokens=True,
-            split_special_tokens=True,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
-        return ids
-
-    return encode
-
-
-def shortened(ids: list[int], most: int, num_special_at_end: int) -> list[int]:
-    """The first `most` ids; special tokens that stand at the end stay there."""
-    if len(ids) <= most:
-        return ids
-    tail = ids[len(ids) - num_special_at_end :]
-    return [*ids[: most - len(tail)], *tail]
-
-
-def special_tokens_at_end(tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many special tokens follow a text."""
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    (ids,) = encoder_of(tokenizer)(["a"])
-    at_end = 0
-    while at_end < len(ids) and ids[-1 - at_end] in special:
-        at_end += 1
-    return at_end
-
-
-def encode_split(
-    name: str, split: LabelledSplit, tokenizer: PreTrainedTokenizerBase, recipe: Recipe
-) -> EncodedLabels:
-    """A split as ids, with `data.long_documents` (error, truncate or drop) for texts of more than
-    `sequence_length` tokens.
-
-    Raises:
-        DataError: a text is too long and may not be, or none is left.
-    """
-    most, policy = recipe.sequence_length, recipe.data.long_documents
-    encode, at_end = encoder_of(tokenizer), special_tokens_at_end(tokenizer)
-    ids: list[list[int]] = []
-    for start in range(0, len(split.texts), _ENCODED_AT_ONCE):
-        ids += encode(split.texts[start : start + _ENCODED_AT_ONCE])
-    is_long_E = np.array([len(each) > most for each in ids], dtype=bool)
-    num_cut, num_dropped = int(is_long_E.sum()), 0
-    if num_cut and policy not in {"truncate", "drop"}:
-        first = int(np.argmax(is_long_E))
-        raise DataError(
-            f"{num_cut} of {len(ids)} {name} texts are longer than sequence_length {most}: the"
-            f" first is {split.wheres[first]} with {len(ids[first])} tokens, the longest has"
-            f" {max(map(len, ids))}. Choose data.long_documents=truncate (their ends are cut) or"
-            " drop, or raise sequence_length."
-        )
-    if policy == "drop" and num_cut:
-        num_cut, num_dropped = 0, num_cut
-        if num_dropped == len(ids):
-            raise DataError(
-                f"all {num_dropped} {name} texts are longer than sequence_length {most} and"
-                " dropped. Raise it."
-            )
-        split = _some_of(split, ~is_long_E)
-        ids = [each for each in ids if len(each) <= most]
-    cut = [shortened(each, most, at_end) for each in ids]
-    tokens_N = np.fromiter(chain.from_iterable(cut), dtype=np.uint32)
-    offsets_E = np.concatenate([[0], np.cumsum([len(each) for each in cut])]).astype(np.int64)
-    return EncodedLabels(split, tokens_N, offsets_E, num_cut, num_dropped)
 
 
 def pad_id_of(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
@@ -181,38 +51,6 @@ def pad_id_of(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
     return int(ids[0])
 
 
-def class_weights(
-    targets: NDArray[Any], labels: Labels, chosen: Literal["none", "balanced"] | Mapping[str, float]
-) -> NDArray[np.float32] | None:
-    """Weights (C,) of the labels; None where all are 1.
-
-    balanced: texts / (labels x texts with the label) (King and Zeng 2001; scikit-learn's
-    convention); of texts with several labels, texts without the label / texts with it, on the texts
-    that have it. A label without texts weighs 1.
-
-    Raises:
-        RecipeError: a weight for a label there is not.
-    """
-    if chosen == "none":
-        return None
-    if isinstance(chosen, str):
-        counts_C = np.array(label_counts(targets, labels))
-        if labels.multiple:
-            others_C = len(targets) - counts_C
-        else:
-            others_C = np.full(len(labels.names), len(targets) / len(labels.names))
-        return np.where(
-            (counts_C > 0) & (others_C > 0), others_C / np.maximum(counts_C, 1), 1.0
-        ).astype(np.float32)
-    if unknown := [name for name in chosen if name not in labels.names]:
-        raise RecipeError(
-            "labels.class_weights: there is no label"
-            f" {unknown[0]!r}{did_you_mean(unknown[0], labels.names)} Labels:"
-            f" {', '.join(labels.names)}."
-        )
-    return np.array([chosen.get(name, 1.0) for name in labels.names], dtype=np.float32)
-
-
 def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
     """Positions that a text takes in training on average, padding included, by laying out some
     optimizer steps.
@@ -228,42 +66,6 @@ def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
     budget = batch * recipe.sequence_length
     positions = sum(sum(passes.positions(lengths, budget)) for lengths in shuffled.tolist())
     return positions / shuffled.size
-
-
-def told_of(
-    splits: Mapping[str, EncodedLabels], labels: Labels, weights_C: NDArray[np.float32] | None
-) -> list[str]:
-    """Return lines about the texts of each split and the weights, for before training."""
-    lines, has_few = [], len(labels.names) <= _FEW
-    for name, encoded in splits.items():
-        shares = f"{len(labels.names)} labels"
-        if has_few:
-            counts = zip(labels.names, label_counts(encoded.split.targets, labels), strict=True)
-            shares = ", ".join(f"{label} {count:,}" for label, count in counts)
-        median, longest = int(np.median(encoded.lengths_E)), int(encoded.lengths_E.max())
-        lines.append(
-            f"{name}: {len(encoded):,} texts ({shares}) of {median} tokens in the median, the"
-            f" longest {longest:,}"
-        )
-    if weights_C is not None and has_few:
-        weights = zip(labels.names, weights_C.tolist(), strict=True)
-        lines.append("weights: " + ", ".join(f"{label} {weight:.3g}" for label, weight in weights))
-    return lines
-
-
-def _some_of(split: LabelledSplit, kept_E: NDArray[np.bool_]) -> LabelledSplit:
-    """The texts of a split for which `kept_E` is true."""
-    numbers = np.flatnonzero(kept_E)
-    texts, wheres = (
-        tuple(values[number] for number in numbers) for values in (split.texts, split.wheres)
-    )
-    return replace(
-        split,
-        texts=texts,
-        wheres=wheres,
-        targets=split.targets[kept_E],
-        is_repeated_E=split.is_repeated_E[kept_E],
-    )
 
 
 PASS_OVERHEAD = {"cpu": 64, "mps": 512, "cuda": 1024}

@@ -145,11 +145,6 @@ class MaskedSequences:
         """Sequences of one epoch; the same for every epoch."""
         return len(self._unmasked)
 
-    @property
-    def num_long_documents(self) -> int:
-        """As that of `TokenSequences`."""
-        return self._unmasked.num_long_documents
-
     def batch(self, first_sample: int, count: int) -> MaskedBatch:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.

@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from brimful.base.errors import DataError, RunFolderError
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.warning_codes import all_coded
 from brimful.data import cache_places
+from brimful.data.account import Account
 from brimful.data.cache_places import (
     FINGERPRINT_FILE,
     REPORT_FILE,
@@ -24,6 +25,7 @@ from brimful.data.cache_places import (
     token_dtype,
 )
 from brimful.data.leakage import Scan, leakage_notes, scan, without
+from brimful.data.row_layout import tell_long_documents
 from brimful.data.sharding import (
     identity_of_files,
     open_shards,
@@ -44,6 +46,7 @@ from brimful.data.tokenizer import (
     check_compression,
     end_of_text_id,
     measure_tokenizer,
+    require_fast,
     tokenizer_fingerprint,
     train_backend,
 )
@@ -53,6 +56,7 @@ from brimful.data.tokens import (
     TokenSplit,
     batch_encoder,
     read_tokens,
+    special_tokens_in,
     write_tokens,
 )
 from brimful.data.word_encoder import quickest_encoder
@@ -140,6 +144,7 @@ class _Encoding:
 
     @classmethod
     def of_published(cls, published: "PreTrainedTokenizerFast") -> "_Encoding":
+        require_fast(published)
         tokenizer, begin = published.backend_tokenizer, begin_of(published)
         end_of_text = int(published.eos_token_id)
         return cls(
@@ -175,13 +180,16 @@ def prepare(
     tokenizer_report = TokenizerReport(**made.report["tokenizer"])
     check_compression(tokenizer_report)
     tokenizer = published or as_transformers(made.tokenizer)
+    account = Account()
+    if recipe.data.cache_gib is None:
+        tell_long_documents(made.splits["train"], recipe, account)
     prepared = PreparedData(
         tokenizer,
         tokenizer_report,
         made.splits,
         made.data_fingerprint,
         made.tokenizer_fingerprint,
-        made.report,
+        account.told_in(made.report),
     )
     if recipe.data.cache_gib is None:
         return prepared
@@ -277,10 +285,11 @@ def _make_tokens(
     dropped = scanned.dropped(recipe.data)
     samples: dict[str, list[str]] = {}
     whole = recipe.data.cache_gib is None
-    kept = without(documents, dropped)
+    kept, account = without(documents, dropped), Account()
+    find = special_tokens_in(encoding.tokenizer)
     write_tokens(
         folder,
-        _keeping_samples(kept if whole else with_little_training(kept), samples),
+        _looked_at(kept if whole else with_little_training(kept), samples, find, account),
         encoding.encode,
         vocabulary=encoding.vocabulary,
         end_of_text=encoding.end_of_text,
@@ -295,22 +304,26 @@ def _make_tokens(
             " BRIMFUL_CACHE to another folder."
         )
     texts = [text for kept in samples.values() for text in kept]
+    for name, where in source.unread.items():
+        account.add("columns", where, name, unit="column")
     kind = "published" if recipe.tokenizer is None else recipe.tokenizer.kind
     measured = measure_tokenizer(
         encoding.tokenizer, kind, splits["train"], splits["validation"], texts
     )
-    report = {
-        "sources": [part.description for part in source.parts],
-        "splits": {name: _counts(split) for name, split in splits.items()},
-        "tokenizer": measured.to_json(),
-        "leakage": {**scanned.report, "dropped": len(dropped)},
-        "notes": [
-            *all_coded("B201", source.notes),
-            *all_coded("B202", documents.notes),
-            *all_coded("B203", _share_notes(splits, source, recipe.data) if whole else ()),
-            *all_coded("B204", leakage_notes(scanned, len(dropped))),
-        ],
-    }
+    report = account.told_in(
+        {
+            "sources": [part.description for part in source.parts],
+            "splits": {name: _counts(split) for name, split in splits.items()},
+            "tokenizer": measured.to_json(),
+            "leakage": {**scanned.report, "dropped": len(dropped)},
+            "notes": [
+                *all_coded("B201", source.notes),
+                *all_coded("B202", documents.notes),
+                *all_coded("B203", _share_notes(splits, source, recipe.data) if whole else ()),
+                *all_coded("B204", leakage_notes(scanned, len(dropped))),
+            ],
+        }
+    )
     write_json_atomically(folder / REPORT_FILE, report, with_checksum=True)
     return splits, report
 
@@ -321,11 +334,21 @@ def _share_notes(splits: Mapping[str, TokenSplit], source: Source, data: DataRec
     return far_from_shares({name: split.num_characters for name, split in splits.items()}, data)
 
 
-def _keeping_samples(
-    documents: Iterable[tuple[str, str]], samples: dict[str, list[str]]
+def _looked_at(
+    documents: Iterable[tuple[str, str]],
+    samples: dict[str, list[str]],
+    special_tokens_in_text: Callable[[str], set[str]],
+    account: Account,
 ) -> Iterator[tuple[str, str]]:
-    """Pass the pairs on and put the beginnings of the first few of each split into `samples`."""
+    """Pass the pairs on, put the beginnings of the first few of each split into `samples` and count
+    those that spell special tokens.
+    """
+    counts = Counter[str]()
     for split, text in documents:
+        counts[split] += 1
+        if names := special_tokens_in_text(text):
+            where = f"document {counts[split]} of {split}"
+            account.add("spelled", where, *sorted(names), unit="document")
         kept = samples.setdefault(split, [])
         if len(kept) < SAMPLES_PER_SPLIT:
             kept.append(text[:SAMPLE_CHARACTERS])

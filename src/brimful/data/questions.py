@@ -77,7 +77,7 @@ def read_questions(recipe: QuestionsRecipe) -> QuestionSet:
                 f" {', '.join(part.splits)}."
             )
         rows = [*part.splits[recipe.split]]
-        values_of = {where: values for values, where in rows}
+        values_of = {row.where: row.columns for row in rows}
         for example in examples_of(rows, data):
             where, values = example.where, values_of[example.where]
             if example.prompt is None:

@@ -15,7 +15,7 @@ from brimful.base.errors import DataError
 from brimful.base.strict_json import load_json
 from brimful.base.text import clause
 from brimful.data.encodings import AUTO, UNREADABLE, UTF_8, decoded_lines
-from brimful.data.rows import Column, Row, column_name, missing_column, text_of
+from brimful.data.rows import Column, Row, as_named, column_name, missing_column, text_of
 from brimful.data.tables import csv_rows, tsv_rows
 from brimful.recipe import DataRecipe
 from brimful.recipe.data import TABLE_ENDS, unpacked_name
@@ -113,12 +113,12 @@ def format_of(path: Path) -> str | None:
     return None
 
 
-def read_file(path: Path, reading: Reading) -> Iterator[str]:
+def read_file(path: Path, reading: Reading, unread: dict[str, str] | None = None) -> Iterator[str]:
     """The documents of one file, in order; lines end with \\n.
 
     Plain text is one document, or one per line that matches `document_start`. In the other formats
     a row is a document; with `document_start` the rows are lines of text that are joined and cut in
-    the same way.
+    the same way. `unread`: as in `texts_of_rows`.
 
     Raises:
         DataError: wrongly encoded, a torn or malformed line, a missing column, a value that is not
@@ -128,7 +128,8 @@ def read_file(path: Path, reading: Reading) -> Iterator[str]:
         return _readable(
             path, documents_of_lines(decoded_lines(path, reading.encoding), reading.document_start)
         )
-    return _readable(path, texts_of_rows(_rows(path, reading, reading.text_column), reading))
+    rows = _rows(path, reading, reading.text_column)
+    return _readable(path, texts_of_rows(rows, reading, unread))
 
 
 def read_rows(path: Path, reading: Reading = _AS_EVER) -> Iterator[Row]:
@@ -163,12 +164,23 @@ def rows_of_lines(
     return _LINE_ROWS[suffix](iter(lines), what, reading, None)
 
 
-def texts_of_rows(rows: Iterable[Row], reading: Reading) -> Iterator[str]:
-    """The documents in the rows' text column."""
+def texts_of_rows(
+    rows: Iterable[Row], reading: Reading, unread: dict[str, str] | None = None
+) -> Iterator[str]:
+    """The documents in the rows' text column; `unread` gets other columns that hold something, each
+    with the first place where it does.
+    """
     return documents_of_rows(
-        (text_of(columns, reading.text_column, where) for columns, where in rows),
-        reading.document_start,
+        (_text(row, reading.text_column, unread) for row in rows), reading.document_start
     )
+
+
+def _text(row: Row, column: Column, unread: dict[str, str] | None) -> str:
+    text = text_of(row.columns, column, row.where)
+    if unread is not None:
+        for name in row.unread({column_name(column, as_named(row.columns), row.where)}):
+            unread.setdefault(name, row.where)
+    return text
 
 
 def _rows(path: Path, reading: Reading, column: Column | None) -> Iterator[Row]:
@@ -300,13 +312,14 @@ def _parquet_rows(path: Path, column: Column | None) -> Iterator[Row]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            columns = None
+            columns, others = None, tuple[str, ...]()
             if isinstance(column, str):
                 columns = [column_name(column, names, str(path))]
+                others = tuple(name for name in names if name != column)
             batches = file.iter_batches(batch_size=1024, columns=columns)
             rows = (row for batch in batches for row in batch.to_pylist())
             for number, row in enumerate(rows, start=1):
-                yield Row(row, f"{path}, row {number}")
+                yield Row(row, f"{path}, row {number}", others)
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {error}") from error
 

@@ -1,6 +1,6 @@
 """A row of a file or data set, and how one of its columns is got by name or by number."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brimful.base.discover import did_you_mean
@@ -26,12 +26,17 @@ _SHOWN_NAMES, _SHOWN_CHARACTERS = 20, 40
 
 
 class Row(NamedTuple):
-    """One row of a file or data set: its columns and their values, and where it stands, for
-    errors.
+    """One row of a file or data set: its columns and their values, where it stands, for errors, and
+    further columns, whose values were not asked for.
     """
 
     columns: Any
     where: str
+    others: Sequence[str] = ()
+
+    def unread(self, read: Container[str]) -> list[str]:
+        """The columns, but those that are read and empty ones."""
+        return [*self.others, *unread_in(as_named(self.columns), read)]
 
 
 TEXT_KEY, LABEL_KEY = "data.text_column", "data.label_column"
@@ -44,13 +49,23 @@ def cell_of(row: Any, column: Column, where: str, key: str = TEXT_KEY) -> Any:
     Raises:
         DataError: the row is not an object (or, for a number, a list), or has no such column.
     """
-    if isinstance(row, list) and isinstance(column, int):
-        row = dict(zip(map(str, range(len(row))), row, strict=True))
+    if isinstance(column, int):
+        row = as_named(row)
     if not isinstance(row, dict):
         raise DataError(
             f"{where}: expected an object with the field {column!r}, found {type(row).__name__}."
         )
     return row[column_name(column, row, where, key)]
+
+
+def unread_in(columns: Mapping[str, Any], read: Container[str]) -> list[str]:
+    """The names of columns that hold something, but those that are read."""
+    return [name for name, value in columns.items() if name not in read and (value or value == 0)]
+
+
+def as_named(row: Any) -> Any:
+    """A row; the values of a list under their numbers."""
+    return dict(zip(map(str, range(len(row))), row, strict=True)) if isinstance(row, list) else row
 
 
 def column_name(column: Column, columns: Iterable[str], where: str, key: str = TEXT_KEY) -> str:

@@ -87,12 +87,13 @@ def _reader(files: list[Path], where: str, column: Column | None) -> Callable[[]
             try:
                 with pyarrow.memory_map(str(path)) as file:
                     stream = pyarrow.ipc.open_stream(file)
-                    names = stream.schema.names
+                    names, others = stream.schema.names, tuple[str, ...]()
                     if column is not None:
-                        names = [column_name(column, names, where)]
+                        read = column_name(column, names, where)
+                        names, others = [read], tuple(name for name in names if name != read)
                     for batch in stream:
                         for values in batch.select(names).to_pylist():
-                            yield Row(values, f"{where}, row {next(number)}")
+                            yield Row(values, f"{where}, row {next(number)}", others)
             except (pyarrow.ArrowException, OSError) as error:
                 raise DataError(f"{path} cannot be read: {error}. {_SAVE_AGAIN}") from error
 

@@ -11,16 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
 from brimful.data.batches import IGNORED, Batch
+from brimful.data.row_layout import Int64Array, document_sequences, windows_of
 from brimful.data.tokens import TokenSplit
 
 PAD_MULTIPLE = 8
-
-Int64Array = NDArray[np.int64]
 
 
 class Shuffle:
@@ -95,13 +93,11 @@ class TokenSequences:
         self._tokens_N = np.asarray(split.tokens_N)
         self._sequence_length = sequence_length
         self._layout = layout
-        self.num_long_documents = 0
-        """Documents that were truncated, split or dropped (layout document)."""
         if layout == "stream":
-            self._windows_NT = _windows(self._tokens_N, sequence_length)
+            self._windows_NT = windows_of(self._tokens_N, sequence_length)
             self._num_sequences = max((split.num_tokens - sequence_length) // sequence_length, 1)
         else:
-            self._starts_W, self._lengths_W, self.num_long_documents = _document_sequences(
+            self._starts_W, self._lengths_W, _ = document_sequences(
                 split, sequence_length, long_documents
             )
             self._num_sequences = len(self._starts_W)
@@ -144,56 +140,10 @@ class TokenSequences:
         return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
 
 
-def _windows(tokens_N: NDArray[Any], sequence_length: int) -> NDArray[Any]:
-    if len(tokens_N) < sequence_length + 1:
-        raise DataError(
-            f"the training split has {len(tokens_N)} tokens, one sequence needs"
-            f" {sequence_length + 1} (sequence_length {sequence_length} + 1): use more text or a"
-            " shorter sequence_length."
-        )
-    return sliding_window_view(tokens_N, sequence_length + 1)
-
-
 def shifted(windows_BT: NDArray[Any]) -> Batch:
     """Return windows of T + 1 tokens as inputs and the targets that follow them."""
     inputs_BT, targets_BT = windows_BT[:, :-1].astype(np.int64), windows_BT[:, 1:].astype(np.int64)
     return Batch(torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT))
-
-
-def _document_sequences(
-    split: TokenSplit, sequence_length: int, long_documents: str
-) -> tuple[Int64Array, Int64Array, int]:
-    """First target and number of targets of each sequence, and how many documents were too long."""
-    offsets = np.asarray(split.document_offsets).astype(np.int64)
-    starts_D, lengths_D = offsets[:-1], np.diff(offsets)
-    is_long_D = lengths_D > sequence_length
-    num_long = int(is_long_D.sum())
-    if num_long and long_documents == "error":
-        first = int(np.argmax(is_long_D))
-        raise DataError(
-            f"{num_long} of {split.num_documents} documents are longer than sequence_length"
-            f" {sequence_length}: the first is number {first + 1} with {int(lengths_D[first])}"
-            f" tokens (end-of-text included), the longest has {int(lengths_D.max())}. Raise"
-            " sequence_length, or choose data.long_documents=truncate, split or drop."
-        )
-    if long_documents == "drop":
-        if num_long == len(lengths_D):
-            raise DataError(
-                f"all {num_long} documents are longer than sequence_length {sequence_length}, so"
-                " dropping them leaves none. Raise it."
-            )
-        return starts_D[~is_long_D], lengths_D[~is_long_D], num_long
-    if long_documents != "split":
-        return starts_D, np.minimum(lengths_D, sequence_length), num_long
-    pieces_D = -(-lengths_D // sequence_length)
-    first_piece_D = np.cumsum(pieces_D) - pieces_D
-    document_W = np.repeat(np.arange(len(pieces_D)), pieces_D)
-    skipped_W = (np.arange(len(document_W)) - first_piece_D[document_W]) * sequence_length
-    return (
-        starts_D[document_W] + skipped_W,
-        np.minimum(lengths_D[document_W] - skipped_W, sequence_length),
-        num_long,
-    )
 
 
 def evaluation_batches(

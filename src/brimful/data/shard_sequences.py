@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from brimful.base.errors import DataError
 from brimful.data.batches import Batch
-from brimful.data.sequences import Int64Array, shifted
+from brimful.data.row_layout import Int64Array
+from brimful.data.sequences import shifted
 from brimful.data.shards import Shards
 
 

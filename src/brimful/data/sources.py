@@ -148,10 +148,13 @@ class AnySource(Generic[Items]):
     Attributes:
         parts: One per path, in order.
         options: Of the reading, as JSON.
+        unread: Of documents: columns beside their text that were met as they were read, each with
+            the first place.
     """
 
     parts: tuple[AnyPart[Items], ...]
     options: Mapping[str, object]
+    unread: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -214,17 +217,17 @@ def open_source(data: DataRecipe) -> Source:
         DataError: no such file, corpus or data set. The message lists what exists and may suggest
             a name.
     """
-    reading = Reading.of(data)
+    reading, unread = Reading.of(data), dict[str, str]()
     access = _SourceReaders(
         items=partial(Documents, max_documents=data.max_documents),
         builtin=builtin.CORPORA,
         builtin_fingerprint=builtin.fingerprint,
-        file=read_file,
+        file=partial(read_file, unread=unread),
         reading=reading,
         column=data.text_column,
-        hub=partial(texts_of_rows, reading=reading),
+        hub=partial(texts_of_rows, reading=reading, unread=unread),
     )
-    return _open(data, access, reading.to_json())
+    return replace(_open(data, access, reading.to_json()), unread=unread)
 
 
 def open_rows(data: DataRecipe) -> RowSource:

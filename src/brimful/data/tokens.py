@@ -366,6 +366,14 @@ def backend_of(tokenizer: Any) -> Tokenizer:
     return tokenizer if isinstance(tokenizer, Tokenizer) else tokenizer.backend_tokenizer
 
 
+def special_tokens_in(tokenizer: Any) -> Callable[[str], set[str]]:
+    """Return a function that finds the special tokens of a tokenizer that a text spells."""
+    added = backend_of(tokenizer).get_added_tokens_decoder().values()
+    special = sorted({token.content for token in added if token.special}, reverse=True)
+    find = re.compile("|".join(map(re.escape, special)) or r"\Z.").findall
+    return lambda text: {*find(text)}
+
+
 def batch_encoder(tokenizer: Any, *, special_tokens_are_text: bool = True) -> Encode:
     """Batch encoder of a tokenizer, or of a fast one of transformers, for training text.
 

@@ -108,7 +108,7 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
     rows, shot_rows, source = _rows(task, path)
     scored: dict[str, TaskExample] = {}
     shots: list[Mapping[str, Any]] = []
-    for number, (values, where) in enumerate(rows, start=1):
+    for number, (values, where, _) in enumerate(rows, start=1):
         row = _columns(task, values, where, number)
         if holds(task.data.scored, row, where):
             example = _example(task, row, where, None)
@@ -122,7 +122,7 @@ def _rows_examples(task: Task, path: str | None) -> TaskExamples:
             shots.append(row)
     shots += [
         _columns(task, values, where, number)
-        for number, (values, where) in enumerate(islice(shot_rows, task.plain.shots), start=1)
+        for number, (values, where, _) in enumerate(islice(shot_rows, task.plain.shots), start=1)
     ]
     return TaskExamples([*scored.values()], shots, [], source)
 

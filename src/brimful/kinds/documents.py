@@ -9,13 +9,11 @@ from transformers import PreTrainedModel
 from brimful.base.env import cache_folder
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
-from brimful.data.account import Account
 from brimful.data.masking import MaskedSequences
 from brimful.data.prepare import PreparedData, prepare
 from brimful.data.prepared_ahead import wait_for_prepared
 from brimful.data.sequences import TokenSequences
 from brimful.data.shard_sequences import ShardSequences
-from brimful.data.tokenizer import require_fast
 from brimful.data.tokens import Progress, TokenSplit
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
@@ -51,8 +49,6 @@ class DocumentRunData(RunData[TokenSplit]):
     def gather(cls, recipe: Recipe, source: str, progress: Progress | None = None) -> Self:
         wait_for_prepared(progress)
         published = load_tokenizer(source) if source else None
-        if published is not None:
-            require_fast(published)
         return cls(recipe, prepare(recipe, cache_folder(), progress, published), source)
 
     @cached_property
@@ -66,17 +62,6 @@ class DocumentRunData(RunData[TokenSplit]):
 
     def sequences(self, plan: Plan) -> TrainingSequences:
         return self.train_sequences
-
-    def not_learned(self) -> Account:
-        """Return which documents are cut or dropped, where each is a sequence."""
-        account, data = Account(), self.recipe.data
-        kind = {"truncate": "cut", "drop": "dropped"}.get(data.long_documents)
-        sequences = self.train_sequences if data.layout == "document" else None
-        if kind and not isinstance(sequences, ShardSequences | None):
-            count = sequences.num_long_documents
-            total = self.splits["train"].num_documents
-            account.add(kind, "", count=count, total=total, split="train", unit="document")
-        return account
 
     @property
     def train_rows(self) -> int:

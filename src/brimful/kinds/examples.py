@@ -18,6 +18,7 @@ from brimful.data.examples import (
     tokenizer_of,
 )
 from brimful.data.formats import Example
+from brimful.data.tokenizer import tokenizer_fingerprint
 from brimful.data.tokens import Progress
 from brimful.evaluation.asking import Ask, Way, ways_to_ask
 from brimful.evaluation.completions import score_examples
@@ -51,7 +52,10 @@ class ExampleRunData(RunData[ExampleSplit]):
             recipe,
             tokenizer,
             data.splits,
-            fingerprints={"data": data.data_fingerprint, "tokenizer": data.tokenizer_fingerprint},
+            fingerprints={
+                "data": data.data_fingerprint,
+                "tokenizer": tokenizer_fingerprint(tokenizer),
+            },
             report=report,
             source=source,
         )

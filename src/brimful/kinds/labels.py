@@ -26,19 +26,15 @@ from brimful.classification.classifier import load_classifier, load_forward
 from brimful.classification.forward import ClassifierForward
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.classification.thresholds import parse_policy
-from brimful.data.account import Account
 from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
-    EncodedLabels,
     LabelledSequences,
     Passes,
-    class_weights,
-    encode_split,
     pad_id_of,
     positions_per_text,
-    told_of,
 )
+from brimful.data.labelled_tokens import EncodedLabels, class_weights, encode_splits, told_of
 from brimful.data.length_window import LengthWindow
 from brimful.data.packed_passes import PackedPasses
 from brimful.data.preparation import preparation_identity
@@ -71,17 +67,14 @@ class LabelledRunData(RunData[EncodedLabels]):
     def __init__(
         self, recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: LabelledTexts
     ) -> None:
-        splits = {
-            name: encode_split(name, split, tokenizer, recipe)
-            for name, split in data.splits.items()
-        }
+        splits, report = encode_splits(data, tokenizer, recipe)
         fingerprints = {"data": data.fingerprint, "tokenizer": tokenizer_fingerprint(tokenizer)}
         super().__init__(
             recipe,
             tokenizer,
             splits,
             fingerprints=fingerprints,
-            report=data.report,
+            report=report,
             source=source,
         )
         self.labels = data.labels
@@ -294,15 +287,6 @@ class LabelledRunData(RunData[EncodedLabels]):
             "seconds": time.perf_counter() - started_s,
             "batch_sizes": [-(-budget // length) for budget in forward.budgets],
         }
-
-    def not_learned(self) -> Account:
-        """Return how many texts are cut or dropped."""
-        account = Account()
-        for name, split in self.splits.items():
-            total = len(split) + split.num_dropped
-            for kind, count in {"cut": split.num_cut, "dropped": split.num_dropped}.items():
-                account.add(kind, "", count=count, total=total, split=name, unit="text")
-        return account
 
     def describe(self) -> list[str]:
         return [

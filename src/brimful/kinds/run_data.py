@@ -24,7 +24,6 @@ from brimful.base.discover import module_in
 from brimful.base.errors import BrimfulError, Interrupted, PlanError
 from brimful.base.text import shortened_at_a_word
 from brimful.base.warning_codes import as_note
-from brimful.data.account import Account
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
@@ -183,9 +182,6 @@ class RunData(ABC, Generic[Split]):
         self.fingerprints = fingerprints
         self.report = report
         self.source = source
-        account = self.not_learned()
-        if account.kinds:
-            self.report = account.told_in(report)
 
     @classmethod
     @abstractmethod
@@ -453,10 +449,6 @@ class RunData(ABC, Generic[Split]):
     def look_into_layers(self, run: TrainedRun) -> dict[str, Any]:
         """Return a record for scores.json of what goes on inside special layers; empty: none."""
         return {}
-
-    def not_learned(self) -> Account:
-        """Return what of the data is not learned beyond what the report says already."""
-        return Account()
 
     def describe(self) -> list[str]:
         """Return what a user should know of the data before training starts."""

@@ -1,6 +1,7 @@
 """What a model learns of data, before it is trained: on the console, as a page and as JSON."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -64,7 +65,7 @@ class SeenRow:
         where: its place.
         columns: its values; None: text without columns.
         examples: none, if nothing of it is learned.
-        reason: why it is left out, where that is known.
+        reason: why it is left out, if it is.
     """
 
     where: str
@@ -84,7 +85,7 @@ class SeenSplit:
     """Counts of a split.
 
     Attributes:
-        items: examples, texts or documents.
+        items: examples, texts or documents, as `unit` says.
         tokens, learned_tokens: in all of them.
         lengths: from so many tokens, to so many, and how many examples.
     """
@@ -93,6 +94,7 @@ class SeenSplit:
     tokens: int
     learned_tokens: int
     lengths: Sequence[tuple[int, int, int]]
+    unit: str = "example"
 
     @property
     def share_learned(self) -> float:
@@ -100,11 +102,20 @@ class SeenSplit:
         return self.learned_tokens / max(self.tokens, 1)
 
     @property
+    def bins(self) -> list[tuple[str, int, float]]:
+        """The lengths: tokens in words, how many examples, and the share of the fullest bin."""
+        most = max((count for *_, count in self.lengths), default=0)
+        return [
+            (f"{start:,}{clause(end > start, f' to {end:,}')}", count, count / most)
+            for start, end, count in self.lengths
+        ]
+
+    @property
     def line(self) -> str:
         """For a person."""
-        return (
-            f"{plural(self.items, 'example')}, {plural(self.tokens, 'token')}, of which"
-            f" {self.learned_tokens:,} ({self.share_learned:.0%}) are learned"
+        return f"{plural(self.items, self.unit)}, {plural(self.tokens, 'token')}" + clause(
+            self.learned_tokens,
+            f", of which {self.learned_tokens:,} ({self.share_learned:.0%}) are learned",
         )
 
 
@@ -159,10 +170,9 @@ def render(view: DataView) -> Text:
         text.append(f"{printable(remark)}\n", "yellow")
     for name, split in view.splits.items():
         text.append(f"\n{name}: ", "bold").append(f"{split.line}\n")
-        most = max((count for *_, count in split.lengths), default=0)
-        for start, end, count in split.lengths:
-            bar = "#" * -(-_BAR * count // most)
-            text.append(f"  {start:>7,} to {end:>7,} tokens {count:>8,} {bar}".rstrip() + "\n")
+        for tokens, count, share in split.bins:
+            bar = "#" * math.ceil(_BAR * share)
+            text.append(f"  {tokens:>16} tokens {count:>8,} {bar}".rstrip() + "\n")
     for name, weight in view.weights.items():
         text.append(printable(f"weight of label {name}: {weight:.3g}\n"))
     for row in view.rows:
@@ -170,7 +180,7 @@ def render(view: DataView) -> Text:
         if row.columns is not None:
             text.append(f"{printable(shortened(row.text, _ROW_CHARACTERS))}\n")
         if not row.examples:
-            text.append(f"left out{clause(row.reason, f': {printable(row.reason)}')}\n", "red")
+            text.append(f"left out: {printable(row.reason)}\n", "red")
         for example in row.examples:
             _append_example(text, example)
     return text
