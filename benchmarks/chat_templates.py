@@ -175,7 +175,7 @@ REASONS = {
     "o": "the token that ends calls of tools (<|tool_response>) is learned: generation stops at it",
     "g": "the generation prompt lacks what the template writes before the answer, which is learned",
     "-": "TRL has no template for training; the text is the model's own template's",
-    "r": "refused: the template leaves out tools or their calls, which TRL does in silence",
+    "r": "refused: the template leaves out tools, their calls or thoughts, which TRL does in silence",
     "q": "refused: the generation prompt closes the thought, so the answers' could not be learned",
     "x": "refused by the template itself, in both",
     "?": "not explained",

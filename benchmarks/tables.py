@@ -70,6 +70,8 @@ def table() -> str:
         *_moderation("moderation_minilm", PUBLISHED_ENCODER),
         *_conversion(),
         *_feedback_rates(),
+        *_shapes_of_data(),
+        *_continued(),
         *_classify_speed(),
         *_tuning_speed(),
     ]
@@ -933,6 +935,48 @@ PUBLISHED_ENCODER = (
     "`moderation-minilm`: all-MiniLM-L6-v2 of 22.7M parameters tuned for one epoch, beside the same"
     " bag of words (floor)"
 )
+
+
+def _shapes_of_data() -> list[tuple[str, str, str]]:
+    record, source = _record("first_hour")
+    steps = [each for each in record["steps"] if "run.name=shape-" in each["command"]]
+    wrong = sum(bool(each["problems"]) for each in steps)
+    refused = sum(not each["learned"] for each in steps)
+    return [
+        (
+            "Shapes of own data, tuned on as a user types it",
+            f"{len(steps)} tried: {wrong} silently wrong; {len(steps) - refused} learned, example for"
+            f" example what the rows say, {refused} refused with the place and the way out",
+            source,
+        )
+    ]
+
+
+def _continued() -> list[tuple[str, str, str]]:
+    record, source = _record("continued_cpu")
+
+    def bits(scored: dict[str, Any]) -> str:
+        low, high = scored["bits_per_byte_interval"]
+        return f"{scored['bits_per_byte']:.3f} [{low:.3f}, {high:.3f}]"
+
+    def after(runs: list[dict[str, Any]]) -> str:
+        gains = [each["difference_nats"] for each in runs]
+        surest = min(-each["interval"][1] for each in gains)
+        means = ", ".join(f"{-each['value']:.3f}" for each in gains)
+        return f"{'; '.join(map(bits, runs))} (nats a token less: {means}, at least {surest:.3f} by their intervals)"
+
+    told = "; ".join(
+        f"{manner}: {after(result['runs'])}" for manner, result in record["results"].items()
+    )
+    return [
+        (
+            f"Continued pre-training of SmolLM2-135M-Instruct on WikiText-2, {record['steps']} steps,"
+            f" n = {len(record['results']['full']['runs'])} seeds",
+            f"held-out bits per byte before {bits(record['before'])}; after, seed by seed, {told};"
+            f" {record['before']['tokens']:,} tokens, 95 % intervals over windows",
+            source,
+        )
+    ]
 
 
 def _moderation(name: str, what: str) -> list[tuple[str, str, str]]:

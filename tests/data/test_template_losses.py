@@ -149,3 +149,16 @@ def test_a_template_that_refuses_the_probe_is_judged_by_the_messages(
     chat_tokenizer.chat_template = chat_tokenizer.chat_template.replace(CHATML, NO_SYSTEM, 1)
     with refuses(DataError, names=["message 1", "system"]):
         written(chat_tokenizer, data_recipe("x"), SYSTEM)
+
+
+def test_a_thought_may_stand_under_several_names_but_not_another_one(
+    chat_tokenizer: Fast, data_recipe: Make, refuses: Refuses
+) -> None:
+    """As logs of several tools have it."""
+    chat_tokenizer.chat_template = thinking("thinking")
+    same, data = {"reasoning_content": "I think", "reasoning": "I think"}, data_recipe("x")
+    said = (("user", "the cat"), ("assistant", "sat"))
+    _, learned = written(chat_tokenizer, data, turns(*said, **same))
+    assert "I think" in learned
+    with refuses(DataError, names=["reasoning", "would be lost"]):
+        written(chat_tokenizer, data, turns(*said, **{**same, "reasoning": "or not"}))

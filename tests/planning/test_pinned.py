@@ -77,6 +77,22 @@ def test_another_recipe_is_refused_with_what_differs(
     )
 
 
+def test_keys_that_an_earlier_version_did_not_know_mean_their_defaults(
+    saved: Saved, tiny: Callable[..., Recipe], cpu: Callable[..., Device]
+) -> None:
+    path, plan, _ = saved
+    content = json.loads(path.read_text())
+    for section, key in (("data", "bad_rows"), ("data", "turns"), ("optimizer", "weights")):
+        del content["recipe"][section][key]
+    path.write_text(json.dumps(content))
+    assert load_plan(path, tiny(), cpu()) == plan
+    _refused(path, tiny("data.bad_rows=drop"), cpu(), "data.bad_rows: stop -> drop")
+    del content["recipe"]["sequence_length"]
+    content["recipe"]["unknown"] = 1
+    path.write_text(json.dumps(content))
+    _refused(path, tiny(), cpu(), "sequence_length: None -> 32", "unknown: 1 -> None")
+
+
 def test_another_device_is_refused_with_both_names(
     saved: Saved, cpu: Callable[..., Device]
 ) -> None:

@@ -43,7 +43,7 @@ from brimful.data.repeats import (
     repeat_notes,
     repeat_report,
 )
-from brimful.data.rows import LABEL_KEY, Column, Row, as_named, cell_of, column_name, short, text_of
+from brimful.data.rows import LABEL_KEY, Row, as_named, cell_of, column_name, short, text_of
 from brimful.data.sources import AnyPart, Rows, RowSource, open_rows
 from brimful.data.splits import SPLITS, held_out_shares
 from brimful.data.stratified import STRATIFIED_SEED, hold_out
@@ -213,9 +213,6 @@ def _read(
     notes: list[str] = []
     empty: list[str] = []
     prepare = preparation(rules.preprocess)
-    asked: list[Column] = [data.text_column, data.label_column]
-    if rules.rebalance is not None and rules.rebalance.confidence is not None:
-        asked.append(rules.rebalance.confidence)
     for part in source.parts:
         hidden = _hidden(part, data)
         notes += [
@@ -234,10 +231,8 @@ def _read(
                 split = None
             confidence = confidence_of(row, rules.rebalance)
             items.append(_Item(text, _label_cell(row, data), split, pool, confidence))
-            names = as_named(row.columns)
-            read = {column_name(each, names, row.where) for each in asked}
-            unread = row.unread(read)
-            account.add("columns", row.where, *unread, count=int(bool(unread)))
+            unread = _unread(row, data, rules)
+            account.add("columns", row.where, *unread, count=min(len(unread), 1))
             if progress and len(items) % _PROGRESS_EVERY == 0:
                 progress("reading", len(items), None)
     total = len(items) + len(empty)
@@ -252,6 +247,18 @@ def _read(
             f" {empty[0]}"
         )
     return _Read(items, notes + _header_notes(items, data))
+
+
+def _unread(row: Row, data: DataRecipe, rules: LabelsRecipe) -> list[str]:
+    confidence = None if rules.rebalance is None else rules.rebalance.confidence
+    names = as_named(row.columns)
+    return row.unread(
+        {
+            column_name(each, names, row.where)
+            for each in (data.text_column, data.label_column, confidence)
+            if each is not None
+        }
+    )
 
 
 def _text(row: Row, data: DataRecipe) -> str:

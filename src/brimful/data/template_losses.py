@@ -3,7 +3,7 @@ shape, as templates drop what they do not know without a word.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -109,7 +109,13 @@ _TOOL = {
 def _shape_of(message: Message) -> list[Any]:
     fields = message.fields
     calls = len(fields.get("tool_calls", ()))
-    return [message.role, sorted(fields), calls, bool(message.content.strip())]
+    same = len(_thoughts(fields))
+    return [message.role, sorted(fields), same, calls, bool(message.content.strip())]
+
+
+def _thoughts(fields: Mapping[str, Any]) -> list[str]:
+    """The different thoughts of a message; the same one may stand under several names."""
+    return [*dict.fromkeys(fields[name] for name in THOUGHTS if name in fields)]
 
 
 def _probe_of(messages: Sequence[Message]) -> tuple[list[Message], dict[str, _Part]]:
@@ -130,8 +136,10 @@ def _probe_of(messages: Sequence[Message]) -> tuple[list[Message], dict[str, _Pa
         for call in fields.get("tool_calls", ()):
             part = _Part(f"tool_calls of message {number}", "tool_calls")
             call.get("function", call)["arguments"] = {"word": marked(part)}
-        for name in fields.keys() & THOUGHTS if number == len(messages) else ():
-            fields[name] = marked(_Part(f"{name} of message {number}", "thoughts", name))
+        for thought in _thoughts(fields) if number == len(messages) else ():
+            names = [name for name in THOUGHTS if fields.get(name) == thought]
+            part = _Part(f"{names[0]} of message {number}", "thoughts", names[0])
+            fields |= dict.fromkeys(names, marked(part))
         probes.append(replace(message, content=content, extra=json.dumps(fields)))
     return probes, marks
 

@@ -24,19 +24,6 @@ NOT_OF_THE_STEP: dict[str, Any] = {
 """Sections and keys of a recipe that do not change what the plan is about; they may differ from
 those of the plan's recipe.
 """
-NEWER_KEYS: dict[str, Any] = {
-    "optimizer.weights": "fp32",
-    "data.shuffled_files": 4,
-    "data.turns": "each",
-    "data.added_tokens": [],
-    "data.bad_rows": "stop",
-    "data.delimiter": "auto",
-    "data.leave_out": [],
-    "optimizer.decay": 0.2,
-    "model.activation": "gelu",
-    "orthogonality.values": False,
-}
-"""Keys that plans of earlier versions do not have, with the value that they then mean."""
 
 
 def save_plan(path: Path, recipe: Recipe, plan: Plan) -> None:
@@ -70,7 +57,7 @@ def load_plan(path: Path, recipe: Recipe, device: Device) -> Plan:
             f"{path} has plan version {content.get('format_version')}, this brimful reads"
             f" {FORMAT_VERSION}. {again}"
         )
-    if changed := _changes(content.get("recipe", {}), _fingerprint(recipe)):
+    if changed := _changes(content.get("recipe", {}), recipe):
         raise PlanError(f"{path} was made for another recipe:\n{changed}\n{again}")
     plan = plan_from_json(content["plan"])
     if plan.device["name"] != device.name:
@@ -113,10 +100,15 @@ def _fingerprint(recipe: Recipe) -> dict[str, Any]:
     return recipe.model_dump(mode="json", exclude=NOT_OF_THE_STEP)
 
 
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    new = flatten(dict(after))
-    newer = {key: value for key, value in NEWER_KEYS.items() if key in new}
-    old = newer | flatten(dict(before))
+def _changes(stored: Mapping[str, Any], recipe: Recipe) -> str:
+    """What differs. Keys that plans of earlier versions do not have mean their defaults."""
+    try:
+        was = Recipe.model_validate({**recipe.model_dump(mode="json"), **stored})
+    except ValueError:  # no recipe of this version
+        old = flatten(dict(stored))
+    else:
+        old = flatten(_fingerprint(was))
+    new = flatten(_fingerprint(recipe))
     return "\n".join(
         f"  - {key}: {old.get(key)} -> {new.get(key)}"
         for key in sorted(old | new)
