@@ -27,6 +27,7 @@ class DataSection:
     path: str | tuple[str, ...] | None = None
     loss_on: str = ""
     template: str = ""
+    added_tokens: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

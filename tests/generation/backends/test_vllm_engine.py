@@ -120,6 +120,13 @@ def test_adapters_are_told_from_weights(tmp_path: Path) -> None:
     assert base_and_adapter("maker/model") == ("maker/model", None)
 
 
+def test_trained_rows_of_added_tokens_are_refused(tmp_path: Path, refuses: Refuses) -> None:
+    rows = {"embed_tokens": [7]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"trainable_token_indices": rows}))
+    with refuses(RequestError, names=["plan.sampling=brimful", "--merge"]):
+        base_and_adapter(str(tmp_path))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(
     not (HAS_VLLM and torch.cuda.is_available()), reason="needs vLLM and a CUDA device"

@@ -131,11 +131,20 @@ class VllmEngine:
 def base_and_adapter(source: str) -> tuple[str, Path | None]:
     """What vLLM loads for a source: weights, and the folder of LoRA adapters on them where it is
     one.
+
+    Raises:
+        RequestError: beside the adapters there are trained rows of added tokens.
     """
     folder = Path(source)
     if not is_adapter_folder(folder):
         return source, None
-    return str(read_json(folder / "adapter_config.json")["base_model_name_or_path"]), folder
+    config = read_json(folder / "adapter_config.json")
+    if config.get("trainable_token_indices"):
+        raise RequestError(
+            f"{folder} holds trained rows of added tokens, which vLLM does not read. Use"
+            " plan.sampling=brimful, or the merged model: brimful export RUN --merge."
+        )
+    return str(config["base_model_name_or_path"]), folder
 
 
 def refuse(settings: SamplingSettings) -> None:

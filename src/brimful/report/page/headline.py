@@ -276,9 +276,14 @@ def _continuation(run: RunFolder) -> str:
 
 def _loading(run: RunFolder) -> Command:
     auto_class, model = report_kind(run).auto_class, str(run.folder / MODEL_FOLDER)
+    imports = f"from transformers import {auto_class}, AutoTokenizer"
+    if run.recipe.adapter is not None and run.recipe.data.added_tokens:
+        # Makes the base as long as the tokenizer before it loads the adapters.
+        auto_class = "AutoPeftModelForCausalLM"
+        imports = f"from peft import {auto_class}\nfrom transformers import AutoTokenizer"
     return Command(
         "Load it in Python",
-        f"from transformers import {auto_class}, AutoTokenizer\n"
+        f"{imports}\n"
         f"model = {auto_class}.from_pretrained({model!r})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({model!r})",
     )
