@@ -924,6 +924,21 @@ def test_a_sound_run_is_diagnosed_as_sound(brimful: Brimful, rhyme: Path) -> Non
     assert all(f"{finding['name']}: " in said.out for finding in findings)
 
 
+def test_generate_writes_one_text_into_a_file(
+    brimful: Brimful, rhyme: Path, tmp_path: Path
+) -> None:
+    """The text that it prints otherwise."""
+    asked = ("generate", "rhyme", "--prompt", "one", "--tokens", "8", "--seed", "3")
+    printed, file = brimful(*asked), tmp_path / "text.txt"
+    said = brimful(*asked, "--output", str(file))
+
+    assert (said.code, said.out) == (0, "")
+    assert file.read_text().startswith("one")
+    assert file.read_text() == printed.out
+    refused = brimful("generate", "rhyme", "--output", str(file))
+    assert (refused.code, "--prompt" in refused.err) == (2, True)
+
+
 def test_a_damaged_checkpoint_is_diagnosed_with_exit_code_1(brimful: Brimful, rhyme: Path) -> None:
     newest = max((rhyme / "checkpoints").glob("step-*"))
     with open(newest / "optimizer.safetensors", "r+b") as file:

@@ -14,6 +14,7 @@ from brimful.data.tokenizer import (
     check_compression,
     round_trips,
     tokenizer_fingerprint,
+    train_backend,
     train_tokenizer,
     verdict,
 )
@@ -219,3 +220,17 @@ def test_a_tokenizer_that_is_no_encoders_is_the_same_as_ever(
         "character": "90797b246427a2e8c8a25d647d12d824b46b23e09e5dd910b3b5bcf7ad884129",
     }
     assert tokenizer_fingerprint(train_tokenizer(kind, vocabulary, 2, TEXTS)) == expected[kind]
+
+
+def test_bpe_learns_from_text_without_white_space() -> None:
+    """Its time grew with the square of a word's length: a million letters took no end."""
+    tokenizer = train_backend("bpe", 270, 2, ["a" * 1_000_000], accept_fewer=True)
+    assert len(tokenizer.encode("a" * 64).ids) < 64
+
+
+def test_words_of_usual_length_are_learned_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the text is, and with words up to the cut."""
+    texts = ["the cat sat on the mat " * 2000 + "x" * 10_000 + " and the rat " * 100]
+    cut = train_backend("bpe", 300, 2, texts, accept_fewer=True).to_str()
+    monkeypatch.setattr("brimful.data.tokenizer.LEARNED_PIECE_CHARACTERS", 1 << 20)
+    assert train_backend("bpe", 300, 2, texts, accept_fewer=True).to_str() == cut

@@ -412,6 +412,20 @@ def test_a_full_disk_while_checkpointing_stops_with_the_old_checkpoint_intact(
     assert _final(_train(tiny("checkpoint.every=2"))).step == 12
 
 
+def test_a_disk_without_room_for_the_first_checkpoint_is_told_before_the_first_step(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advice works: with room the same command trains to the end."""
+    full = shutil._ntuple_diskusage(100, 99, 1)  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: full)
+        patch.setattr(loop, "guarded_update", lambda *_: pytest.fail("a step was made"))
+        with pytest.raises(CheckpointError, match="first checkpoint would not fit") as error:
+            _train(tiny())
+    assert error.value.exit_code == 2
+    assert _final(_train(tiny())).step == 12
+
+
 def test_a_second_writer_is_refused_and_told_who_holds_the_run(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:

@@ -35,7 +35,7 @@ MOST_LINE_BYTES = 1 << 28
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a damaged or missing file raises."""
 _UNPACKERS = {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}
-_MOST_UNPACKED, _MOST_UNPACKED_BYTES = 100, 1 << 28
+_MOST_UNPACKED, _MOST_UNPACKED_BYTES = 100, 1 << 24
 """A compressed file may unpack to so many times its size, or to so many bytes, whichever is more.
 Text shrinks to a third or a tenth.
 """

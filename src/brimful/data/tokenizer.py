@@ -33,6 +33,11 @@ FAIL_BELOW = 1.5
 """Characters per token under which a BPE tokenizer compresses too little to train on (gate of the
 tiny_gpt guide).
 """
+LEARNED_PIECE_CHARACTERS = 1 << 10
+"""A word of 16 times so many characters or more is cut where BPE learns from it, whose time grows
+with the square of a word's length: a million times one letter took over 15 minutes. All other words
+stay as they are.
+"""
 _VERDICTS = ((FAIL_BELOW, "fail"), (2.5, "low"), (3.5, "good"), (float("inf"), "excellent"))
 
 
@@ -176,7 +181,9 @@ def _bpe_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    pieces: Iterator[str] = (piece for text in texts for piece in text_pieces(text))
+    pieces: Iterator[str] = (
+        piece for text in texts for piece in text_pieces(text, LEARNED_PIECE_CHARACTERS)
+    )
     tokenizer.train_from_iterator(pieces, trainer)
     return tokenizer
 

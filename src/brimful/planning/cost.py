@@ -275,15 +275,19 @@ def cost(total: Prediction, price: Price) -> Prediction:
     )
 
 
+def checkpoint_bytes(recipe: Recipe, plan: Plan) -> int:
+    """Return the size of one checkpoint: trained weights and optimizer states."""
+    trained = "weights" if recipe.adapter is None else "adapters"
+    return sum(plan.memory_terms.get(term, 0) for term in ("optimizer states", trained))
+
+
 def checkpoint_seconds(recipe: Recipe, plan: Plan, conditions: Conditions) -> Prediction:
-    """Return the time of one checkpoint of trained weights and optimizer states."""
-    states = plan.memory_terms.get("optimizer states", 0)
-    trained = plan.memory_terms.get("weights" if recipe.adapter is None else "adapters", 0)
+    """Return the time of one checkpoint."""
     low, expected, high = CHECKPOINT_BYTES_PER_S
     if conditions.disk_bytes_per_s:
         expected = 1 / (1 / conditions.disk_bytes_per_s + 1 / HASH_BYTES_PER_S)
         low, high = expected / 2, expected * 1.5
-    num_bytes = states + trained
+    num_bytes = checkpoint_bytes(recipe, plan)
     return Prediction(
         num_bytes / expected,
         num_bytes / high,

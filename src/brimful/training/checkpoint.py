@@ -110,6 +110,16 @@ class CheckpointStore:
             files = write_tensors(aside, snapshot.tensors)
         return self.commit(aside, snapshot, files, protect_step=protect_step)
 
+    def refuse_full_disk(self, num_bytes: int) -> None:
+        """Raise CheckpointError if the disk has no room for a checkpoint of so many bytes."""
+        try:
+            require_space(self.folder.parent, num_bytes)
+        except OSError as error:
+            raise CheckpointError(
+                f"the first checkpoint would not fit into {self.folder}: {error}. Free space there,"
+                " or train elsewhere: BRIMFUL_RUNS names the folder of runs."
+            ) from error
+
     def begin(self, step: int, num_bytes: int) -> Path:
         """Return a new folder beside the checkpoints for the files of one; raises as `save`."""
         aside = self.folder / f"{self.path_of(step).name}.tmp-{uuid.uuid4().hex[:8]}"

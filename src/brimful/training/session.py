@@ -26,6 +26,7 @@ from brimful.hardware.monitored import monitored_until
 from brimful.hardware.process_memory import give_back_free_memory, unmapped_bytes
 from brimful.model.fingerprint import is_same_model
 from brimful.model.registered import step_hooks_of
+from brimful.planning.cost import checkpoint_bytes
 from brimful.planning.spacing import interval
 from brimful.planning.step import Recompute
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
@@ -94,8 +95,8 @@ def run_session(setup: Setup) -> SessionResult:
     model.
 
     Raises:
-        CheckpointError: no checkpoint can be trusted or written; or one belongs to other data,
-            tokenizer or objective.
+        CheckpointError: no checkpoint can be trusted or written, or the disk has no room for one;
+            or one belongs to other data, tokenizer or objective.
         Interrupted: a signal asked to stop; a checkpoint was written.
         SessionOver: the session's end is near; a checkpoint was written.
         TrainingStopped: the loop gave up.
@@ -107,6 +108,8 @@ def run_session(setup: Setup) -> SessionResult:
         check_writer=(lambda: None) if setup.lease is None else setup.lease.check,
     )
     loaded = newest_checkpoint(store, setup.world)
+    if loaded is None:
+        store.refuse_full_disk(checkpoint_bytes(setup.recipe, setup.plan))
     path = setup.run_folder / JOURNAL_FILE
     before = list(read_journal(path))
     recorded = [int(record["step"]) for record in before if record["kind"] == "step"]
