@@ -73,7 +73,7 @@ def _run(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     result = kept.with_suffix(".json")
     if not result.exists():
         recipe = load(options.recipe, options.overrides)
-        steps = max(EVALUATIONS, round(share * recipe.training.steps))
+        steps = max(EVALUATIONS, round(share * (recipe.training.steps or 0)))
         subprocess.run(
             [
                 *(sys.executable, "-m", "brimful", "train", options.recipe),
