@@ -36,6 +36,7 @@ NOT_RUN = {
     "atlas": "minutes of plans for every device; tests/atlas",
     "calibrate --devices": "processes that measure each other; tests/hardware/test_links.py",
     "models get": "downloads 90 MB; tests/model/test_obtained.py",
+    "models add": "needs the hub; tests/model/test_catalog.py follows it with a folder",
     "models convert": "needs the weights of a Llama; tests/model/okadfa/test_conversion.py",
     "sample": "draws from a model of 1.7B parameters; tests/chains/test_sampling.py",
     "evaluate code-lora humaneval": "needs HumanEval; tests/evaluation",

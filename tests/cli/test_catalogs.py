@@ -28,7 +28,7 @@ def test_models_are_listed_with_and_without_the_word_list(words: list[str], said
     assert code == 0
     assert "HuggingFaceTB/SmolLM2-135M-Instruct" in out
     assert "1 models" not in out
-    code, out, _ = said(*words, "qwen2.5-0.5b", "--json")
+    code, out, _ = said(*words, "qwen/qwen2.5-0.5b", "--json")
     assert [each["licence"] for each in json.loads(out)] == ["apache-2.0", "apache-2.0"]
     assert said(*words)[0] == 0
 

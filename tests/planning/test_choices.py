@@ -26,6 +26,7 @@ from brimful.planning.choices import (
     optimizer_choice,
     packing_choice,
     precision_choice,
+    refuse_four_bits,
 )
 from brimful.recipe import Recipe, load
 
@@ -157,6 +158,47 @@ def test_capped_scores_rule_fused_kernels_out(
 
     assert choice.value == "eager"
     assert choice.reason == snapshot
+
+
+@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200", "Tesla T4"])
+def test_a_class_without_fused_attention_stores_its_scores(
+    published: Recipe, devices: dict[str, Device], device: str, snapshot: SnapshotAssertion
+) -> None:
+    choice = attention_choice(published, devices[device], "bf16", grouped=True, fused=False)
+
+    assert choice.value == "eager"
+    assert choice.reason == snapshot
+
+
+def test_attention_that_the_class_does_not_have_is_refused_with_one_that_it_has(
+    published: Recipe,
+    tiny: Callable[..., Recipe],
+    devices: dict[str, Device],
+    refuses: Refuses,
+) -> None:
+    """The error's advice is followed."""
+    fixed = published.model_copy(update={"plan": tiny("plan={}", "plan.attention=sdpa").plan})
+    with refuses(PlanError, names=["plan.attention=sdpa", "Use eager"]):
+        attention_choice(fixed, devices["cpu"], "bf16", fused=False)
+    for name in ("eager", "auto"):
+        taken = published.model_copy(
+            update={"plan": tiny("plan={}", f"plan.attention={name}").plan}
+        )
+        assert attention_choice(taken, devices["cpu"], "bf16", fused=False).value == "eager"
+
+
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_a_base_published_in_4_bits_is_tuned_in_4_bits(
+    published: Recipe, devices: dict[str, Device], quantize: str, refuses: Refuses
+) -> None:
+    recipe = published.model_copy(
+        update={"model": "unsloth/Qwen3-4B-Instruct-2507-bnb-4bit", "quantize": quantize}
+    )
+    if quantize == "nf4":
+        refuse_four_bits(recipe, devices["NVIDIA H200"])
+        return
+    with refuses(PlanError, names=["quantize=nf4"]):
+        refuse_four_bits(recipe, devices["NVIDIA H200"])
 
 
 @pytest.mark.parametrize(

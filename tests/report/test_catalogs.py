@@ -22,7 +22,7 @@ def test_devices_stand_a_line_each_within_the_terminal() -> None:
     for width in (80, 120):
         lines = device_lines(everything, width)
         assert max(map(len, lines)) <= width
-        assert len(lines) == 1 + len(everything) + 3
+        assert len(lines) == 1 + len(everything) + 4
     assert "full name" not in device_lines(everything, 80)[0]
     assert "full name" in device_lines(everything, 120)[0]
 

@@ -77,6 +77,20 @@ def models_get(
     get_model(name, print)
 
 
+@models_app.command("add")
+def models_add(
+    model: Annotated[str, typer.Argument(help="A hub id, a folder, or a config.json.")],
+    name: Annotated[
+        str, typer.Option(metavar="OWNER/NAME", help="Of a folder: what recipes call it.")
+    ] = "",
+) -> None:
+    """Keep the config of a model, so that its plans need no network."""
+    with loading():
+        from brimful.model.catalog import keep_config
+
+    print(f"kept: {keep_config(model, name)}; brimful plan RECIPE model={name or model}")
+
+
 @models_app.command("convert")
 def models_convert(
     name: Annotated[str, typer.Argument(help="A Llama model, as a recipe's `model` names it.")],

@@ -60,6 +60,11 @@ class DeviceLink:
     bytes_per_s: float
 
 
+def read_until() -> str:
+    """Return the day of the newest reading of a row, ISO 8601: the date of the catalog."""
+    return max(str(row["read"]) for row in _rows())
+
+
 def names() -> list[str]:
     """Return the exact names of all rows in the order of the file, without aliases."""
     return [row["name"] for row in _rows()]

@@ -53,9 +53,11 @@ AMD_ABILITIES: Mapping[str, Abilities] = {
     ),
     "gfx950": Abilities(bf16=True, fp16=True, flash_attention=True, fp8=True, compile=True),
     "gfx1100": Abilities(bf16=True, fp16=True, compile=True),
+    "gfx1151": Abilities(bf16=True, fp16=True, compile=True),
+    "gfx1201": Abilities(bf16=True, fp16=True, compile=True),
 }
-"""ROCm: which architectures AOTriton's flash kernels are released for (gfx1100 experimental, so not
-counted).
+"""ROCm: which architectures AOTriton's flash kernels are released for (gfx11 and gfx12
+experimental, so not counted).
 """
 
 

@@ -7,6 +7,7 @@ network. torch and transformers are imported only when a config is asked for.
 import contextlib
 import dataclasses
 import functools
+import json
 import logging
 import re
 import warnings
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brimful.base.discover import did_you_mean
+from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
+from brimful.base.rundir import write_text_atomically
 from brimful.base.strict_json import load_json
 from brimful.base.tables import shipped_table
 from brimful.base.text import clause, reason_of
 from brimful.model.at_hand import cached_models
-from brimful.model.description import OWN_TYPES
+from brimful.model.description import OWN_TYPES, PACKABLE, PACKABLE_ENCODERS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -47,7 +50,10 @@ _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _ROPE = {"rope_theta", "rope_scaling"}
 """Keys that transformers moves into rope_parameters."""
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-_LOCAL_REMEDY = "A local config.json is enough: give its path or its folder."
+_LOCAL_REMEDY = (
+    "A local config.json is enough: give its path or its folder, or keep it under its name with"
+    " `brimful models add FOLDER --name ID`."
+)
 _FOLDER_REMEDY = "A local folder with its weights works too: model=FOLDER."
 _ACCEPTED = (
     "Causal language models (GPT-2, Llama, Mistral, Qwen, Gemma, ...) and encoders with a head for"
@@ -73,6 +79,8 @@ class ModelRow:
         other_names: Hub ids with the same values.
         licence: As the hub names it; empty where it is not known.
         gated: The hub asks for consent to terms before a download of this id.
+        also_reads: What the checkpoint reads beside text, as `vision`; the row is its text part
+            alone.
     """
 
     name: str
@@ -86,6 +94,7 @@ class ModelRow:
     other_names: tuple[str, ...] = ()
     licence: str = ""
     gated: bool = False
+    also_reads: str = ""
 
     @property
     def context(self) -> int | None:
@@ -115,6 +124,11 @@ class PackagedModel:
     download_bytes: int
     licence: str
     read: str
+
+
+def read_until() -> str:
+    """Return the day of the newest reading of a row, ISO 8601: the date of the catalog."""
+    return max(str(row["read"]) for row in _rows())
 
 
 def names() -> list[str]:
@@ -155,7 +169,8 @@ def published() -> list[ModelRow]:
 
 def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "PretrainedConfig":
     """Return the transformers config of a local folder, config file or GGUF file, else of a row of
-    the catalog, else of a package, which is downloaded, or of a model on the hub.
+    the catalog, else of a package, which is downloaded, else as it was kept, or of a model on the
+    hub.
 
     A row of the catalog gives sizes only; the head of catalog.toml says why it must not be used to
     load weights.
@@ -183,10 +198,46 @@ def config_of_model(name_or_path: str, *, trust_custom_code: bool = False) -> "P
     if row is not None:
         values = {**row.config, "dtype": TORCH_DTYPES[row.published_dtype]}
         return _config_of_values(values, f"the catalog row of {row.name}", None, trust_custom_code)
+    kept = kept_config(name_or_path)
+    if kept.is_file():
+        return _config_of_values(_read(kept), str(kept), None, trust_custom_code=False)
     file = _from_hub(name_or_path)
     return _config_of_values(
         _read(file), f"config.json of {name_or_path} on the hub", name_or_path, trust_custom_code
     )
+
+
+def kept_config(name: str) -> Path:
+    """Return where `keep_config` puts the config of a hub id."""
+    return cache_folder() / "configs" / f"{name.strip().casefold().replace('/', '--')}.json"
+
+
+def keep_config(model: str, name: str) -> Path:
+    """Keep the config of a model on the hub or in a folder, so that its plans need no network.
+
+    Args:
+        model: A hub id, a folder or a config.json.
+        name: What recipes call it; empty for the hub id that `model` is.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        PlanError: as in `config_of_model`, a folder without a name, or a name of the catalog, which
+            would be used instead.
+    """
+    known = name or model
+    if find(known) is not None:
+        raise PlanError(f"{known} is in the catalog already: brimful plan RECIPE model={known}.")
+    file = _local_file(model)
+    if not _HUB_ID.fullmatch(known) or (file is not None and not name):
+        raise PlanError(f"{known!r} is no hub id. Add --name OWNER/NAME, what recipes call it.")
+    values = _read(file or _from_hub(model))
+    _config_of_values(values, str(file or model), None, trust_custom_code=False)
+    kept = kept_config(known)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(kept, json.dumps(values))
+    return kept
 
 
 def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -259,6 +310,23 @@ def has_head(model_type: str) -> bool:
     )
 
 
+def has_fused_attention(model_type: str) -> bool:
+    """Return whether transformers' class of this model type can compute attention by torch's fused
+    kernels, as transformers asks it; so does every class that it does not know.
+    """
+    if model_type in PACKABLE | PACKABLE_ENCODERS:  # tested: these need no class
+        return True
+    import transformers  # noqa: PLC0415 - as in _config_of_values
+    from transformers.models.auto import modeling_auto  # noqa: PLC0415
+
+    classes = (
+        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        | modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    )
+    own = getattr(transformers, classes.get(model_type, ""), None)
+    return getattr(own, "_supports_sdpa", True)
+
+
 @functools.cache
 def _tables() -> dict[str, list[dict[str, Any]]]:
     return shipped_table("brimful.model", "catalog.toml")
@@ -297,6 +365,7 @@ def _model(row: dict[str, Any], name: str = "") -> ModelRow:
         other_names=tuple(other for other in _names_of(row) if other != own),
         licence=row.get("licence", ""),
         gated=row.get("gated", False) and _owner(own) == _owner(row["name"]),
+        also_reads=row.get("also_reads", ""),
     )
 
 
@@ -374,7 +443,7 @@ def _config_of_values(
     try:
         with _quiet():
             if known:
-                config = CONFIG_MAPPING[model_type].from_dict(dict(values))
+                config = CONFIG_MAPPING[model_type].from_dict(_with_floats(dict(values)))
             else:
                 config = _custom_config(code_source)
     except Exception as error:  # the checks of config classes and custom code raise any class
@@ -386,6 +455,17 @@ def _config_of_values(
     _refuse_odd_sizes(config, where)
     _require_language_model(config, values, where, known)
     return config
+
+
+def _with_floats(value: Any) -> Any:
+    """Return a value of a config with the floats that transformers writes as `{"__float__":
+    "Infinity"}`, because JSON has none.
+    """
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {key: _with_floats(part) for key, part in value.items()}
+    return [_with_floats(part) for part in value] if isinstance(value, list) else value
 
 
 _LARGEST = {
@@ -541,7 +621,9 @@ def _from_hub(name: str, remedy: str = _LOCAL_REMEDY) -> Path:
 
 def _unreachable(name: str, error: Exception, remedy: str) -> PlanError:
     hint = did_you_mean(name, _all_names())
-    unknown = f"model {name!r} is not in the catalog of {len(names())} models{hint} "
+    unknown = (
+        f"model {name!r} is not in the catalog of {len(names())} models ({read_until()}){hint} "
+    )
     return PlanError(
         f"{clause(name not in _all_names(), unknown)}No local copy of {name} was found, and the"
         f" Hugging Face hub could not be reached ({reason_of(error)}). {remedy}"

@@ -28,7 +28,7 @@ from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.strict_json import load_json
 from brimful.model.added_tokens import make_room, rows_to_train
-from brimful.model.catalog import config_of_model
+from brimful.model.catalog import config_of_model, has_fused_attention
 from brimful.model.fingerprint import folder_fingerprint
 from brimful.model.quick_lora import adapt_quickly
 from brimful.model.quick_norm import normalise_as_usual
@@ -292,10 +292,11 @@ def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
 
 def inference_attention(source: str | Path) -> str:
     """Return the attention for scoring and generation: torch's fused kernels, except for models
-    with capped scores (Gemma 2), which those kernels cannot compute.
+    with capped scores (Gemma 2), which those kernels cannot compute, or without a class for them.
     """
-    softcap = getattr(config_of_model(str(source)), "attn_logit_softcapping", None)
-    return "eager" if softcap else "sdpa"
+    config = config_of_model(str(source))
+    softcap = getattr(config, "attn_logit_softcapping", None)
+    return "eager" if softcap or not has_fused_attention(config.model_type) else "sdpa"
 
 
 def fingerprint_of(source: str | Path, model: PreTrainedModel) -> str:

@@ -122,6 +122,9 @@ def _cpu_precision(device: Device, width_of_varied_passes: int | None) -> Choice
     return Choice("precision", "fp32", f"{measured}; casting pays from {BF16_PAYS_FROM}x", "bf16")
 
 
+_ONLY_EAGER = "transformers' class of this model has no attention for fused kernels"
+
+
 def attention_choice(
     recipe: Recipe,
     device: Device,
@@ -132,14 +135,17 @@ def attention_choice(
     packed: bool = False,
     kernel: bool = False,
     attends_both_sides: bool = False,
+    fused: bool = True,
 ) -> Choice:
     """Choose the attention implementation, by its name in transformers.
 
     Args:
         kernel: The model has kernel attention, which no implementation replaces.
+        fused: The model's class can compute attention by torch's fused kernels.
 
     Raises:
-        PlanError: the recipe fixes a causal implementation for an encoder.
+        PlanError: the recipe fixes a causal implementation for an encoder, or one that the model's
+            class does not have.
     """
     fixed = recipe.plan.attention
     if (attends_both_sides or recipe.kind.fills_masks) and fixed not in {"auto", "sdpa", "eager"}:
@@ -147,8 +153,8 @@ def attention_choice(
             f"plan.attention={fixed} hides from every position what follows it, but an encoder"
             " looks to both sides; use sdpa or eager."
         )
-    if fixed != "auto":
-        return Choice("attention", fixed, FIXED)
+    if fixed != "auto" or not fused:
+        return _only_attention(fixed, fused)
     if packed and attends_both_sides:
         return Choice(
             "attention",
@@ -181,6 +187,13 @@ def attention_choice(
     return _decoder_attention_choice(
         recipe, device, precision, softcapped=softcapped, grouped=grouped, packed=packed
     )
+
+
+def _only_attention(fixed: str, fused: bool) -> Choice:
+    if not fused and fixed not in {"auto", "eager"}:
+        raise PlanError(f"plan.attention={fixed}: {_ONLY_EAGER}. Use eager, or leave it out.")
+    why = f"{_ONLY_EAGER}; scores are stored" if fixed == "auto" else FIXED
+    return Choice("attention", fixed if fused else "eager", why)
 
 
 def _decoder_attention_choice(
@@ -252,7 +265,14 @@ def has_four_bits(device: Device) -> bool:
 
 
 def refuse_four_bits(recipe: Recipe, device: Device) -> None:
-    """Raise PlanError where a base in 4 bits has no kernels: training would refuse it, too."""
+    """Raise PlanError where a base in 4 bits has no kernels: training would refuse it, too. Or
+    where the published weights are in 4 bits and the recipe's are not.
+    """
+    if recipe.quantize == "none" and str(recipe.model).casefold().endswith("-bnb-4bit"):
+        raise PlanError(
+            f"the weights of {recipe.model} are in 4 bits already. Use quantize=nf4 with an adapter"
+            " (adapter.rank=16), or the model that they were made of."
+        )
     if recipe.quantize != "none" and not has_four_bits(device):
         raise PlanError(
             f"quantize={recipe.quantize} does not run on {device.name}: bitsandbytes' 4-bit layers"

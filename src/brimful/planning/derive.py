@@ -294,6 +294,9 @@ def _decided(prepared: Prepared, result: SearchResult, earlier: Choice | None) -
     yield choices["optimizer"]
     yield choices["loader_workers"]
     yield choices["packing"]
+    if prepared.model.also_reads:
+        why = f"planned as its text part: {prepared.model.also_reads} is not trained here"
+        yield Choice("model", str(prepared.model.config["model_type"]), why)
     if prepared.recipe.plan.offload != "none":
         yield Choice("offload", prepared.recipe.plan.offload, FIXED)
     if earlier is not None:

@@ -30,6 +30,7 @@ class ModelFacts:
         parameters: Tied weights once; None until a trace counts them.
         softcapped: Attention scores are capped, which rules fused kernels out.
         grouped: Fewer key/value heads than query heads.
+        also_reads: What the checkpoint reads beside text, which is not trained; mostly nothing.
     """
 
     config: Mapping[str, Any]
@@ -38,12 +39,18 @@ class ModelFacts:
     parameters: int | None
     softcapped: bool = False
     grouped: bool = False
+    also_reads: str = ""
 
     @property
     def has_kernel_attention(self) -> bool:
         """Whether attention is estimated from random features, by code of the model itself."""
         of_its_own = self.config["model_type"] in OWN_TYPES
         return of_its_own and self.config.get("attention") != "softmax"
+
+    @property
+    def has_fused_attention(self) -> bool:
+        """Whether the model's class can compute attention by torch's fused kernels."""
+        return catalog.has_fused_attention(str(self.config["model_type"]))
 
     @property
     def attends_both_sides(self) -> bool:
@@ -96,6 +103,8 @@ def model_facts(
         values = {**text, "vocab_size": text["vocab_size"] + len(recipe.data.added_tokens)}
         row = None
     facts = facts_of_values(values, None if row is None else row.parameters)
+    if row is not None:
+        facts = replace(facts, also_reads=row.also_reads)
     _refuse_long_sequences(recipe, facts.context)
     return facts
 
@@ -126,6 +135,7 @@ def facts_of_values(values: Mapping[str, Any], parameters: int | None) -> ModelF
         parameters,
         bool(text.get("attn_logit_softcapping")),
         _is_grouped(text),
+        also_reads="" if text is values else "vision" if "vision_config" in values else "sound",
     )
 
 

