@@ -314,7 +314,7 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
         parts = Parts(
             recipe=recipe,
             network=network,
-            method=find_method(recipe.method).with_options(recipe),
+            method=find_method(recipe.method).with_options(recipe.loss_options),
             optimizer=build_optimizer(network.model, recipe.optimizer, variant=plan.optimizer),
             precision=precision,
             device=device,

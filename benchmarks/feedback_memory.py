@@ -12,6 +12,7 @@ pass of each is not counted. bf16 autocast on CUDA, fp32 on a CPU.
 """
 
 import argparse
+import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,10 +29,9 @@ from brimful.model.description import config_values
 from brimful.model.registered import register
 from brimful.planning.step import StepSpec, canonical
 from brimful.recipe import ModelRecipe
-from brimful.rehearsal.losses import loss_of
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.training import prepare
+from brimful.rehearsal.training import loss_of, prepare
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Method, Network, hidden_states_of
 from brimful.training.precision import Precision
@@ -39,14 +39,20 @@ from measured_steps import measure_steps
 from record import ratio_interval, summary, timed, write_record
 
 VOCABULARY, HEADS = 4096, 4
+
+
+def _fed_back(points: str) -> dict[str, Any]:
+    return {"method": "feedback", "options_json": json.dumps({"feedback": points})}
+
+
 BACKPROPAGATION = "backpropagation"
 WAYS: Mapping[str, Mapping[str, Any]] = {
     BACKPROPAGATION: {},
     "backpropagation, recomputed": {"recompute": True},
-    "feedback": {"feedback": "block"},
-    "feedback, recomputed": {"feedback": "block", "recompute": True},
-    "feedback behind sublayers": {"feedback": "sublayer"},
-    "final norm and head alone": {"feedback": "none"},
+    "feedback": _fed_back("block"),
+    "feedback, recomputed": {**_fed_back("block"), "recompute": True},
+    "feedback behind sublayers": _fed_back("sublayer"),
+    "final norm and head alone": _fed_back("none"),
 }
 
 

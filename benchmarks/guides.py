@@ -444,7 +444,8 @@ def _okadfa() -> Iterator[Row]:
 
 def _phobert() -> Iterator[Row]:
     options: dict[str, Any] = {
-        "task": "sequence_classification",
+        "method": "classify",
+        "options_json": '{"labels": 2}',
         "autocast": "fp16",
         "flash": False,
         "padded": True,

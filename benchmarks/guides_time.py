@@ -207,7 +207,8 @@ def _phobert() -> Iterator[Row]:
     spec = _published(
         "vinai/phobert-base-v2",
         sequence_length=64,
-        task="sequence_classification",
+        method="classify",
+        options_json='{"labels": 2}',
         autocast="fp16",
         flash=False,
         padded=True,

@@ -142,7 +142,8 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
     start_bytes = storage_bytes(model)
     body = None
     if spec.compiled == "blocks":
-        inner, shape = transformers_model(model), (micro_batch, spec.sequence_length)
+        inner, rows = transformers_model(model), spec.kind.rows_per_sample * micro_batch
+        shape = (rows, spec.sequence_length)
         if spec.loss == "chunked":
             body = compiled(inner, shape=shape, say=_refuse)
         else:

@@ -84,7 +84,7 @@ def configurations() -> Mapping[str, StepSpec]:
         BertConfig(**ENCODER),
     )
     gpt2 = GPT2Config(vocab_size=4096, n_embd=256, n_layer=8, n_head=4, n_positions=256)
-    classify: dict[str, Any] = {"task": "sequence_classification", "loss": "model"}
+    classify: dict[str, Any] = {"method": "classify", "options_json": '{"labels": 2}'}
     nf4: dict[str, Any] = {"quantize": "nf4", "weights": "bf16", "adapter": Lora(16)}
     return {
         "llama, full, fp32, chunked, fused": _spec(llama),
@@ -168,7 +168,7 @@ def configurations() -> Mapping[str, StepSpec]:
         ),
         "bert, classification, full, fp32, padded": _spec(bert, **classify, padded=True),
         "bert, masked language model, full, fp32, unclipped": _spec(
-            bert, task="masked_lm", loss="model", clips=False
+            bert, method="mlm", options_json='{"masked_share": 0.15}', loss="model", clips=False
         ),
         "roberta, classification, full, bf16 autocast": _spec(
             RobertaConfig(**ENCODER), **classify, autocast="bf16"

@@ -57,17 +57,19 @@ def spec_of(stack: Stack, sequence_length: int | None = None) -> ForeignStep:
     row = models.find(stack.model)
     assert row is not None, stack.model
     device = devices.get(stack.device)
+    is_decoder = stack.task == "causal_lm"
     return ForeignStep(
         config_json=canonical({**row.config, **stack.model_overrides}),
         sequence_length=sequence_length or stack.sequence_length,
-        task=stack.task,
+        method="pretrain" if is_decoder else "classify",
+        options_json="{}" if is_decoder else '{"labels": 2}',
         weights=stack.weights,
         autocast=stack.autocast,
         adapter=_adapter(stack),
         quantize={"none": "none", "nf4_double": "nf4", "gptq4": "gptq4"}[stack.quantize],  # type: ignore[arg-type]
         gptq_group=stack.gptq_group,
         fp32_norms=stack.fp32_norms,
-        chain=stack.loss if stack.task == "causal_lm" else None,
+        chain=stack.loss if is_decoder else None,
         recompute=stack.recompute != "none",
         flash=device.abilities.flash_attention and stack.attention != "eager",
         attention={

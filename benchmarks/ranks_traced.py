@@ -79,7 +79,7 @@ def configurations() -> Mapping[str, StepSpec]:
     """Methods x precision x recomputation x accumulation x ranks."""
     llama, tied = LlamaConfig(**DECODER), Qwen2Config(**DECODER, tie_word_embeddings=True)
     gpt2 = GPT2Config(vocab_size=2048, n_embd=256, n_layer=7, n_head=4, n_positions=128)
-    labels: dict[str, Any] = {"task": "sequence_classification", "loss": "model"}
+    labels: dict[str, Any] = {"method": "classify", "options_json": '{"labels": 2}'}
     changes: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
         "llama, full, fp32": (llama, {}),
         "llama, full, bf16 autocast": (llama, {"autocast": "bf16"}),

@@ -57,7 +57,7 @@ def configurations() -> Mapping[str, Callable[[Recompute], StepSpec]]:
         "llama from scratch": lambda how: _spec(llama, recompute=how),
         "LoRA of llama": lambda how: _spec(llama, adapter=Lora(16), recompute=how),
         "BERT classifier": lambda how: _spec(
-            bert, task="sequence_classification", loss="model", recompute=how
+            bert, method="classify", options_json='{"labels": 2}', recompute=how
         ),
     }
 

@@ -1,7 +1,7 @@
 """A kind of run for tests: pairs of a chosen and a rejected answer to the same prompt."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -12,6 +12,7 @@ from brimful.data.example_batches import ExampleBatch, ExampleSequences
 from brimful.data.tokens import Progress
 from brimful.kinds.examples import ExampleRunData
 from brimful.planning.plan import Plan
+from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 
 
@@ -40,9 +41,11 @@ class PairBatch:
             start += size
             inputs = [torch.from_numpy(row.inputs_T) for row in rows]
             targets = [torch.from_numpy(row.targets_T) for row in rows]
+            tokens = [int((row.targets_T != IGNORED).sum()) for row in rows]
             yield MicroBatch(
                 pad_sequence(inputs, batch_first=True),
                 pad_sequence(targets, batch_first=True, padding_value=IGNORED),
+                kept={"tokens_R": torch.tensor(tokens, dtype=torch.float32)},
             )
 
 
@@ -74,6 +77,19 @@ class Pairs(ExampleRunData):
             "rejected": pairs.rejected.fingerprints["data"],
         }
         return pairs
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        micro = super().blank(step, samples)
+        return replace(micro, kept={"tokens_R": torch.zeros(len(micro.inputs_BT))})
+
+    @property
+    def mean_positions(self) -> float:
+        """A pair is planned as a sample of full rows."""
+        return self.recipe.sequence_length
+
+    def longest_pass_of(self, device_kind: str) -> None:
+        """All rows are full."""
 
     def sequences(self, plan: Plan) -> Any:
         chosen, rejected = super().sequences(plan), self.rejected.sequences(plan)

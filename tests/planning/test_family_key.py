@@ -56,7 +56,7 @@ def test_windows_and_stretched_positions_bound_the_lengths(
     [
         {"length": 31},
         {"attention": "brimful_blocks"},
-        {"feedback": "block"},
+        {"method": "feedback", "options_json": '{"feedback": "block"}'},
         {"config": {"model_type": "okadfa"}},
     ],
 )
@@ -120,7 +120,10 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "rC",
         "rL",
     )
-    assert "BM" in family_keys_of(_spec(task="masked_lm"))[0].products
+    assert (
+        "BM"
+        in family_keys_of(_spec(method="mlm", options_json='{"masked_share": 0.15}'))[0].products
+    )
     any_length, multiples = (set(family_keys_of(_spec(each))[0].products) for each in (1000, 1024))
     assert any_length - multiples == {"G", "BG", "E", "BE"}
 

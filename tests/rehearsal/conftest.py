@@ -1,5 +1,6 @@
 """Steps of tiny models, declared."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -61,15 +62,19 @@ def _config(family: str, blocks: int) -> PretrainedConfig:
 @pytest.fixture(scope="session")
 def step() -> Callable[..., StepSpec]:
     """`step("llama", blocks=2, key=value, ...)` is a step of a tiny model on this CPU, 64 tokens
-    per sequence.
+    per sequence. `options` are those of the method.
     """
 
     def make(family: str = "llama", *, blocks: int = 2, **changes: Any) -> StepSpec:
         values: dict[str, Any] = {"sequence_length": 64, "loss_chunk": 128, "cuda": False} | changes
-        if family == "bert" and "task" not in values:
-            values |= {"task": "sequence_classification", "loss": "model"}
-        if family == "modernbert" and "task" not in values:
-            values["task"] = "masked_lm"
+        options: dict[str, Any] = values.pop("options", {})
+        if family == "bert":
+            values, options = {"method": "classify", **values}, {"labels": 2, **options}
+        if family == "modernbert":
+            values, options = {"method": "mlm", **values}, {"masked_share": 0.15, **options}
+        if "feedback" in options:
+            values["method"] = "feedback"
+        values["options_json"] = json.dumps(options, sort_keys=True)
         return StepSpec(config_json=canonical(_config(family, blocks).to_dict()), **values)
 
     return make

@@ -16,6 +16,7 @@ GENERATOR_STATE_BYTES = 5056
 """torch.utils.checkpoint keeps the state of the CPU's random generator for every block, outside of
 operators; while a block computes again, one more.
 """
+FED_BACK = {"feedback": "block"}
 SCALAR_BYTES = 8
 """A Python number that a product with a tensor keeps for its backward pass, on a CPU."""
 
@@ -61,13 +62,13 @@ SCALAR_BYTES = 8
         ("gpt2", {"recompute": "selective"}, 2, 0),
         ("bert", {"recompute": "selective"}, 2, 0),
         ("bert", {"attention": "brimful_texts", "recompute": "selective"}, 2, 0),
-        ("llama", {"feedback": "block", "autocast": "bf16", "recompute": "selective"}, 2, 0),
+        ("llama", {"options": FED_BACK, "autocast": "bf16", "recompute": "selective"}, 2, 0),
         ("bert", {"attention": "brimful_texts", "autocast": "bf16"}, 0, 0),
         ("modernbert", {"padded": True, "loss_chunk": 50}, 0, 0),
-        ("llama", {"feedback": "block", "autocast": "bf16", "recompute": True}, 2, 0),
-        ("okadfa", {"feedback": "sublayer"}, 0, 0),
+        ("llama", {"options": FED_BACK, "autocast": "bf16", "recompute": True}, 2, 0),
+        ("okadfa", {"options": {"feedback": "sublayer"}}, 0, 0),
         ("okadfa", {"autocast": "bf16"}, 0, 0),
-        ("gpt2", {"feedback": "none"}, 0, 0),
+        ("gpt2", {"options": {"feedback": "none"}}, 0, 0),
         ("llama", {"autocast": "bf16", "weights": "bf16", "optimizer": "rounded"}, 0, 0),
         ("llama", {"autocast": "bf16", "weights": "bf16", "optimizer": "rounded_8bit"}, 0, 0),
     ],

@@ -43,7 +43,7 @@ def test_classification_has_no_logits_to_speak_of(step: Callable[..., StepSpec])
 
 def test_there_are_logits_of_hidden_words_only(step: Callable[..., StepSpec]) -> None:
     few, many = (
-        _loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, masked_share=share))
+        _loss_peak_bytes(step("modernbert", loss_chunk=TOKENS, options={"masked_share": share}))
         for share in (0.5, 0.9)
     )
 

@@ -250,4 +250,4 @@ def test_every_way_of_running_a_step_is_timed(
 
 def test_what_has_no_real_kernel_here_is_not_timed(step: Callable[..., StepSpec]) -> None:
     assert time_passes(step(cuda=False, optimizer="8bit"), 2, 0.05, threads=1) is None
-    assert time_passes(step(cuda=False, feedback="block"), 2, 0.05, threads=1) is None
+    assert time_passes(step(cuda=False, options={"feedback": "block"}), 2, 0.05, threads=1) is None

@@ -76,7 +76,7 @@ class World:
         self.parts = Parts(
             recipe=recipe,
             network=network,
-            method=find_method(recipe.method).with_options(recipe),
+            method=find_method(recipe.method).with_options(recipe.loss_options),
             optimizer=self.optimizer,
             precision=FP32,
             device=CPU,

@@ -3,8 +3,8 @@
 Suffixes: B rows, T positions of a row, E examples packed into one row, N = B*T positions.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import torch
@@ -31,6 +31,8 @@ class MicroBatch:
             to the right; None: not needed.
         weights: float32, of the shape of the targets: how much each counts; None: all alike. Of
             labelled texts only.
+        kept: Further tensors that the method's loss reads, by name; one value for each row, such as
+            what another model said of it.
     """
 
     inputs_BT: Tensor
@@ -39,14 +41,23 @@ class MicroBatch:
     lengths_E: Tensor | None = None
     mask_BT: Tensor | None = None
     weights: Tensor | None = None
+    kept: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that go to the device, by name, but for `kept`."""
+        names = ("inputs_BT", "targets_BT", "scored_N", "mask_BT", "weights")
+        return {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
 
     def to(self, device: torch.device) -> Self:
         """On the device; pinned and asynchronous where that is CUDA. `lengths_E` stays on the
         CPU.
         """
-        names = ("inputs_BT", "targets_BT", "scored_N", "mask_BT", "weights")
-        present = {name: tensor for name in names if (tensor := getattr(self, name)) is not None}
-        return replace(self, **{name: _moved(tensor, device) for name, tensor in present.items()})
+        moved, kept = (
+            {name: _moved(tensor, device) for name, tensor in tensors.items()}
+            for tensors in (self.tensors, self.kept)
+        )
+        return replace(self, **moved, kept=kept)
 
     def uncounted(self) -> Self:
         """Return the same without targets: its loss and its gradients are zero."""

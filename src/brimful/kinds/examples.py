@@ -142,10 +142,11 @@ class ExampleRunData(RunData[ExampleSplit]):
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        recipe = self.recipe
         return score_examples(
             model,
             self.splits[split],
-            budget_tokens=options.rows * self.recipe.sequence_length,
+            budget_tokens=options.rows * recipe.kind.rows_per_sample * recipe.sequence_length,
             chunk_tokens=options.plan.loss_chunk,
             device=options.device,
             autocast_dtype=options.autocast_dtype,

@@ -26,6 +26,7 @@ from brimful.classification.classifier import load_classifier, load_forward
 from brimful.classification.forward import ClassifierForward
 from brimful.classification.record import ClassifierRecord, save_classifier
 from brimful.classification.thresholds import parse_policy
+from brimful.data.batches import MicroBatch
 from brimful.data.labelled import LabelledTexts, read_labelled
 from brimful.data.labelled_batches import (
     PASS_OVERHEAD,
@@ -50,6 +51,7 @@ from brimful.model.tokenizer import load_tokenizer
 from brimful.planning.longest_pass import LongestPassAt, longest_pass_of
 from brimful.planning.plan import Plan
 from brimful.planning.rows import as_rows, fill_of_rows
+from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 from brimful.training.precision import Precision
 
@@ -63,6 +65,8 @@ class LabelledRunData(RunData[EncodedLabels]):
         log_weights_C: log of how much a label counts beside its frequency in use, by these weights
             and by the share of its texts that was kept; None: all alike.
     """
+
+    has_likelihood = False
 
     def __init__(
         self, recipe: Recipe, source: str, tokenizer: PreTrainedTokenizerBase, data: LabelledTexts
@@ -93,6 +97,15 @@ class LabelledRunData(RunData[EncodedLabels]):
         metric_name(recipe.label_rules.metric, data.labels)
         parse_policy(recipe.label_rules.threshold)
         return cls(recipe, source, load_tokenizer(source, ends_texts=False), data)
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        inputs_BT = torch.zeros((samples, step.sequence_length), dtype=torch.int64)
+        targets = torch.zeros(samples, dtype=torch.int64)
+        if "several" in step.options:
+            targets = torch.zeros(samples, step.options["labels"])
+        weights = torch.ones(targets.shape) if "weighted" in step.options else None
+        return MicroBatch(inputs_BT, targets, weights=weights)
 
     @classmethod
     def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
@@ -150,7 +163,10 @@ class LabelledRunData(RunData[EncodedLabels]):
     @cached_property
     def planned(self) -> Recipe:
         # The number of labels counts in the plan.
-        names = {"names": list(self.labels.names)}
+        names = {
+            "names": list(self.labels.names),
+            "kind": "multiple" if self.labels.multiple else "single",
+        }
         rows = as_rows(
             self.recipe,
             positions_per_example=self._positions_per_text,

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from brimful.base.console import console_printer
 from brimful.base.errors import RequestError
+from brimful.data.batches import MicroBatch
 from brimful.data.masking import MaskedSequences, MaskingRules
 from brimful.evaluation.likelihood import Likelihood
 from brimful.evaluation.masked import score_masked
@@ -20,6 +21,7 @@ from brimful.generation.samples import write_samples
 from brimful.kinds.documents import DocumentRunData
 from brimful.kinds.run_data import ScoringOptions, told_if_it_fails
 from brimful.planning.plan import Plan
+from brimful.planning.step import StepSpec
 
 FILLED_MASKS = 5
 """Snippets of held-out text in which an encoder guesses a masked word at the end of training."""
@@ -27,6 +29,12 @@ FILLED_MASKS = 5
 
 class MaskedRunData(DocumentRunData):
     """Documents whose hidden tokens a fresh encoder learns to predict."""
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        inputs_BT = torch.zeros((samples, step.sequence_length), dtype=torch.int64)
+        scored_N = torch.zeros(samples * step.scored_tokens, dtype=torch.int64)
+        return MicroBatch(inputs_BT, torch.zeros_like(inputs_BT), scored_N)
 
     @property
     def rules(self) -> MaskingRules:

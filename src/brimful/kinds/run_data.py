@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from rich.console import Console
@@ -24,6 +24,7 @@ from brimful.base.discover import module_in
 from brimful.base.errors import BrimfulError, Interrupted, PlanError
 from brimful.base.text import shortened_at_a_word
 from brimful.base.warning_codes import as_note
+from brimful.data.batches import MicroBatch
 from brimful.data.chat import Template
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
@@ -53,7 +54,7 @@ from brimful.model.published import (
 from brimful.planning.longest_pass import LongestPassAt
 from brimful.planning.plan import Plan, plan_from_json
 from brimful.planning.spacing import most_sampled, most_scored
-from brimful.planning.step import EVALUATION_FACTOR
+from brimful.planning.step import EVALUATION_FACTOR, StepSpec
 from brimful.recipe import Kind, Recipe
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import PLAN_FILE
@@ -166,6 +167,9 @@ class RunData(ABC, Generic[Split]):
         source: Hub id or folder of the published model; empty for a fresh one.
     """
 
+    has_likelihood: ClassVar[bool] = True
+    """Whether evaluations during training compute the loss of held-out rows."""
+
     def __init__(
         self,
         recipe: Recipe,
@@ -197,6 +201,18 @@ class RunData(ABC, Generic[Split]):
             DataError: the data cannot be read or do not support what the recipe asks.
             PlanError: the model's tokenizer cannot be read.
         """
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        """Return a micro-batch of full samples without padding, zeros where a real one has numbers.
+
+        Args:
+            step: Says the length of a row and what the loss depends on.
+            samples: Of the data, as the sizes that `StepBatch.micro_batches` takes count them.
+        """
+        shape = (step.kind.rows_per_sample * samples, step.sequence_length)
+        inputs_BT = torch.zeros(shape, dtype=torch.int64)
+        return MicroBatch(inputs_BT, torch.zeros_like(inputs_BT))
 
     @classmethod
     def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:

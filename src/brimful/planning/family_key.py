@@ -144,7 +144,7 @@ class TraceFamilyKey:
             absent |= set("GE")
         if self.lengths is None:
             absent |= set("TUVM")
-        elif not (chunked and self.spec.task == "masked_lm"):
+        elif self.spec.scored_tokens == self.spec.sequence_length:
             absent.add("M")
         if not self.in_parts:
             absent |= set("PAR")
@@ -196,7 +196,7 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
         length < SHORTEST
         or spec.attention not in _LENGTH_INDEPENDENT
         or config.get("model_type") in OWN_TYPES
-        or spec.feedback
+        or spec.cuts_gradients
     ):
         return keys
     follows = next(

@@ -1,5 +1,6 @@
 """The step to trace, from a recipe and the choices of a plan."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,7 +194,9 @@ def spec_of(
         autocast="none" if precision == "fp32" else precision,  # type: ignore[arg-type]
         adapter=lora_of(recipe, device.kind),
         quantize=recipe.quantize,
-        **_task(recipe, is_packed=choices["packing"].value == "packed"),
+        method=recipe.kind.steps_like or recipe.method,
+        options_json=json.dumps(recipe.kind.step_options(recipe), sort_keys=True),
+        padded=not recipe.kind.writes_text and choices["packing"].value in {"document", "padded"},
         loss_chunk=int(choices["loss_chunk"].value),
         recompute=recompute,
         offload=bool(recompute) and recipe.plan.offload == "activations",
@@ -204,31 +207,6 @@ def spec_of(
         accumulates=True,
         clips=recipe.optimizer.clip_norm is not None,
     )
-
-
-def _task(recipe: Recipe, *, is_packed: bool) -> dict[str, Any]:
-    """What the model is for, and how it comes to a loss."""
-    kind = recipe.kind
-    if kind.gives_labels:
-        return {
-            "task": kind.task,
-            "loss": "model",
-            "padded": not is_packed,
-            "labels": max(2, len(recipe.label_rules.names)),
-        }
-    if kind.fills_masks:
-        is_padded = recipe.data.layout == "document"
-        return {
-            "task": kind.task,
-            "loss": "chunked",
-            "masked_share": recipe.data.masked_share,
-            "padded": is_padded,
-        }
-    return {
-        "task": kind.task,
-        "loss": "chunked",
-        "feedback": recipe.feedback_points,
-    }
 
 
 def _traced_attention(chosen: str, model: ModelFacts, device: Device) -> str:

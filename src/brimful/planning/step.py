@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from brimful.recipe.kinds import Kind, ModelTask, kind_of_method
+
 Dtype = Literal["fp32", "bf16", "fp16"]
 Compiled = Literal["none", "blocks", "open_blocks", "model"]
 Recompute = bool | Literal["selective"]
@@ -18,6 +20,11 @@ EVALUATION_FACTOR = 2
 
 ANY_NUMBER = 0
 """`StepSpec.ranks` of a recording that serves every number of devices."""
+
+
+_NAMED_BY_TASK = frozenset({"pretrain", "feedback", "mlm", "classify"})
+_UNSAID = {"feedback": "", "labels": 2, "masked_share": 0.15}
+"""In the keys of steps that have no such option."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,8 @@ class StepSpec:
     Attributes:
         config_json: transformers config of the model, canonical JSON.
         sequence_length: Positions of a sequence.
-        task: Which head, and so which labels and loss.
+        method: Training method, which says the head of the model, the tensors of a micro-batch and
+            the loss. Of methods with the same steps one stands for all (`Kind.steps_like`).
         weights: dtype of the weights as loaded.
         autocast: dtype of matrix products, "none" for no autocast.
         adapter: Adapters on a frozen base; None trains every parameter.
@@ -60,8 +68,8 @@ class StepSpec:
             quantisation (Dettmers et al. 2023).
         upcast: Non-quantised weights in fp32, as peft's prepare_model_for_kbit_training leaves
             them.
-        loss: chunked: brimful's linear cross-entropy; model: the loss inside the transformers
-            model.
+        loss: chunked: the method's own; model: the loss inside the transformers model, as in other
+            trainers.
         loss_chunk: Tokens per chunk of the chunked loss.
         recompute: Activations of every block are recomputed in the backward pass; selective: but
             for the outputs of matrix products and attention kernels, which are kept.
@@ -74,11 +82,7 @@ class StepSpec:
         accumulates: More than one micro-batch per optimizer step.
         clips: The gradient norm is clipped.
         padded: Batches carry an attention mask.
-        masked_share: Of the tokens of a sequence, those that are hidden (task masked_lm): brimful's
-            own loss makes logits for no others.
-        labels: Classes of a sequence classification.
-        feedback: Where the error is fed back instead of backpropagated, as the recipe's
-            `feedback.points`; "" for backpropagation.
+        options_json: What decides the method's loss (`Kind.step_options`), canonical JSON.
         compiled: By torch.compile. blocks: every transformer block, for one shape; open_blocks: the
             same for every length, as brimful's packed rows are; model: the forward pass with its
             loss as one graph.
@@ -89,7 +93,7 @@ class StepSpec:
 
     config_json: str
     sequence_length: int
-    task: Literal["causal_lm", "masked_lm", "sequence_classification"] = "causal_lm"
+    method: str = "pretrain"
     weights: Dtype = "fp32"
     autocast: Literal["none", "bf16", "fp16"] = "none"
     adapter: Lora | None = None
@@ -115,9 +119,7 @@ class StepSpec:
     accumulates: bool = True
     clips: bool = True
     padded: bool = False
-    labels: int = 2
-    masked_share: float = 0.15
-    feedback: Literal["", "block", "sublayer", "none"] = ""
+    options_json: str = "{}"
     compiled: Compiled = "none"
     offload: bool = False
     ranks: int = 1
@@ -126,6 +128,27 @@ class StepSpec:
     def config(self) -> dict[str, Any]:
         values: dict[str, Any] = json.loads(self.config_json)
         return values
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """What decides the method's loss, by name."""
+        values: dict[str, Any] = json.loads(self.options_json)
+        return values
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of run that has the method."""
+        return kind_of_method(self.method)
+
+    @property
+    def task(self) -> ModelTask:
+        """What the model's head predicts."""
+        return self.kind.task
+
+    @property
+    def cuts_gradients(self) -> bool:
+        """Whether no gradient passes from one block to another."""
+        return "feedback" in self.options
 
     @property
     def serves_all_ranks(self) -> bool:
@@ -138,23 +161,19 @@ class StepSpec:
         return self.weights if self.autocast == "none" else self.autocast
 
     @property
-    def num_masked(self) -> int:
-        """Hidden tokens of a sequence; its first position is [CLS]."""
-        return max(1, round(self.masked_share * (self.sequence_length - 1)))
-
-    @property
     def scored_tokens(self) -> int:
-        """Tokens of a sequence that the pieces of the loss are made of."""
-        return (
-            self.num_masked
-            if self.task == "masked_lm" and self.loss == "chunked"
-            else self.sequence_length
-        )
+        """Tokens of a sample that the pieces of the loss are made of."""
+        if self.loss == "model":
+            return self.sequence_length
+        return self.kind.scored_tokens(self.options, self.sequence_length)
 
     def key(self) -> str:
         """Canonical text: equal specs, equal keys."""
-        values = asdict(self)
+        values = {"task": self.task, **_UNSAID, **asdict(self)} | self.options
+        del values["options_json"]
         # Traces that come with brimful were named before there were these.
+        if self.method in _NAMED_BY_TASK:
+            del values["method"]
         for name, usual in (("compiled", "none"), ("offload", False), ("ranks", 1)):
             if values[name] == usual:
                 del values[name]

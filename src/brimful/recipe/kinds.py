@@ -5,10 +5,14 @@ of a kind, which reads data and scores models, is the module `brimful/kinds/NAME
 one row here, one module there, and one training method (see CONTRIBUTING.md).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.base.errors import BrimfulError
+
+if TYPE_CHECKING:
+    from brimful.recipe.sections import Recipe
 
 ModelTask = Literal["causal_lm", "masked_lm", "sequence_classification"]
 """What a model's head predicts: the next token, hidden tokens, or labels of the whole text."""
@@ -16,6 +20,29 @@ RowLayout = Literal["documents", "examples", "texts"]
 """How rows of tokens are made. documents: as the recipe's `data.layout` says. examples: packed end
 to end or padded, as the plan decides. texts: the same, each with its label.
 """
+
+StepOptions = Mapping[str, Any]
+"""What decides the loss of a training step beside its method, by name, as JSON holds it."""
+
+
+def _options_of_documents(recipe: "Recipe") -> StepOptions:
+    if not recipe.feedback_points:
+        return {}
+    rules = recipe.feedback_rules
+    matrix = {} if rules.matrix == "uniform" else {"matrix": rules.matrix}
+    return {"feedback": rules.points, **matrix}
+
+
+def _options_of_labels(recipe: "Recipe") -> StepOptions:
+    rules = recipe.label_rules
+    options = {
+        "several": rules.kind == "multiple",
+        "weighted": rules.class_weights != "none",
+        "focal_gamma": rules.focal_gamma if rules.loss == "focal" else 0.0,
+        "smoothing": rules.label_smoothing,
+    }
+    given = {name: value for name, value in options.items() if value}
+    return {"labels": max(2, len(rules.names)), **given}
 
 
 @dataclass(frozen=True)
@@ -29,6 +56,10 @@ class Kind:
         rows: How rows are made of the data.
         starts_from: The model that a recipe may name: fresh weights, a published model, or either.
         first_rows: What these are understood as before anything else starts; empty: anything.
+        rows_per_sample: Rows that a sample of the data makes in a micro-batch.
+        steps_like: The method whose training steps these are, too, so that they share recordings;
+            empty: each method has its own.
+        step_options: What decides the loss of a recipe's steps beside the method.
     """
 
     name: str
@@ -37,6 +68,9 @@ class Kind:
     rows: RowLayout = "documents"
     starts_from: Literal["fresh", "published", "either"] = "fresh"
     first_rows: Literal["documents", "examples", "labels", ""] = ""
+    rows_per_sample: int = 1
+    steps_like: str = ""
+    step_options: Callable[["Recipe"], StepOptions] = lambda _: {}
 
     @property
     def writes_text(self) -> bool:
@@ -67,13 +101,40 @@ class Kind:
         """Whether the passes of a run have many shapes, given the recipe's `data.layout`."""
         return self.rows != "documents" or layout == "document"
 
+    def scored_tokens(self, options: StepOptions, length: int) -> int:
+        """Return the tokens of a sample that the pieces of the loss are made of. Where masks are
+        filled, these are the hidden ones, and never the first position, which is [CLS].
+        """
+        if self.fills_masks:
+            return max(1, round(float(options["masked_share"]) * (length - 1)))
+        return self.rows_per_sample * length
+
 
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("documents", ("pretrain", "feedback"), starts_from="either", first_rows="documents"),
-        Kind("masked", ("mlm",), task="masked_lm", first_rows="documents"),
-        Kind("examples", ("sft",), rows="examples", starts_from="published", first_rows="examples"),
+        Kind(
+            "documents",
+            ("pretrain", "feedback"),
+            starts_from="either",
+            first_rows="documents",
+            step_options=_options_of_documents,
+        ),
+        Kind(
+            "masked",
+            ("mlm",),
+            task="masked_lm",
+            first_rows="documents",
+            step_options=lambda recipe: {"masked_share": recipe.data.masked_share},
+        ),
+        Kind(
+            "examples",
+            ("sft",),
+            rows="examples",
+            starts_from="published",
+            first_rows="examples",
+            steps_like="pretrain",
+        ),
         Kind(
             "labels",
             ("classify",),
@@ -81,6 +142,7 @@ KINDS = {
             rows="texts",
             starts_from="published",
             first_rows="labels",
+            step_options=_options_of_labels,
         ),
     )
 }

@@ -659,6 +659,11 @@ class Recipe(Section):
         return kind_of_method(self.method)
 
     @property
+    def loss_options(self) -> dict[str, Any]:
+        """What decides the method's loss: that of its steps, and the seed."""
+        return {**self.kind.step_options(self), "seed": self.seed}
+
+    @property
     def tunes_a_writer(self) -> bool:
         """Whether the model from before this run writes text, too: the two can be compared."""
         return self.kind.writes_text and isinstance(self.model, str)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import PlanError, RequestError
+from brimful.data.batches import MicroBatch
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.probe import probe
@@ -168,7 +169,7 @@ class _OwnTraces:
             optimizer = optimizer_for(spec, model)
         current: dict[str, Tensor] = {}
 
-        def batch() -> tuple[Tensor, ...]:
+        def batch() -> MicroBatch:
             current.clear()  # the last one is gone before the next is there
             current.update(
                 {
@@ -176,7 +177,8 @@ class _OwnTraces:
                     for key, value in self._batch.items()
                 }
             )
-            return tuple(current.values())
+            tensors = tuple(current.values())
+            return MicroBatch(tensors[0], tensors[-1], kept=dict(current))
 
         def loss_sum(*_: Any) -> Tensor:
             return self._loss_of(model, current)

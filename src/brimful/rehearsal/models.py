@@ -57,8 +57,8 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
         raise PlanError(
             f"transformers knows no model type {spec.config.get('model_type')!r}: {error}"
         ) from error
-    if spec.task == "sequence_classification":
-        config.num_labels = spec.labels
+    if "labels" in spec.options:
+        config.num_labels = spec.options["labels"]
         config.pad_token_id = config.pad_token_id or 0
     return config
 
@@ -182,7 +182,10 @@ def _adapted_4bit(*, cuda: bool) -> type:
             if self.lora_variant:
                 adapted: Tensor = super().forward(x, *args, **kwargs)
                 return adapted
-            result: Tensor = self.base_layer(x, *args, **kwargs).clone()
+            result: Tensor = self.base_layer(x, *args, **kwargs)
+            if self.disable_adapters:
+                return result
+            result = result.clone()
             dtype, converts = result.dtype, not (cuda and torch.is_autocast_enabled("cpu"))
             for name in self.active_adapters:
                 down, up = self.lora_A[name], self.lora_B[name]

@@ -108,7 +108,7 @@ def take_step(
     body = hidden_states_of(model)
     if options.compile:
         body = compiled(model, shape=shape, say=messages.append)
-    method = find_method(reduced.recipe.method).with_options(reduced.recipe)
+    method = find_method(reduced.recipe.method).with_options(reduced.recipe.loss_options)
     network, precision, batch = (
         Network(model, body, options.loss_chunk, few_passes=device.type != "cuda"),
         Precision(options.precision),

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
+from brimful.data.batches import MicroBatch
 from brimful.hardware.contention import CoreWatch
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import MUON
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import TimedPasses
-from brimful.rehearsal.losses import loss_of
 from brimful.rehearsal.models import (
     config_of,
     count_parameters,
@@ -37,8 +37,9 @@ from brimful.rehearsal.models import (
 from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_for
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import (
+    blank_batch,
+    loss_of,
     prepare,
-    random_batch,
     repeat_steps,
     without_garbage_collector,
 )
@@ -82,7 +83,11 @@ def time_passes(
         None where the step cannot be taken apart like this: blocks of several kinds, or a model too
         large to make only for this.
     """
-    if spec.optimizer not in (*FP32_VARIANTS, MUON) or type(spec) is not StepSpec or spec.feedback:
+    if (
+        spec.optimizer not in (*FP32_VARIANTS, MUON)
+        or type(spec) is not StepSpec
+        or spec.cuts_gradients
+    ):
         return None
     config = config_of(spec)
     whole = num_blocks(config)
@@ -397,7 +402,12 @@ def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int],
     def take(micro_batch: int) -> None:
         repeat_steps(network, loss_of(spec), optimizer, spec, lambda: batch(micro_batch), stamps)
 
-    def batch(micro_batch: int) -> tuple[Tensor, ...]:
-        return random_batch(spec, micro_batch, vocabulary)
+    def batch(micro_batch: int) -> MicroBatch:
+        micro = blank_batch(spec, micro_batch)
+        micro.inputs_BT.random_(vocabulary)
+        micro.targets_BT.random_(2)
+        if micro.scored_N is not None:
+            micro.scored_N.random_(micro.inputs_BT.numel())
+        return micro
 
     return take

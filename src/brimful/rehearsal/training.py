@@ -19,6 +19,7 @@ from transformers import PretrainedConfig, masking_utils
 from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
 from brimful.evaluation.likelihood import Scorer
+from brimful.kinds.run_data import run_data_class
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import ROUNDED
 from brimful.planning.step import EVALUATION_FACTOR, StepSpec
@@ -27,7 +28,6 @@ from brimful.rehearsal.away import NotOnCuda
 from brimful.rehearsal.compiled_blocks import compile_modules
 from brimful.rehearsal.cuda_lowering import lowered_for_cuda
 from brimful.rehearsal.kernels import OnCuda
-from brimful.rehearsal.losses import loss_of, padding_mask
 from brimful.rehearsal.models import count_parameters, meta_model, parameters_of, transformers_model
 from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.places import Places
@@ -35,7 +35,14 @@ from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
-from brimful.training.method import HiddenStates, LossSum, Method, Network, hidden_states_of
+from brimful.training.method import (
+    HiddenStates,
+    LossSum,
+    Method,
+    Network,
+    find_method,
+    hidden_states_of,
+)
 from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
@@ -93,6 +100,21 @@ def divided(spec: StepSpec, model: nn.Module) -> AbstractContextManager[None]:
     Subclasses of StepSpec may register their own, and divide the model in `prepare`.
     """
     return in_parts(transformers_model(model), spec.ranks)
+
+
+@functools.singledispatch
+def loss_of(spec: StepSpec) -> LossSum:
+    """Return the summed loss of a step. Subclasses of StepSpec may register their own."""
+    if spec.loss == "model":
+        return model_loss
+    return find_method(spec.method).with_options(spec.options).loss_sum
+
+
+def model_loss(network: Network, micro: MicroBatch) -> Tensor:
+    """Return the loss that the transformers model computes from its labels."""
+    kwargs = {"use_cache": False} if network.model.can_generate() else {}
+    loss: Tensor = network.model(**micro.model_inputs(), labels=micro.targets_BT, **kwargs).loss
+    return loss
 
 
 @functools.singledispatch
@@ -253,7 +275,7 @@ def warm_up(
         _announced(nobody, _loss_of(spec)),
         precision,
         CPU,
-        _micro_batches(spec, lambda: _batch(spec, micro_batch), 1, nobody),
+        _micro_batches(lambda: blank_batch(spec, micro_batch), 1, nobody),
         StepGuard.fresh(precision, CPU).loss_scale,
     )
     _forget_gradients(model)
@@ -291,7 +313,7 @@ def run_steps(
     """
     network = _network(model, spec, body)
     repeat_steps(
-        network, _loss_of(spec), optimizer, spec, lambda: _batch(spec, micro_batch), watcher
+        network, _loss_of(spec), optimizer, spec, lambda: blank_batch(spec, micro_batch), watcher
     )
 
 
@@ -310,7 +332,7 @@ def repeat_steps(
     loss_sum: LossSum,
     optimizer: torch.optim.Optimizer,
     spec: StepSpec,
-    batch: Callable[[], tuple[Tensor, ...]],
+    batch: Callable[[], MicroBatch],
     watcher: Watcher,
 ) -> None:
     """Run a first optimizer step with one micro-batch and a second one with two when it
@@ -328,7 +350,7 @@ def repeat_steps(
             method,
             precision,
             CPU,
-            _micro_batches(spec, batch, count, watcher),
+            _micro_batches(batch, count, watcher),
             guard.loss_scale,
         )
         watcher.begin("optimizer")
@@ -343,7 +365,7 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
     """Run one batch through the evaluation of brimful's own loop, while gradients and optimizer
     states exist.
     """
-    if spec.loss != "chunked" or spec.task not in {"causal_lm", "masked_lm"}:
+    if spec.loss == "model" or not run_data_class(spec.kind).has_likelihood:
         return
     watcher.begin("evaluation")
     model.eval()
@@ -353,9 +375,8 @@ def evaluate_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Wa
 
 
 def _score_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watcher) -> None:
-    tensors = _batch(spec, sequences)
-    watcher.note_inputs(tensors)
-    micro = _micro_batch(spec, tensors)
+    micro = blank_batch(spec, sequences)
+    watcher.note_inputs(_tensors_of(micro))
 
     def score() -> None:
         dtype = _precision_of(spec).autocast_dtype
@@ -403,42 +424,37 @@ def _precision_of(spec: StepSpec) -> Precision:
     return Precision("fp32" if spec.autocast == "none" else spec.autocast)
 
 
-def _batch(spec: StepSpec, micro_batch: int) -> tuple[Tensor, ...]:
-    """Return inputs and targets; for masked tokens also their positions, and the attention mask
-    where there is padding.
+def blank_batch(spec: StepSpec, micro_batch: int) -> MicroBatch:
+    """Return a micro-batch of full rows, as the kind of run makes it of so many samples, with an
+    attention mask where batches carry one.
     """
-    inputs_BT = torch.zeros((micro_batch, spec.sequence_length), dtype=torch.int64)
-    if _is_masked(spec):
-        scored_N = torch.zeros(micro_batch * spec.num_masked, dtype=torch.int64)
-        tensors = (inputs_BT, torch.zeros_like(inputs_BT), scored_N)
-        return (*tensors, padding_mask(inputs_BT)) if spec.padded else tensors
-    if spec.task == "sequence_classification":
-        return inputs_BT, torch.zeros(micro_batch, dtype=torch.int64)
-    return inputs_BT, torch.zeros_like(inputs_BT)
+    micro = run_data_class(spec.kind).blank(spec, micro_batch)
+    if not spec.padded:
+        return micro
+    return dataclasses.replace(micro, mask_BT=_padding_mask(micro.inputs_BT))
+
+
+def _padding_mask(inputs_BT: Tensor) -> Tensor:
+    """Return a mask that hides the last position of each row; transformers drops a mask that hides
+    nothing.
+    """
+    mask_BT = torch.ones_like(inputs_BT)
+    mask_BT[:, -1] = 0
+    return mask_BT
+
+
+def _tensors_of(micro: MicroBatch) -> list[Tensor]:
+    return [*micro.tensors.values(), *micro.kept.values()]
 
 
 def _micro_batches(
-    spec: StepSpec, batch: Callable[[], tuple[Tensor, ...]], count: int, watcher: Watcher
+    batch: Callable[[], MicroBatch], count: int, watcher: Watcher
 ) -> Iterator[MicroBatch]:
     for _ in range(count):
         watcher.begin("inputs")
-        tensors = batch()
-        watcher.note_inputs(tensors)
-        yield _micro_batch(spec, tensors)
-
-
-def _micro_batch(spec: StepSpec, tensors: tuple[Tensor, ...]) -> MicroBatch:
-    """Return the tensors of `_batch` as a MicroBatch; a user's own batch has inputs first and
-    targets last.
-    """
-    if not _is_masked(spec):
-        return MicroBatch(tensors[0], tensors[-1])
-    inputs_BT, targets_BT, scored_N, *mask = tensors
-    return MicroBatch(inputs_BT, targets_BT, scored_N, mask_BT=next(iter(mask), None))
-
-
-def _is_masked(spec: StepSpec) -> bool:
-    return spec.task == "masked_lm" and spec.loss == "chunked"
+        micro = batch()
+        watcher.note_inputs(_tensors_of(micro))
+        yield micro
 
 
 def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
@@ -451,17 +467,3 @@ def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
         return loss
 
     return Method(announced)
-
-
-def random_batch(spec: StepSpec, micro_batch: int, vocabulary: int) -> tuple[Tensor, ...]:
-    """Return what a traced micro-batch is made of, with random tokens, labels and masked positions
-    in place of zeros.
-    """
-    inputs_BT, targets, *rest = _batch(spec, micro_batch)
-    inputs_BT = torch.randint(vocabulary, inputs_BT.shape)
-    targets = torch.randint(
-        spec.labels if spec.task == "sequence_classification" else vocabulary, targets.shape
-    )
-    if _is_masked(spec):
-        rest[0] = torch.randperm(inputs_BT.numel())[: len(rest[0])].sort().values
-    return (inputs_BT, targets, *rest)

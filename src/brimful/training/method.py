@@ -1,6 +1,7 @@
 """A training method: a value that the loop applies without knowing its name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,11 +9,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from brimful.base.discover import module_in
+from brimful.base.errors import BrimfulError
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
-from brimful.recipe import Recipe
+from brimful.recipe.kinds import StepOptions
 from brimful.training.losses import linear_cross_entropy
 from brimful.training.memory_errors import is_out_of_memory
 
@@ -46,6 +48,16 @@ class Network:
         softcap: float | None = getattr(self.model.config, "final_logit_softcapping", None)
         return softcap
 
+    def reference_states(self, micro: MicroBatch) -> Tensor:
+        """Return the hidden states (B, T, D) of the model with its adapters off; nothing is kept
+        for a backward pass.
+
+        Raises:
+            BrimfulError: it has no adapters.
+        """
+        with torch.no_grad(), _adapters_off(self.model):
+            return self.hidden_states(micro)
+
     def before_head(self, hidden_ND: Tensor) -> Tensor:
         """Apply the layers that an encoder has between its body and the weights of its head; models
         without such layers return the hidden states as they are.
@@ -54,6 +66,27 @@ class Network:
         if layers is None:
             return hidden_ND
         return layers(hidden_ND)
+
+
+@contextmanager
+def _adapters_off(model: nn.Module) -> Iterator[None]:
+    """While entered, the adapters of a model do nothing."""
+    # Half a second that models without adapters do not need.
+    from peft.tuners.tuners_utils import BaseTunerLayer  # noqa: PLC0415
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    if not layers:
+        raise BrimfulError(
+            "this method compares the model with itself before tuning, which is there as long as"
+            " only adapters are trained: set adapter.rank=16 or another rank."
+        )
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 LossSum = Callable[[Network, MicroBatch], Tensor]
@@ -69,19 +102,20 @@ class Method:
     Attributes:
         loss_sum: The loop divides it by the optimizer step's target tokens (or sum of weights), so
             accumulation is exact whatever the micro-batch.
-        configured: Recipe -> the loss with the options in it; None: the method has no options.
+        configured: Options -> the loss with them; None: the method has no options. Plans have no
+            `seed` among them (`Recipe.loss_options`).
         in_parts: Whether it can train a model whose weights lie in parts on several ranks.
     """
 
     loss_sum: LossSum
-    configured: Callable[[Recipe], LossSum] | None = None
+    configured: Callable[[StepOptions], LossSum] | None = None
     in_parts: bool = True
 
-    def with_options(self, recipe: Recipe) -> "Method":
-        """Return the method with the recipe's options."""
+    def with_options(self, options: StepOptions) -> "Method":
+        """Return the method with the options of a recipe or of a planned step."""
         if self.configured is None:
             return self
-        return replace(self, loss_sum=self.configured(recipe))
+        return replace(self, loss_sum=self.configured(options))
 
 
 def find_method(name: str) -> Method:

@@ -161,7 +161,7 @@ class TrainingSession:
         self._doing = doing
         recipe, plan = setup.recipe, setup.plan
         self.precision = Precision(plan.precision)
-        method = find_method(recipe.method).with_options(recipe)
+        method = find_method(recipe.method).with_options(recipe.loss_options)
         if plan.recompute:
             recompute_activations(setup.model, plan.recompute)
         if plan.offload:
@@ -399,7 +399,9 @@ class TrainingSession:
     def _hidden_states(self) -> HiddenStates:
         if not self.setup.plan.compile:
             return hidden_states_of(self.setup.model)
-        shape = (self.sizes.micro_batches[0], self.setup.recipe.sequence_length)
+        recipe = self.setup.recipe
+        rows = recipe.kind.rows_per_sample * self.sizes.micro_batches[0]
+        shape = (rows, recipe.sequence_length)
         return compiled(self.setup.model, shape=shape, say=self._note_event)
 
     def _before_step(self, then: Callable[[int], None], step: int) -> None:

@@ -157,7 +157,7 @@ def test_whatever_the_micro_batches_it_is_added_once_and_not_to_the_loss(
         attentions_of(model)[0].q_proj.weight.mul_(1.5)
     network, configured = (
         Network(model, hidden_states_of(model), loss_chunk=16),
-        find_method(method).with_options(recipe),
+        find_method(method).with_options(recipe.loss_options),
     )
     ids = torch.randint(0, 50, (4, 17), generator=torch.Generator().manual_seed(0))
     batch, weight = Batch(ids[:, :-1], ids[:, 1:]), attentions_of(model)[0].q_proj.weight

@@ -213,7 +213,7 @@ def test_the_recipes_options_reach_the_loss() -> None:
     network = Network(model, hidden_states_of(model), loss_chunk=8)
     (micro,) = batch.micro_batches((8,))
 
-    configured = find_method("classify").with_options(recipe)
+    configured = find_method("classify").with_options(recipe.loss_options)
 
     assert micro.weights is not None
     logits_BC = model(**micro.model_inputs()).logits

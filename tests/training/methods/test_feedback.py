@@ -731,9 +731,8 @@ def test_the_file_is_the_method_and_it_wants_its_recipe(
     with refuses(BrimfulError):
         METHOD.loss_sum(network, micro)
 
-    configured = find_method("feedback").with_options(
-        tiny("method=feedback", "feedback.matrix=identity", "seed=9")
-    )
+    recipe = tiny("method=feedback", "feedback.matrix=identity", "seed=9")
+    configured = find_method("feedback").with_options(recipe.loss_options)
 
     _assert_same(
         _gradients(configured.loss_sum, network, micro),

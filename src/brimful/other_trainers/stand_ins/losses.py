@@ -14,7 +14,6 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from brimful.data.batches import MicroBatch
 from brimful.model.cache_name import CACHE_NAME
 from brimful.other_trainers.step import ForeignStep, LossChain
-from brimful.rehearsal.losses import mask_arguments
 from brimful.rehearsal.recorder import note_kernel
 from brimful.training.method import LossSum, Network
 
@@ -28,9 +27,7 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         with _kept_outputs(network, "c_attn" if spec.quirks.keeps_fused_qkv else None) as kept:
             outputs = network.model.base_model(
-                input_ids=micro.inputs_BT,
-                use_cache=spec.quirks.use_cache,
-                **mask_arguments(spec, micro.inputs_BT),
+                **micro.model_inputs(), use_cache=spec.quirks.use_cache
             )
         hidden_BTD = outputs[0]
         if chain.cross_entropy in _WITHOUT_LOGITS:

@@ -15,7 +15,6 @@ from brimful.other_trainers.stand_ins.losses import chained_loss, compiled_loss,
 from brimful.other_trainers.stand_ins.optimizers import PagedAdamW
 from brimful.other_trainers.step import ForeignStep, PeftAdapter
 from brimful.planning.step import StepSpec
-from brimful.rehearsal.losses import loss_of, model_loss
 from brimful.rehearsal.models import (
     DTYPES,
     meta_model,
@@ -28,7 +27,7 @@ from brimful.rehearsal.models import (
 )
 from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.ranks import fake_group
-from brimful.rehearsal.training import divided, loss_of_part, prepare
+from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_loss, prepare
 from brimful.training.method import LossSum
 from brimful.training.session import recompute_activations
 
@@ -61,8 +60,8 @@ def _foreign_model(spec: ForeignStep, config: PretrainedConfig) -> nn.Module:
 def _foreign_loss(spec: ForeignStep) -> LossSum:
     if spec.compiled == "model":
         return compiled_loss(spec)
-    if spec.chain is None or spec.task != "causal_lm":
-        return model_loss(spec)
+    if spec.chain is None or not spec.kind.writes_text:
+        return model_loss
     return chained_loss(spec, spec.chain)
 
 

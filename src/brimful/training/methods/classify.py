@@ -10,24 +10,21 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
 from brimful.model.packed_texts import logits_of_packed
-from brimful.recipe import Recipe
+from brimful.recipe.kinds import StepOptions
 from brimful.training.method import LossSum, Method, Network
 
 _TINY = 1e-12
 """Keeps the base of the focal factor above 0, where a power below 1 has no gradient."""
 
 
-def _configured(recipe: Recipe) -> LossSum:
-    rules = recipe.label_rules
-    gamma = rules.focal_gamma if rules.loss == "focal" else 0.0
-
+def _configured(options: StepOptions) -> LossSum:
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         return labels_loss_sum(
             _logits(network, micro),
             micro.targets_BT,
             micro.weights,
-            focal_gamma=gamma,
-            smoothing=rules.label_smoothing,
+            focal_gamma=options.get("focal_gamma", 0.0),
+            smoothing=options.get("smoothing", 0.0),
         )
 
     return loss_sum
@@ -81,9 +78,4 @@ def labels_loss_sum(
     return losses.sum() if is_single else losses.sum() / logits_BC.shape[1]
 
 
-METHOD = Method(
-    loss_sum=lambda network, micro: labels_loss_sum(
-        _logits(network, micro), micro.targets_BT, micro.weights
-    ),
-    configured=_configured,
-)
+METHOD = Method(loss_sum=_configured({}), configured=_configured)

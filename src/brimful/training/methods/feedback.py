@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from brimful.base.errors import BrimfulError
 from brimful.data.batches import MicroBatch
 from brimful.model.blocks import named_blocks_of
-from brimful.recipe import FeedbackRecipe, Recipe
+from brimful.recipe import FeedbackRecipe
+from brimful.recipe.kinds import StepOptions
 from brimful.training.method import Method, Network, linear_head_loss_sum, next_token_loss_sum
 
 _MATRIX_STREAM = 1
@@ -253,14 +254,15 @@ def segments_of(model: Any, points: str) -> list[nn.Module]:
     return segments
 
 
-def _configured(recipe: Recipe) -> Feedback:
-    return Feedback(recipe.feedback_rules, recipe.seed)
+def _configured(options: StepOptions) -> Feedback:
+    rules = FeedbackRecipe(points=options["feedback"], matrix=options.get("matrix", "uniform"))
+    return Feedback(rules, options.get("seed", 0))
 
 
 def _unconfigured(network: Network, micro: MicroBatch) -> Tensor:
     raise BrimfulError(
         "method feedback needs the recipe's matrix and points: take it as"
-        " find_method(...).with_options(recipe)"
+        " find_method(...).with_options(recipe.loss_options)"
     )
 
 
