@@ -710,6 +710,10 @@ class Recipe(Section):
         """Sequences per optimizer step: the recipe's promise."""
         return self.batch.sequences or (self.batch.tokens or 0) // self.sequence_length
 
+    def shape_of(self, samples: int) -> tuple[int, int]:
+        """Return rows and positions of a micro-batch of full samples."""
+        return self.kind.rows_per_sample * samples, self.sequence_length
+
     @property
     def context(self) -> int:
         """Positions the fresh model is built for."""

@@ -104,7 +104,7 @@ def take_step(
         recompute_activations(model, options.recompute)
     optimizer = build_optimizer(model, reduced.recipe.optimizer, variant=options.optimizer)
     messages: list[str] = []
-    shape = (options.micro_batches[0], reduced.recipe.sequence_length)
+    shape = reduced.recipe.shape_of(options.micro_batches[0])
     body = hidden_states_of(model)
     if options.compile:
         body = compiled(model, shape=shape, say=messages.append)

@@ -399,9 +399,7 @@ class TrainingSession:
     def _hidden_states(self) -> HiddenStates:
         if not self.setup.plan.compile:
             return hidden_states_of(self.setup.model)
-        recipe = self.setup.recipe
-        rows = recipe.kind.rows_per_sample * self.sizes.micro_batches[0]
-        shape = (rows, recipe.sequence_length)
+        shape = self.setup.recipe.shape_of(self.sizes.micro_batches[0])
         return compiled(self.setup.model, shape=shape, say=self._note_event)
 
     def _before_step(self, then: Callable[[int], None], step: int) -> None:
