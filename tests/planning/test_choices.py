@@ -66,6 +66,34 @@ def test_precision_follows_the_abilities_of_a_gpu(
     assert choice.alternative == "fp32"
 
 
+@pytest.mark.parametrize(
+    ("model_type", "options", "precision"),
+    [
+        ("gemma3_text", [], "fp32"),
+        ("gemma2", [], "fp16"),
+        ("qwen2", [], "fp16"),
+        ("qwen2", ["plan.attention=eager"], "fp32"),
+    ],
+)
+def test_a_model_that_leaves_fp16s_range_is_not_planned_in_it(
+    tiny: Callable[..., Recipe],
+    refuses: Refuses,
+    model_type: str,
+    options: list[str],
+    precision: str,
+) -> None:
+    recipe, t4 = tiny("plan={}", *options), catalog.get("Tesla T4")
+    choice = precision_choice(recipe, t4, model_type=model_type)
+
+    assert (choice.value, "range of fp16" in choice.reason) == (precision, precision == "fp32")
+    ampere = precision_choice(recipe, catalog.get("NVIDIA A100-SXM4-80GB"), model_type=model_type)
+    assert ampere.value == "bf16"
+    if precision == "fp32":
+        fixed = tiny("plan={precision: fp16}", *options)
+        with refuses(PlanError, names=["plan.precision=fp32"]):
+            precision_choice(fixed, t4, model_type=model_type)
+
+
 def test_a_gpu_without_16_bit_matrix_units_stays_at_fp32(tiny: Callable[..., Recipe]) -> None:
     old = dataclasses.replace(catalog.get("Tesla T4"), abilities=Abilities())
 

@@ -1,5 +1,6 @@
 """Training that diverges ends with an explanation whose advice works, never with a traceback."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,17 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from brimful.base.errors import PlanError, TrainingStopped
-from brimful.base.rundir import read_json
+from brimful.base.rundir import read_journal, read_json
 from brimful.chains.pipeline import train
+from brimful.data.batches import MicroBatch
 from brimful.recipe import Recipe
-from brimful.training.divergence import gave_up, problem_of_steps
+from brimful.training.divergence import (
+    gave_up,
+    noting_states,
+    problem_of_steps,
+    refuse_not_finite,
+)
+from brimful.training.method import Network
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
 
@@ -75,6 +83,42 @@ def test_weights_that_leave_fp16s_range_are_told_and_starting_over_as_advised_wo
 
     train(tiny("optimizer.learning_rate=0.01", *options), QUIET, fresh=True)
     assert read_json(tmp_path / "runs" / "tiny" / "run.json")["status"] == "finished"
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_activations_beyond_fp16_stop_at_the_first_step_and_the_advice_works(
+    tuning: Tiny, base_model: Path, refuses: Refuses, tmp_path: Path, *, scored: bool
+) -> None:
+    """In fp32 they are finite; a position may overflow that no loss looks at."""
+    path = base_model / "model.safetensors"
+    weights = load_file(path)
+    weights["model.layers.0.mlp.up_proj.weight"] *= 1e3
+    weights["model.layers.0.mlp.down_proj.weight"] *= 1e5
+    save_file(weights, path, metadata={"format": "pt"})
+    recipe = tuning("plan.precision=fp16", f"data.loss_on={'all' if scored else 'completion'}")
+    with refuses(TrainingStopped, names=["plan.precision=fp32 --fresh", "range of fp16"]):
+        train(recipe, QUIET)
+    steps = [
+        each
+        for each in read_journal(tmp_path / "runs" / "tuned" / "metrics.jsonl")
+        if each["kind"] == "step"
+    ]
+    assert steps == []
+
+    train(tuning("plan.precision=fp32"), QUIET, fresh=True)
+    assert read_json(tmp_path / "runs" / "tuned" / "run.json")["status"] == "finished"
+
+
+def test_a_hidden_state_that_is_not_finite_makes_the_first_loss_no_number(
+    tuning: Tiny,
+) -> None:
+    noted: list[torch.Tensor] = []
+    states = torch.tensor([[[1.0, math.inf]]])
+    network = noting_states(Network(None, lambda _: states, 8), noted)  # type: ignore[arg-type]
+
+    assert network.hidden_states(MicroBatch(torch.zeros(1, 1), torch.zeros(1, 1))) is states
+    assert not torch.isfinite(torch.stack(noted)).any()
+    refuse_not_finite(torch.tensor(1.0), Precision("fp16"))
 
 
 def test_a_run_that_diverges_after_a_checkpoint_goes_on_from_it_as_advised(

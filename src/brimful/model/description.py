@@ -65,6 +65,21 @@ example into the next.
 """
 
 
+LEAVES_FP16 = {
+    "gemma3_text": (
+        "residuals of 103,821 measured in the 270M, NaN in others (huggingface/transformers#36822)"
+    ),
+    "gemma3n_text": "NaN in training (unslothai/unsloth-zoo#866)",
+    "gemma4_text": "NaN in gradients (unslothai/unsloth-zoo#866)",
+    "glm4_moe": "NaN in gradients (unslothai/unsloth-zoo#866)",
+    "gpt_oss": "NaN in training (unslothai/unsloth-zoo#866)",
+    "qwen3_5_text": "NaN in training (unslothai/unsloth-zoo#866)",
+    "qwen3_moe": "NaN in gradients (unslothai/unsloth-zoo#866)",
+    "t5": "66,246 in an MLP of the base model (huggingface/transformers#5651)",
+}
+"""Families whose values leave the range of fp16, which ends at 65,504, by `model_type`: what was
+seen, and where (read 2026-11-27).
+"""
 PACKABLE_ENCODERS = frozenset({"bert", "electra", "modernbert", "roberta", "xlm-roberta"})
 """`model_type`s whose classifiers are tested to give packed texts the logits and gradients of one
 text at a time. Not among them: DeBERTa, whose attention cannot be replaced.

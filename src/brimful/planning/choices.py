@@ -8,7 +8,7 @@ from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.kept_rates import BF16_PAYS_FROM
-from brimful.model.description import PACKABLE, PACKABLE_ENCODERS
+from brimful.model.description import LEAVES_FP16, PACKABLE, PACKABLE_ENCODERS
 from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
 
@@ -53,25 +53,49 @@ FIXED = "fixed by the user"
 
 
 def precision_choice(
-    recipe: Recipe, device: Device, width: int | None = None, *, packed: bool = False
+    recipe: Recipe,
+    device: Device,
+    width: int | None = None,
+    *,
+    packed: bool = False,
+    model_type: str = "",
 ) -> Choice:
     """Choose the precision of the matrix products.
 
     Args:
         width: The model's hidden size, if known.
         packed: Examples or texts lie end to end, so that passes have few shapes.
+        model_type: Of the model, as transformers names it.
+
+    Raises:
+        PlanError: the recipe fixes a precision that the device or the model does not allow.
     """
     if recipe.optimizer.weights == "bf16":
         return _precision_of_bf16_weights(recipe, device)
+    overflows = _overflow_in_fp16(model_type, recipe.plan.attention)
+    if overflows and recipe.plan.precision == "fp16":
+        other = "bf16" if device.abilities.bf16 else "fp32"
+        raise PlanError(
+            f"plan.precision=fp16: {overflows}, so no step would have a finite loss. Use"
+            f" plan.precision={other}."
+        )
     if recipe.plan.precision != "auto":
         return Choice("precision", recipe.plan.precision, FIXED)
     if device.kind == "cpu":
         is_varied = recipe.kind.rows == "texts" and not packed
         return _cpu_precision(device, width if is_varied else None)
-    return _gpu_precision(device)
+    return _gpu_precision(device, overflows)
 
 
-def _gpu_precision(device: Device) -> Choice:
+def _overflow_in_fp16(model_type: str, attention: str) -> str:
+    """Return why a model cannot be trained in fp16, as a clause; empty where nothing is known."""
+    seen = LEAVES_FP16.get(model_type)
+    if model_type == "qwen2" and attention == "eager":
+        seen = "scores of eager attention overflow, NaN in the 7B (huggingface/transformers#33317)"
+    return f"values of {model_type} models leave the range of fp16: {seen}" if seen else ""
+
+
+def _gpu_precision(device: Device, overflows: str) -> Choice:
     if device.kind == "mps":
         why = (
             "16-bit training on Apple GPUs is not measured yet; plan.precision=bf16 asks for it,"
@@ -80,6 +104,8 @@ def _gpu_precision(device: Device) -> Choice:
         return Choice("precision", "fp32", why, "bf16")
     if device.abilities.bf16:
         return Choice("precision", "bf16", "native on this device; needs no loss scaling", "fp32")
+    if device.abilities.fp16 and overflows:
+        return Choice("precision", "fp32", f"no native bf16, and {overflows}")
     if device.abilities.fp16:
         return Choice(
             "precision",

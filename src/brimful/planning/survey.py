@@ -374,9 +374,10 @@ def prepare(
     width = next(
         (int(facts.config[key]) for key in ("hidden_size", "n_embd") if facts.config.get(key)), None
     )
-    packing = packing_choice(recipe, str(facts.config["model_type"]), device.kind)
+    model_type = str(facts.config["model_type"])
+    packing = packing_choice(recipe, model_type, device.kind)
     is_packed = packing.value == "packed"
-    precision = precision_choice(recipe, device, width, packed=is_packed)
+    precision = precision_choice(recipe, device, width, packed=is_packed, model_type=model_type)
     attention = attention_choice(
         recipe,
         device,

@@ -1,7 +1,14 @@
 """When training has diverged, and what its user is told."""
 
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
 from brimful.base.errors import TrainingStopped
+from brimful.data.batches import MicroBatch
 from brimful.recipe import Recipe
+from brimful.training.method import Network
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
 
@@ -30,6 +37,40 @@ def problem_of_steps(progress: Progress, total_steps: int) -> str:
     if is_last and progress.guard.skipped.item() >= progress.step:
         return f"not one of {progress.step} steps had a finite loss and gradient"
     return ""
+
+
+def noting_states(network: Network, noted: list[Tensor]) -> Network:
+    """Return the network, whose passes add the sum of their hidden states to a list: it is finite
+    where all of them are.
+    """
+
+    def hidden_states(micro: MicroBatch) -> Tensor:
+        states_BTD = network.hidden_states(micro)
+        noted.append(states_BTD.detach().sum(dtype=torch.float32))
+        return states_BTD
+
+    return replace(network, hidden_states=hidden_states)
+
+
+def refuse_not_finite(loss: Tensor, precision: Precision) -> None:
+    """Look at the loss of the first step, which waits for the device.
+
+    Raises:
+        TrainingStopped: it is not finite. No update was made yet, so no learning rate is to blame.
+    """
+    if bool(torch.isfinite(loss)):
+        return
+    cause = "its weights are damaged, or its config is not theirs: get a whole copy of it."
+    if precision.name != "fp32":
+        also = ", or plan.precision=bf16 where the device computes in it" * precision.scales_loss
+        cause = (
+            f"its values leave the range of {precision.name}. Start over in a wider one: the same"
+            f" command with plan.precision=fp32 --fresh{also}."
+        )
+    raise TrainingStopped(
+        "the loss or a hidden state of the first step is not finite, and nothing was trained. The"
+        f" model cannot be trained like this: {cause}"
+    )
 
 
 def gave_up(

@@ -20,7 +20,13 @@ from brimful.base.rundir import finite
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch, StepBatch
 from brimful.recipe import Recipe
-from brimful.training.divergence import ROLLBACKS_BEFORE_STOP, gave_up, problem_of_steps
+from brimful.training.divergence import (
+    ROLLBACKS_BEFORE_STOP,
+    gave_up,
+    noting_states,
+    problem_of_steps,
+    refuse_not_finite,
+)
 from brimful.training.memory_errors import (
     CannotHalveAlone,
     OutOfMemory,
@@ -225,6 +231,8 @@ def _update(
     if parts.replay is not None:
         compute = partial(parts.replay.compute, progress.step, parts.named_parameters, compute)
     loss = parts.together(compute) / divisor
+    if progress.step == 0:
+        refuse_not_finite(loss, parts.precision)
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_factor", 1.0)
@@ -261,9 +269,13 @@ def _compute_gradients(
     added = None
     if parts.penalty is not None and parts.world.is_first:  # it counts once, not once per rank
         added = partial(_penalty_sum, parts.penalty, step, divisor)
-    return accumulate_gradients(
-        parts.network, parts.method, parts.precision, parts.device, pieces, scale, added=added
+    noted: list[Tensor] = []
+    network = parts.network if step else noting_states(parts.network, noted)
+    loss = accumulate_gradients(
+        network, parts.method, parts.precision, parts.device, pieces, scale, added=added
     )
+    # Not a number from the first step where a hidden state is none, whether or not it is scored.
+    return loss + 0 * torch.stack(noted).sum() if noted else loss
 
 
 def first_of(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
