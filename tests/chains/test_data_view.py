@@ -90,7 +90,7 @@ def test_texts_with_labels_are_read_and_their_labels_weighed(labels_recipe_file:
     view = viewed(recipe)
     assert {*view.weights} == set(gather(recipe, source_at_hand(recipe)).labels.names)
     assert view.splits["train"].learned_tokens == 0
-    assert "labels are learned" in view.read
+    assert "learned is a text's label" in view.read
     assert all(row.examples for row in view.rows)
 
 

@@ -419,5 +419,5 @@ def test_a_flag_of_a_row_is_read_and_other_columns_are_named(data_recipe: Make) 
     assert len([*examples_of([Row(each, "row") for each in rows], data_recipe("x"), account)]) == 2
     assert [(entry.kind, entry.names) for entry in account] == [
         ("columns", {"id": 3, "weight": 1}),
-        ("rows_flagged", {}),
+        ("rows_flagged", {"weight": 1}),
     ]

@@ -76,7 +76,7 @@ def _view_labels(recipe: Recipe, source: str, num_shown: int) -> DataView:
     )
     weights = {} if weights_C is None else dict(zip(texts.labels.names, weights_C, strict=True))
     rows = _RowsSeen(recipe, tokenizer, splits)
-    read = "all of it; labels are learned, texts are only read"
+    read = "all of it; what is learned is a text's label, not the text"
     return _view(rows, report, num_shown, read, weights)
 
 

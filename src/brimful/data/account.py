@@ -11,7 +11,8 @@ from brimful.base.text import clause, listed, plural
 from brimful.base.warning_codes import coded
 from brimful.runs.files import BAD_ROWS_FILE
 
-_LISTED = 12
+_LISTED, _SHOWN = 12, 3
+"""Names, and reasons of bad rows, that a sentence has."""
 
 
 class AccountKind(NamedTuple):
@@ -38,18 +39,21 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             f" {BAD_ROWS_FILE} of the run folder",
             "row",
         ),
-        "columns": AccountKind("B220", "columns not used: {names}", "row"),
-        "fields": AccountKind("B220", "fields of messages not used: {names}", "message"),
+        "columns": AccountKind("B220", "columns not read, so not learned: {counted}", "row"),
+        "fields": AccountKind(
+            "B220", "fields of messages not read, so not learned: {counted}", "message"
+        ),
         "flagged": AccountKind(
             "B216",
-            "only read, because flagged as not to be learned ({names}): {count}",
+            "only read, not learned, as flagged by {names}: {count}",
             "answer",
             "To learn them all the same: data.leave_out='[{names}]'",
         ),
         "rows_flagged": AccountKind(
             "B216",
-            "left out, because flagged as not to be learned: {count}",
+            "left out, because flagged as not to be learned ({names}): {count}",
             "row",
+            "To learn them all the same, leave the flag out with data.leave_out",
         ),
         "no_answers": AccountKind(
             "B216",
@@ -58,23 +62,28 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             "message",
         ),
         "system": AccountKind(
-            "B206", "a system message before the others, from the column {names}: {count}", "row"
+            "B206", "the column {names} is put first as the system message: {count}", "row"
         ),
         "rendered": AccountKind(
             "B217",
-            "rendered already, so the chat template's special tokens ({names}) are read as tokens:"
-            " {count}",
+            "rendered already: the chat template's special tokens ({names}) become tokens, and all"
+            " of the text is learned, what users say among it: {count}",
             "row",
+            "To learn answers only, give messages, or a prompt and a completion",
         ),
         "spelled": AccountKind(
-            "B217", "special tokens ({names}) are spelled, and learned as text: {count}", "row"
+            "B217",
+            "special tokens that a text spells ({names}) are learned as letters, and end nothing:"
+            " {count}",
+            "row",
+            "Remove them, or divide the text there",
         ),
         "spelled_tokens": AccountKind(
-            "B217", "special tokens ({names}) are spelled, and read as tokens: {count}", "row"
+            "B217", "special tokens that a text spells ({names}) become tokens: {count}", "row"
         ),
         "joined": AccountKind(
             "B218",
-            "no white space between prompt and completion: {count}",
+            "no white space between prompt and completion, which run together: {count}",
             "row",
             "Put a space or a line break there",
         ),
@@ -86,7 +95,8 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
         ),
         "cut": AccountKind(
             "B205",
-            "{split}: {count} are cut at sequence_length: their ends are not learned",
+            "{split}: {count} are cut at sequence_length: what follows is not learned, nor"
+            " where they end",
             "example",
             "Raise sequence_length{longest}, or leave them out with data.long_documents=drop",
         ),
@@ -94,7 +104,8 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             "B205",
             "{split}: {count} are dropped, because they are longer than sequence_length",
             "example",
-            "Raise sequence_length{longest}, or cut them with data.long_documents=truncate",
+            "Raise sequence_length{longest}, or cut off their ends with"
+            " data.long_documents=truncate",
         ),
     }
 )
@@ -135,13 +146,16 @@ class AccountEntry:
             share = f"({self.count / self.total:.0%})"
             count = f"{self.count:,} of {plural(self.total, unit)} {share}"
         names = listed([*self.names], _LISTED)
+        counted = listed([f"{name} ({times:,})" for name, times in self.names.items()], _LISTED)
         longest = clause(self.longest, f" (the longest has {self.longest:,} tokens)")
         told, remedy = (
-            text.format(count=count, names=names, split=self.split, longest=longest)
+            text.format(
+                count=count, names=names, counted=counted, split=self.split, longest=longest
+            )
             for text in (kind.told, kind.remedy)
         )
         has_place = self.first and "{count}" in kind.told
-        place = clause(has_place, f"; the first is {self.first}")
+        place = clause(has_place, f"; the first: {self.first}")
         return coded(kind.code, f"{told}{place}{clause(remedy, f'. {remedy}.')}")
 
     def to_json(self) -> dict[str, Any]:
@@ -202,7 +216,7 @@ class Account:
     def add_bad_rows(self, rows: list[BadRow]) -> None:
         """Count rows that are left out, and keep them."""
         if rows:
-            self.add("bad_rows", rows[0].reason, count=len(rows))
+            self.add("bad_rows", " ".join(row.reason for row in rows[:_SHOWN]), count=len(rows))
             self.bad_rows += rows
 
     @property

@@ -301,7 +301,7 @@ def _example(
     if unread := unread_in(row, known):
         intake.account.add("columns", where, *unread)
     if is_flag and not flag:
-        intake.account.add("rows_flagged", where)
+        intake.account.add("rows_flagged", where, _ROW_FLAG)
         return None
     if (parts := row_format.parts(read, where, intake)) is None:
         return None

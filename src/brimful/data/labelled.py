@@ -398,7 +398,7 @@ def _check_splits(
         if absent and name != "train":
             notes.append(
                 f"{name}: no text has the label {listed(absent, _LISTED)} ({len(absent)} of"
-                f" {len(labels.names)} labels), so nothing is said about it there"
+                f" {len(labels.names)} labels), so its scores there cannot be measured"
             )
     return notes
 

@@ -248,7 +248,7 @@ def _repeated_note(split: str, counts: dict[str, Any], near: float | None, dropp
         f"nearly (similarity of character {GRAM}-grams {near or 0:g} or more)": counts["near"],
     }
     told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
-    fate = "; scored apart, and nothing is chosen by them"
+    fate = "; scored apart, and the best model is not chosen by them"
     if split == "train":
         fate = ""
     elif dropped:

@@ -61,7 +61,7 @@ def _turns(
     said = conversation(turns, where, keys, intake, given)
     learned = [number for number, message in enumerate(said) if message.is_learned_answer]
     if not learned:
-        intake.account.add("rows_flagged", where)
+        intake.account.add("rows_flagged", where, "every answer")
         return None
     said = said[: learned[-1] + 1]
     system = _system(row, where)

@@ -166,6 +166,8 @@ def render(view: DataView) -> Text:
     """Return the view for a console, control characters written out. What is learned is green and
     stands between brackets, and tokens differ in shade."""
     text = Text(f"{view.recipe}: {view.read}\n", style="")
+    if any(split.learned_tokens for split in view.splits.values()):
+        text.append(f"{'...'.join(LEARNED)} is learned, the rest is only read\n")
     for remark in view.remarks:
         text.append(f"{printable(remark)}\n", "yellow")
     for name, split in view.splits.items():
