@@ -17,7 +17,7 @@ keep_few_kernels()
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
 from brimful.base.rundir import read_json  # noqa: E402
-from brimful.chains import pipeline, study  # noqa: E402
+from brimful.chains import phases, study  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from brimful.runs.files import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
@@ -27,9 +27,9 @@ def main() -> None:
     """Run the study and keep its table, its tests and what it ran."""
     recipe = load("code-offline", sys.argv[1:])
     study.run_study(recipe, Console(width=120))
-    folder = pipeline.folder_of(recipe)
+    folder = phases.folder_of(recipe)
     found = read_json(folder / STUDY_FILE)
-    counts = read_json(next(member.folder for member in study.members(recipe)) / "data.json")[
+    counts = read_json(next(member.folder for member in phases.members(recipe)) / "data.json")[
         "splits"
     ]
     values = {

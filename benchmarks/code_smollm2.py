@@ -25,8 +25,9 @@ keep_few_kernels()
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
 from brimful.base.rundir import read_json, write_text_atomically  # noqa: E402
-from brimful.chains import pipeline, study  # noqa: E402
-from brimful.chains.study_members import Member, score_base, train_and_score  # noqa: E402
+from brimful.chains import phases, pipeline  # noqa: E402
+from brimful.chains.phases import Member  # noqa: E402
+from brimful.chains.study_members import score_base, train_and_score  # noqa: E402
 from brimful.recipe import BASE, Recipe, load  # noqa: E402
 from brimful.report.comparison.compare import compare  # noqa: E402
 from brimful.report.predictions import comparisons  # noqa: E402
@@ -52,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     wanted = options.only.split(",")
     recipe = load("code-smollm2-study", [*_settings(options.data), *options.overrides])
-    console, folder = Console(width=120), pipeline.folder_of(recipe)
+    console, folder = Console(width=120), phases.folder_of(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     source = pipeline.source_of(recipe, console)
     every = _members(recipe.model_copy(update={"model": source}))
@@ -112,12 +113,12 @@ def _members(recipe: Recipe) -> list[Member]:
     """Every variant with the recipe's seed in the order above, then other seeds."""
     section = recipe.study
     assert section is not None
-    first = {member.variant: member for member in study.members(recipe)}
+    first = {member.variant: member for member in phases.members(recipe)}
     members = [first[name] for name in ORDER]
     for name, seeds in MORE_SEEDS.items():
         changed = {"variants": {name: section.variants[name]}, "seeds": list(seeds)}
         of_seeds = recipe.model_copy(update={"study": section.model_copy(update=changed)})
-        members += study.members(of_seeds)
+        members += phases.members(of_seeds)
     return members
 
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains.pipeline import folder_of
+from brimful.chains.phases import folder_of
 from brimful.chains.sampling import FACTS_FILE
 from brimful.recipe import load
 from brimful.selection.journal import JOURNAL_FILE, SAMPLES_FILE, TRAINING_FILE

@@ -21,9 +21,10 @@ keep_few_kernels()
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
 from brimful.base.rundir import read_journal, read_json  # noqa: E402
-from brimful.chains import pipeline, study  # noqa: E402
+from brimful.chains import phases, study  # noqa: E402
+from brimful.chains.phases import Member  # noqa: E402
 from brimful.chains.study_folder import claim  # noqa: E402
-from brimful.chains.study_members import Member, train_and_score  # noqa: E402
+from brimful.chains.study_members import train_and_score  # noqa: E402
 from brimful.recipe import load  # noqa: E402
 from brimful.runs.files import STUDY_FILE  # noqa: E402
 from record import write_record  # noqa: E402
@@ -35,11 +36,11 @@ ONE = "member="
 def main() -> None:
     """Run the study and keep its table and its tests."""
     recipe = load("okadfa-ablation", sys.argv[1:])
-    claim(pipeline.folder_of(recipe), recipe, print)
-    for number in range(len(study.members(recipe))):
+    claim(phases.folder_of(recipe), recipe, print)
+    for number in range(len(phases.members(recipe))):
         subprocess.run([sys.executable, __file__, *sys.argv[1:], f"{ONE}{number}"], check=True)
     study.run_study(recipe, Console(width=200))
-    found = read_json(pipeline.folder_of(recipe) / STUDY_FILE)
+    found = read_json(phases.folder_of(recipe) / STUDY_FILE)
     shown = recipe.model_copy(
         update={"data": recipe.data.model_copy(update={"path": load("okadfa-ablation").data.path})}
     )
@@ -47,7 +48,7 @@ def main() -> None:
         "recipe": shown.model_dump(mode="json"),
         "comparison": found["comparison"],
         "left_out": found["left_out"],
-        "runs": [of_run(member) for member in study.members(recipe)],
+        "runs": [of_run(member) for member in phases.members(recipe)],
     }
     print(f"record: {write_record('okadfa_ablation', values)}")
 
@@ -74,7 +75,7 @@ def of_run(member: Member) -> dict[str, Any]:
 
 def make_one(overrides: list[str], number: int) -> None:
     """Train and score one member of the study."""
-    train_and_score(study.members(load("okadfa-ablation", overrides))[number], Console(width=120))
+    train_and_score(phases.members(load("okadfa-ablation", overrides))[number], Console(width=120))
 
 
 if __name__ == "__main__":

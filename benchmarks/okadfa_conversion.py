@@ -28,7 +28,7 @@ from tokenizers import ByteLevelBPETokenizer  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 from brimful.base.rundir import read_journal, read_json, write_text_atomically  # noqa: E402
-from brimful.chains import pipeline  # noqa: E402
+from brimful.chains import phases, pipeline  # noqa: E402
 from brimful.chains.text_score import score_text  # noqa: E402
 from brimful.model.okadfa.conversion import KernelSettings, convert_to_kernel  # noqa: E402
 from brimful.model.tokenizer import load_tokenizer  # noqa: E402
@@ -74,7 +74,7 @@ def main() -> None:
     done: dict[str, Any] = {}
     for name in names:
         recipe = _recipe(name, rows, options.steps)
-        if name not in wanted and not (pipeline.folder_of(recipe) / "scores.json").exists():
+        if name not in wanted and not (phases.folder_of(recipe) / "scores.json").exists():
             continue
         done[name] = _of_variant(recipe, held_out, tokens)
         values = {
@@ -144,7 +144,7 @@ def _model_of(name: str) -> str | Path:
 
 
 def _of_variant(recipe: Recipe, held_out: Path, tokens: int) -> dict[str, Any]:
-    folder, console = pipeline.folder_of(recipe), Console(width=120)
+    folder, console = phases.folder_of(recipe), Console(width=120)
     if not (folder / "scores.json").exists():
         pipeline.run(recipe, console)
     before, after = (

@@ -22,7 +22,7 @@ from typing import Any
 
 import several_devices
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline
+from brimful.chains import phases
 from brimful.recipe import Recipe, load
 from record import summary, write_record
 from several_devices import on_ranks, train
@@ -72,7 +72,7 @@ def trained(folder: Path, arguments: argparse.Namespace, way: str, name: str) ->
     size, changes = WAYS[way]
     recipe = recipe_of(folder, arguments, f"run.name={name}", f"run.folder={folder}", *changes)
     assert on_ranks(size, partial(train, recipe)) == [0] * size, name
-    run = pipeline.folder_of(recipe)
+    run = phases.folder_of(recipe)
     steps = [each for each in read_journal(run / "metrics.jsonl") if each["kind"] == "step"]
     seconds = statistics.median(each["step_time_s"] for each in steps[FIRST_STEPS:])
     plan = read_json(run / "plan.json")

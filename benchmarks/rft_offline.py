@@ -21,9 +21,10 @@ keep_few_kernels()
 
 from rich.console import Console  # noqa: E402 - the environment comes before torch
 
-from brimful.chains.chain_phases import phases_beside_measured  # noqa: E402
+from brimful.chains.job import phases_beside_measured  # noqa: E402
+from brimful.chains.phases import Member  # noqa: E402
 from brimful.chains.round_chain import RoundChain  # noqa: E402
-from brimful.chains.study_members import Member, score_base  # noqa: E402
+from brimful.chains.study_members import score_base  # noqa: E402
 from brimful.recipe import BASE, Recipe, load  # noqa: E402
 from brimful.report.comparison.compare import compare  # noqa: E402
 from brimful.report.comparison.results import LOSS  # noqa: E402
@@ -42,12 +43,11 @@ def main() -> None:
     recipe = load(options.recipe, options.overrides)
     console = Console(width=120)
     chain = RoundChain.begin(recipe, console, fresh=False, accept=())
-    done: list[Member] = []
-    for seed in chain.seeds:
-        for member in chain.rounds(seed):
-            done.append(member)
-            base = score_base(done, chain.folder, console)
-            _record(recipe, chain, base, done)
+    for phase in chain.phases:
+        chain.do(phase)
+        if isinstance(phase, Member):
+            base = score_base(chain.done, chain.folder, console)
+            _record(recipe, chain, base, chain.done)
 
 
 def _record(recipe: Recipe, chain: RoundChain, base: Path, done: Sequence[Member]) -> None:
@@ -62,7 +62,7 @@ def _record(recipe: Recipe, chain: RoundChain, base: Path, done: Sequence[Member
         "what": chain.descriptions(),
         "finished": [folder.name for folder in folders],
         "rounds": [{key: entry[key] for key in KEPT if key in entry} for entry in chain.drawn],
-        "phases": phases_beside_measured(recipe, base, folders, chain.drawn),
+        "phases": phases_beside_measured(recipe, base, done, chain.drawn),
     }
     name = recipe.name.removeprefix("unit-").replace("-", "_")
     print(f"record: {write_record(name, values)}")

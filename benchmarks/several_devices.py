@@ -40,7 +40,7 @@ import torch.distributed as dist
 from rich.console import Console
 
 from brimful.base.rundir import read_journal
-from brimful.chains import pipeline
+from brimful.chains import phases, pipeline
 from brimful.recipe import Recipe, load
 from brimful.training import checkpoint, loop
 from brimful.training.checkpoint import CheckpointStore, differences
@@ -195,7 +195,7 @@ def final_of(folder: Path) -> Any:
 
 
 def run_folder(recipe: Recipe) -> Path:
-    return pipeline.folder_of(recipe)
+    return phases.folder_of(recipe)
 
 
 def run_once(size: int, recipe: Recipe) -> Path:

@@ -57,7 +57,6 @@ same.
 EXIT_CODES = {
     "plan tiny-gpt model=meta-llama/Llama-3.1-8B": 1,
     "plan tiny-gpt --on T4 --budget 3h": 1,
-    "plan tiny-gpt --on T4,L4 --budget 5usd": 1,
     "diagnose": 1,
 }
 """Commands by their beginning that do not end with 0: they answer that it does not fit, or that a

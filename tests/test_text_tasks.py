@@ -13,6 +13,7 @@ from rich.console import Console
 
 from brimful.base.errors import DataError, RequestError
 from brimful.chains import pipeline
+from brimful.chains.phases import folder_of
 from brimful.recipe import Recipe
 from brimful.runs.folder import read_run
 
@@ -38,7 +39,7 @@ def pairs(tmp_path: Path) -> Path:
 
 def run(recipe: Recipe) -> Path:
     pipeline.run(recipe, Console(file=io.StringIO()))
-    return pipeline.folder_of(recipe)
+    return folder_of(recipe)
 
 
 def test_translations_are_scored_by_every_text_task(
@@ -82,7 +83,7 @@ def test_what_cannot_be_scored_is_said_before_the_first_step(
     recipe = tuning(f"data.path={pairs}", f"evaluation.tasks=[{task}]", *FEW)
     with refuses(error, names=names):
         run(recipe)
-    assert not (pipeline.folder_of(recipe) / "metrics.jsonl").exists()
+    assert not (folder_of(recipe) / "metrics.jsonl").exists()
     run(tuning(f"data.path={pairs}", "evaluation.tasks=[exact-match]", *FEW))
 
 
@@ -92,4 +93,4 @@ def test_a_run_without_examples_is_told_so_before_the_first_step(
     recipe = tiny("evaluation.tasks=[bleu]")
     with refuses(RequestError, names=["method sft"]):
         run(recipe)
-    assert not (pipeline.folder_of(recipe) / "metrics.jsonl").exists()
+    assert not (folder_of(recipe) / "metrics.jsonl").exists()

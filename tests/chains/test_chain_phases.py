@@ -5,11 +5,11 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from brimful.chains.chain_phases import phases_beside_measured
 from rich.console import Console
 
 from brimful.base.rundir import write_json_atomically
 from brimful.chains import pipeline
-from brimful.chains.chain_phases import phases_beside_measured
 from brimful.recipe import Recipe
 
 

@@ -15,19 +15,24 @@ import torch
 from fixture_types import Refuses
 
 from brimful.base.errors import DeviceError, RequestError
+from brimful.base.units import GIB
 from brimful.chains import devices, plans
 from brimful.chains.limits import Limits, answers
-from brimful.chains.surveyed_devices import survey_each
+from brimful.chains.surveyed_devices import Known, survey_each
 from brimful.hardware import calibration, catalog, fitted
 from brimful.hardware.calibration import Calibration, Correction
 from brimful.hardware.device import Abilities, Device
 from brimful.hardware.guessed import guessed_rates
 from brimful.hardware.rates import CLASSES, MATRIX_CLASSES, Rates
 from brimful.planning.budget import Budget
+from brimful.planning.job import SAMPLING
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe, load
 from brimful.rehearsal.kept_traces import kept_traces
+from brimful.report.plan.answer import answer_lines
+from brimful.report.plan.plans import exit_code
 
+A100 = "NVIDIA A100-SXM4-40GB"
 HERE = Device(
     name="a CPU",
     kind="cpu",
@@ -287,10 +292,76 @@ def test_the_smallest_device_is_the_first_whose_own_plan_fits(
     rows = sorted(map(catalog.get, catalog.names()), key=lambda row: row.memory_bytes)
     holding = [row for row in rows if row.kind == "cuda" and row.memory_bytes > least_bytes]
     with kept_traces() as traces:
-        entries = survey_each(recipe, holding, traces, model)
+        entries = survey_each(recipe, holding, traces, Known(model))
     fitting = [
         entry.device.name
         for entry in entries
         if isinstance(entry, Surveyed) and entry.verdict == "fits"
     ]
     assert (closely.verdict, closely.smallest_device) == ("does not fit", fitting[0])
+
+
+def test_a_teacher_that_no_device_holds_is_named_by_its_phase() -> None:
+    """By hand: 70.6B parameters of 2 bytes are 131.4 GiB, of 39.5; each of several holds them."""
+    recipe = load("unit-rft", ["rft.teacher=meta-llama/Llama-3.1-70B-Instruct"])
+    for entry in plans.survey(recipe, f"{A100},8 x {A100}"):
+        assert isinstance(entry, Surveyed)
+        assert entry.verdict == "does not fit"
+        assert entry.chain is not None
+        assert entry.chain.worst.name == SAMPLING
+        assert entry.derived.footprint.verdict == "fits"
+        assert entry.memory[0] > 131.4 * GIB
+        (line,) = answer_lines([entry], 200)
+        assert "in sampling" in line
+    assert exit_code([entry]) == 1
+
+
+def test_texts_are_planned_as_many_at_once_as_the_engine_takes() -> None:
+    """By hand: 3.2 GiB of weights leave 8.6 of 11.8 GiB, of which the engine takes four fifths."""
+    (entry,) = plans.survey(load("unit-rft"), "RTX 3060")
+    assert isinstance(entry, Surveyed)
+    assert entry.verdict == "fits"
+    assert entry.chain is not None
+    phases = {phase.name: phase for phase in entry.chain.phases}
+    sampling = phases[SAMPLING].memory
+    assert sampling is not None
+    assert 0.7 * 11.8 * GIB < sampling.value < 11.8 * GIB
+    assert entry.predicted["total_time_s"].value > sum(
+        phase.time_s.value for phase in phases.values() if phase.time_s is not None
+    ) * (1 - 1e-9)
+
+
+def test_budgets_and_sessions_count_the_whole_job() -> None:
+    recipe = load("unit-rft")
+    surveyed = plans.survey(recipe, A100)
+    (entry,) = surveyed
+    assert isinstance(entry, Surveyed)
+    training = entry.derived.plan.predicted["total_time_s"].high
+    whole = entry.predicted["total_time_s"]
+    assert training < whole.low
+    limits = Limits(Budget("time", training + 1), session_s=whole.value / 2)
+    answered = answers(recipe, [entry, entry], limits)  # of several no others are looked for
+    check = answered.budget[entry.device.name]
+    assert (check.verdict, check.amount, check.steps) == ("does not fit", whole, 0)
+    assert answered.sessions[entry.device.name].count[0] > 2
+
+
+def test_a_study_is_planned_variant_by_variant(tiny: Callable[..., Recipe]) -> None:
+    """The verdict is that of the variant that needs most; the run leaves it out."""
+    huge = ["batch.sequences=1048576", "plan.micro_batch=1048576"]
+    variants = {"small": [], "huge": huge}
+    recipe = tiny("plan={}", f"study={{seeds: [1, 2], variants: {json.dumps(variants)}}}")
+    (entry,) = plans.survey(recipe, "T4")
+    assert isinstance(entry, Surveyed)
+    assert entry.verdict == "does not fit"
+    assert entry.chain is not None
+    assert entry.chain.worst.title == "training of huge"
+    small, refused = entry.chain.phases
+    assert (small.verdict, small.about, refused.verdict) == ("fits", "2 runs", "does not fit")
+    (alone,) = plans.survey(tiny("plan={}", "evaluation.base=never"), "T4")
+    assert isinstance(alone, Surveyed)
+    expected = alone.derived.plan.predicted["total_time_s"]
+    assert entry.predicted["total_time_s"].value == pytest.approx(2 * expected.value)
+    table, line = entry.to_json()["job"], answer_lines([entry], 200)[0]
+    assert [phase["variant"] for phase in table["phases"]] == ["small", "huge"]
+    assert "the run leaves it out, 1 of 2 fit" in line

@@ -1237,7 +1237,7 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
             "no price is known for Tesla P4. Say what an hour costs in US dollars: --price 2.5",
         ),
         (
-            ("--budget", "3h", "training.epochs=2"),
+            ("--budget", "3h", "training.epochs=2", "data.path=some/unread"),
             "Say how long it is with training.steps=N or training.tokens=N",
         ),
         (("--save", "x.json", "--on", "all"), "--save writes the plan of one device"),
@@ -1247,7 +1247,7 @@ def test_sessions_are_counted_and_stand_in_json(brimful: Brimful, recipe_file: P
         ),
         (
             ("--save", "x.json", "study.variants={large: [batch.sequences=64]}"),
-            "is a study of several",
+            "makes several",
         ),
     ],
 )

@@ -57,3 +57,11 @@ def test_a_plan_is_told_closely_with_its_memory_choices_and_times(
     assert 'aria-label="memory at the peak: ' in html
     assert "in all: " in text
     assert plan_page(read_device_plan(entries[2]))[1] == "no bandwidth is known"
+
+
+def test_time_is_that_of_the_whole_job() -> None:
+    """Where a recipe is more than the training of its plan."""
+    totals = {"total_time_s": {"value": 90.0, "low": 60.0, "high": 180.0, "basis": "phases"}}
+    job = read_device_plan({"device": "T4", "job": {"predicted": totals, "phases": []}})
+    assert job.total_time_s == 90.0
+    assert read_device_plan({"device": "T4"}).total_time_s is None

@@ -12,6 +12,7 @@ from rich.console import Console
 from brimful.base.errors import SessionOver
 from brimful.base.rundir import read_journal
 from brimful.chains import pipeline, training_session
+from brimful.chains.phases import folder_of
 from brimful.recipe import Recipe
 from brimful.training import session
 from brimful.training.checkpoint import CheckpointStore, Snapshot, differences, load
@@ -120,7 +121,7 @@ def test_training_stops_before_the_end_with_a_checkpoint_and_the_next_session_en
 
     assert error.exit_code == 75
     assert "a checkpoint is saved. Run the same command to continue." in str(error)
-    folder = pipeline.folder_of(tiny())
+    folder = folder_of(tiny())
     stopped_at = _steps(folder)[-1]
     assert 0 < stopped_at < 5
     undisturbed = _train(tiny("run.name=undisturbed"))
@@ -137,7 +138,7 @@ def test_a_slow_mirror_makes_it_stop_earlier(
 ) -> None:
     _cut(tiny("run.name=quick"), monkeypatch, minutes=8)
     _cut(tiny("run.name=slow"), monkeypatch, minutes=8, copy_s=150.0)
-    runs = pipeline.folder_of(tiny()).parent
+    runs = folder_of(tiny()).parent
 
     assert _steps(runs / "slow")[-1] < _steps(runs / "quick")[-1]
 
@@ -149,7 +150,7 @@ def test_an_evaluation_that_would_end_too_late_is_left_to_the_next_session(
     with monkeypatch.context() as patch:
         patch.setattr(session.Meter, "evaluation_s", long_evaluation, raising=False)
         _cut(tiny(), monkeypatch, minutes=14)
-    folder = pipeline.folder_of(tiny())
+    folder = folder_of(tiny())
     assert _steps(folder)[-1] == 6  # where evaluation.every=6 has one due
     assert not [
         record

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from brimful.base.console import Say, silent
-from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.base.warning_codes import as_note
+from brimful.chains.phases import beside, folder_of
 from brimful.data.tokens import Progress
 from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
@@ -51,10 +51,7 @@ def recipe_of_base(recipe: Recipe, progress: Progress | None = None) -> Recipe:
     from brimful.kinds.run_data import run_data_class  # noqa: PLC0415
 
     named = load(str(recipe.model).removeprefix(OF_RECIPE))
-    base = run_data_class(recipe.kind).base_recipe(named, recipe, progress)
-    place = {"device": recipe.plan.device, "threads": recipe.plan.threads}
-    changes = {"run": recipe.run.beside(base.run.name), "plan": base.plan.model_copy(update=place)}
-    return base.model_copy(update=changes)
+    return beside(run_data_class(recipe.kind).base_recipe(named, recipe, progress), recipe)
 
 
 def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
@@ -67,7 +64,7 @@ def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
     if not names_recipe(recipe):
         return named_model(recipe, say)
     base = recipe_of_base(recipe)
-    folder = Path(base.run.folder or runs_folder(), base.run_name, "model")
+    folder = folder_of(base) / "model"
     if not folder.is_dir():
         raise RequestError(
             f"{recipe.name} tunes the model of {base.name}, which is not trained yet, so"

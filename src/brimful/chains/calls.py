@@ -13,6 +13,7 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline, plans, rounds, scoring, study
 from brimful.chains.jobs import dismiss, follow_jobs
+from brimful.chains.phases import folder_of
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
@@ -93,7 +94,7 @@ def run_several(
     """
     if not world.is_first:
         follow_jobs(world, rounds.ROUNDS)
-        return pipeline.folder_of(recipe)
+        return folder_of(recipe)
     run_all = rounds.run_rounds
     if recipe.rft is None:
         run_all = partial(study.run_study, side_by_side=side_by_side)
@@ -115,7 +116,7 @@ def sample(
     """
     if not world.is_first:
         follow_jobs(world, rounds.ROUNDS)
-        return pipeline.folder_of(recipe)
+        return folder_of(recipe)
     folder = rounds.sample(recipe, console, fresh=fresh, accept=accept, world=world)
     dismiss(world)
     return folder

@@ -1,12 +1,11 @@
 """What is refused before a run or an evaluation begins."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.libraries import refuse_unfit_adapters
-from brimful.evaluation.lm_eval import PREFIX, require_lm_eval
-from brimful.evaluation.task import Task, load_task
+from brimful.evaluation.lm_eval import require_lm_eval
+from brimful.evaluation.task import checked_tasks, task_changes
 from brimful.evaluation.task_data import load_examples
 from brimful.evaluation.task_run import refuse_unjudgeable
 from brimful.hardware.device import Device
@@ -14,7 +13,7 @@ from brimful.hardware.probe import torch_device
 from brimful.kinds.run_data import AnyRunData
 from brimful.model.published import require_nf4
 from brimful.planning.choices import EIGHT_BIT_VARIANTS
-from brimful.recipe import EvaluationRecipe, Recipe
+from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding
 from brimful.runs.files import DATA_FILE
 from brimful.training import eight_bit
@@ -74,25 +73,6 @@ def refuse_changed_data(run_folder: Path, data: AnyRunData) -> None:
                 f" {stored[name]}, now {now}). Put the old one back, start over with --fresh, or"
                 " start a new run with run.name=NAME."
             )
-
-
-def task_changes(rules: EvaluationRecipe) -> tuple[str, ...]:
-    """Return what a recipe changes of its tasks, as overrides of a task's keys."""
-    keys = {
-        "sampling.max_new_tokens": rules.max_new_tokens,
-        "sampling.samples": rules.samples,
-        "sampling.temperature": rules.temperature,
-        "plain.shots": rules.shots,
-    }
-    return tuple(f"{key}={value}" for key, value in keys.items() if value is not None)
-
-
-def checked_tasks(
-    tasks: Sequence[str], overrides: tuple[str, ...] = ()
-) -> tuple[list[Task], list[str]]:
-    """Return our own tasks, and those of lm-eval by name; raise RequestError for an unknown one."""
-    own = [load_task(name, overrides) for name in tasks if not name.startswith(PREFIX)]
-    return own, [name.removeprefix(PREFIX) for name in tasks if name.startswith(PREFIX)]
 
 
 def refuse_unsupported(recipe: Recipe, device: Device) -> None:

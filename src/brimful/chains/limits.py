@@ -1,13 +1,13 @@
 """What comes of a budget and of sessions on every surveyed device."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from brimful.base.errors import RequestError
-from brimful.chains.surveyed_devices import cost_surveyed, survey_each
+from brimful.chains.plans import SurveyRequest, survey_jobs
 from brimful.hardware import catalog
+from brimful.hardware.groups import Group
 from brimful.planning.budget import (
     Budget,
     BudgetCheck,
@@ -20,7 +20,8 @@ from brimful.planning.budget import (
     session_seconds,
     sessions,
 )
-from brimful.planning.cost import checkpoint_seconds, conditions_of, whole_run
+from brimful.planning.cost import checkpoint_seconds, conditions_of
+from brimful.planning.job import WholeJob
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
@@ -89,18 +90,17 @@ def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Li
     cut: dict[str, Sessions] = {}
     problems = []
     for entry in held:
-        name, plan, known = entry.device.name, entry.derived.plan, entry.conditions
-        counted = entry.derived.prepared.recipe
+        name, plan, job = entry.device.name, entry.derived.plan, entry.job
+        assert job is not None  # noqa: S101 - of `survey_jobs`
         try:
-            total_steps = _known_length(recipe, entry, limits)
+            total_steps = _known_length(recipe, entry, job, limits)
             if limits.session_s is not None:
-                cut[name] = sessions(
-                    limits.session_s, plan.predicted, checkpoint_seconds(counted, plan, known).value
-                )
+                counted, known = entry.derived.prepared.recipe, entry.conditions
+                checkpoint_s = checkpoint_seconds(counted, plan, known).value
+                whole = job.predicted["total_time_s"] if entry.chain else None
+                cut[name] = sessions(limits.session_s, plan.predicted, checkpoint_s, whole)
             if limits.budget is not None:
-                budget[name] = answer(
-                    limits.budget, functools.partial(whole_run, counted, plan, known), total_steps
-                )
+                budget[name] = answer(limits.budget, job.predicted_at, total_steps)
         except RequestError as error:
             problems.append(error)
     if held and len(problems) == len(held):
@@ -118,7 +118,7 @@ def answers(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned], limits: Li
     return Answers(budget, cut)
 
 
-def _known_length(recipe: Recipe, entry: Surveyed, limits: Limits) -> int:
+def _known_length(recipe: Recipe, entry: Surveyed, job: WholeJob, limits: Limits) -> int:
     """Steps of the run. RequestError with the way out where that, time or price is not known."""
     device, plan = entry.device, entry.derived.plan
     if "step_time_s" not in plan.predicted:
@@ -132,7 +132,13 @@ def _known_length(recipe: Recipe, entry: Surveyed, limits: Limits) -> int:
             " yet, so its length is unknown. Say how long it is with training.steps=N or"
             " training.tokens=N."
         )
-    if limits.budget and limits.budget.kind == "money" and "cost_usd" not in plan.predicted:
+    predicted, unknown = job.predicted, [each for each in job.phases if each.time_s is None]
+    if not predicted and unknown:
+        raise RequestError(
+            f"the time of {recipe.name} is not known, because that of its {unknown[0].title} is"
+            f" not: {unknown[0].about}."
+        )
+    if limits.budget and limits.budget.kind == "money" and "cost_usd" not in predicted:
         raise RequestError(
             f"no price is known for {device.name}. Say what an hour costs in US dollars:"
             " --price 2.5"
@@ -155,15 +161,12 @@ def _catalog_offers(
     if budget.kind == "money":
         devices = [device for device in devices if conditions_of(device.name, named).price]
     with kept_traces() as traces:
-        others = [
-            cost_surveyed(other, named)
-            for other in survey_each(recipe, devices, traces, entry.derived.prepared.model)
-            if isinstance(other, Surveyed)
-        ]
+        asked = SurveyRequest(traces, named, remedied=False)
+        others = survey_jobs(recipe, [Group(device) for device in devices], asked)
     found = [
-        (other.device.name, other.derived.plan.predicted)
+        (other.device.name, other.predicted)
         for other in others
-        if other.verdict == "fits"
+        if isinstance(other, Surveyed) and other.verdict == "fits"
     ]
     offers = [
         Offer(name, predicted["total_time_s"], predicted.get("cost_usd"))

@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.console import Console
 
 from brimful.base.console import Say, console_printer, waiting, width_of
-from brimful.base.env import runs_folder
 from brimful.chains.base_model import named_model, names_recipe, recipe_of_base
 from brimful.chains.checks import (
     refuse_unfit,
@@ -20,6 +19,7 @@ from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
 from brimful.chains.opening import Opening
 from brimful.chains.other_versions import refuse_breaking_versions
+from brimful.chains.phases import folder_of
 from brimful.chains.ranks import (
     begin_together,
     follow,
@@ -59,11 +59,6 @@ class Run:
 
     folder: Path
     trained_now: bool
-
-
-def folder_of(recipe: Recipe) -> Path:
-    """Return the folder in which a recipe keeps its run, or a study its runs."""
-    return (Path(recipe.run.folder) if recipe.run.folder else runs_folder()) / recipe.run_name
 
 
 def run(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import PlanError, RequestError
+from brimful.data.counts import hub_counts
 from brimful.model import catalog
 from brimful.planning.derive import (
     refuse_what_cannot_fit,
@@ -31,24 +32,29 @@ def refuse_options(recipe: Recipe, on: str, *, saves: bool, verifies: bool) -> N
 
 def lasts(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> bool:
     """Return whether the same question has the same answer tomorrow: it is about a model and
-    devices of the catalogs, and about no chain of runs.
+    devices of the catalogs, about data that the catalog counts, and about no chain of runs.
     """
+    data_sets = {name for name, _ in hub_counts()}
     is_known = not isinstance(recipe.model, str) or catalog.find(recipe.model) is not None
-    return is_known and recipe.rft is None and not any(each.device.is_present for each in surveyed)
+    has_files = not all(
+        path.startswith("builtin:") or path in data_sets for path in recipe.data.paths
+    )
+    is_here = any(each.device.is_present for each in surveyed)
+    return is_known and recipe.rft is None and not has_files and not is_here
 
 
 def refuse_to_save(recipe: Recipe, on: str) -> None:
-    """Say before anything is planned that several devices, or variants of a study, have several
-    plans.
+    """Say before anything is planned that several devices, and runs of one job, have several plans.
 
     Raises:
-        RequestError: several devices, or a study.
+        RequestError: several devices, or a recipe that makes several runs.
     """
     _refuse_several(on, "--save writes")
-    if recipe.study is not None:
+    if recipe.makes_several_runs:
+        kind = "rft" if recipe.study is None else "study"
         raise RequestError(
-            f"--save writes the plan of one run, but {recipe.name} is a study of several. With"
-            " study=null it is one run."
+            f"--save writes the plan of one run, but {recipe.name} makes several. With {kind}=null"
+            " it is one run; --json > FILE keeps the phases of the whole job."
         )
 
 

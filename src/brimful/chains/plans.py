@@ -3,21 +3,28 @@ has to be made or this machine is asked.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import PlanError, RequestError
 from brimful.chains.devices import conditions, facts_of, groups_of, here
+from brimful.chains.job import as_trained, job_of
+from brimful.chains.phases import recipes_to_plan
 from brimful.chains.surveyed_devices import (
+    Known,
     cost_surveyed,
     survey_closely,
     survey_each,
     survey_group,
 )
+from brimful.data.counts import count
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
 from brimful.planning.cost import costed
 from brimful.planning.derive import derive
+from brimful.planning.job import ORDER
 from brimful.planning.plan import Plan
 from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.survey import Tracer
@@ -66,7 +73,8 @@ def survey(
     progress: Say = silent,
     ahead: bool = False,
 ) -> list[Surveyed | Unplanned]:
-    """A recipe on the devices that `on` names.
+    """A recipe's job on the devices that `on` names. The plan of a study is that of the variant
+    that needs most.
 
     Args:
         recipe: What to train.
@@ -89,24 +97,92 @@ def survey(
     doing("looking at the device")
     groups = groups_of(recipe, on, up_to)
     doing("looking up the model")
-    model = model_facts(recipe, trust_custom_code=trust_custom_code)
-    single = [group.device for group in groups if group.count == 1]
     with kept_traces(doing, compiles=compiles, ahead=ahead) as traces:
-        surveyed = {
-            entry.device.name: cost_surveyed(entry, prices or {})
-            if isinstance(entry, Surveyed)
-            else entry
-            for entry in _survey_all(
-                recipe, single, traces, model, doing, prices or {}, is_only=len(groups) == 1
-            )
-        }
-        for group in groups:
-            if group.count > 1:
-                doing(group.name)
-                surveyed[group.name] = _survey_group(
-                    recipe, group, traces, model, prices, is_only=len(groups) == 1
-                )
-    return [surveyed[group.name] for group in groups]
+        asked = SurveyRequest(traces, prices or {}, doing, trusts_custom_code=trust_custom_code)
+        return survey_jobs(recipe, groups, asked)
+
+
+def survey_jobs(
+    recipe: Recipe, groups: Sequence[Group], asked: "SurveyRequest"
+) -> list[Surveyed | Unplanned]:
+    """A recipe's job on several groups of devices, a single one looked at closely; errors as
+    `survey`.
+    """
+    recipes, is_only = recipes_to_plan(recipe), len(groups) == 1
+    known = {
+        name: Known(model_facts(each, trust_custom_code=asked.trusts_custom_code), count(each))
+        for name, each in recipes.items()
+    }
+    surveyed: list[Surveyed | Unplanned] = []
+    for number, group in enumerate(groups, 1):
+        entries: dict[str, Surveyed | Unplanned] = {}
+        for name, each in recipes.items():
+            told = f"device {number} of {len(groups)}: {group.name}" if not is_only else name
+            asked.progress(told or group.name)
+            look = partial(_survey_one, each, group, known[name], asked)
+            is_main = not name
+            entries[name] = look(closely=is_only and is_main, remedied=is_main and asked.remedied)
+        if is_only and "" not in recipes:
+            most = _needs_most(entries)
+            look = partial(_survey_one, recipes[most], group, known[most], asked)
+            entries[most] = look(closely=True)
+        planned = "" if "" in recipes else _needs_most(entries)
+        main = entries[planned]
+        if isinstance(main, Surveyed):
+            main = replace(main, job=job_of(recipe, as_trained(entries), planned))
+        surveyed.append(main)
+    return surveyed
+
+
+def _needs_most(entries: Mapping[str, Surveyed | Unplanned]) -> str:
+    """Return the name of the training with the worst verdict, then with most memory."""
+
+    def need(name: str) -> tuple[int, float]:
+        entry = entries[name]
+        if isinstance(entry, Unplanned):
+            return -1, 0.0
+        return ORDER.index(entry.verdict), entry.memory[0]
+
+    return max(entries, key=need)
+
+
+def _survey_one(
+    recipe: Recipe,
+    group: Group,
+    known: Known,
+    asked: "SurveyRequest",
+    *,
+    closely: bool = False,
+    remedied: bool = False,
+    more: bool = False,
+) -> Surveyed | Unplanned:
+    """One training on a device or several, or the reason why it has no plan there; `more`: where
+    several do not surely hold it, look for the number that does.
+
+    Raises:
+        PlanError, RequestError: the same of a device that is looked at `closely`.
+    """
+    traces, prices = asked.traces, asked.prices
+    try:
+        if group.count > 1:
+            return survey_group(recipe, group, traces, known, prices, closely=closely or more)
+        if not closely:
+            (entry,) = survey_each(recipe, [group.device], traces, known, remedied=remedied)
+            if isinstance(entry, Unplanned):
+                return entry
+            return cost_surveyed(entry, prices, known.data)
+        facts = known.facts(recipe, group.device, measures=True)
+
+        def answered(entry: Surveyed) -> None:
+            asked.progress.answered(cost_surveyed(entry, prices, known.data))
+
+        tell = answered if asked.progress.is_heard and not recipe.makes_several_runs else None
+        closest = survey_closely(recipe, group.device, traces, facts, tell)
+        return cost_surveyed(closest, prices, known.data)
+    except (PlanError, RequestError) as error:
+        if closely:
+            raise
+        return Unplanned(group.named_device, str(error))
 
 
 def note_on_recordings(surveyed: Sequence[Surveyed | Unplanned]) -> str | None:
@@ -118,23 +194,6 @@ def note_on_recordings(surveyed: Sequence[Surveyed | Unplanned]) -> str | None:
             step = entry.derived.prepared.spec(recompute=False)
             return obstacle(str(step.config.get("model_type")))
     return None
-
-
-def _survey_group(
-    recipe: Recipe,
-    group: Group,
-    traces: Tracer,
-    model: ModelFacts,
-    prices: Mapping[str, float] | None,
-    *,
-    is_only: bool,
-) -> Surveyed | Unplanned:
-    try:
-        return survey_group(recipe, group, traces, model, prices, closely=is_only)
-    except (PlanError, RequestError) as error:
-        if is_only:
-            raise
-        return Unplanned(group.named_device, str(error))
 
 
 def survey_groups(
@@ -157,20 +216,8 @@ def survey_groups(
         prices: As in `survey`.
         closely: Where several devices do not surely hold it, look for the number that does.
     """
-    surveyed: list[Surveyed | Unplanned] = []
-    for group in groups:
-        if group.count > 1:
-            try:
-                entry = survey_group(recipe, group, traces, model, prices, closely=closely)
-                surveyed.append(entry)
-            except (PlanError, RequestError) as error:
-                surveyed.append(Unplanned(group.named_device, str(error)))
-            continue
-        (alone,) = survey_each(recipe, [group.device], traces, model)
-        surveyed.append(
-            cost_surveyed(alone, prices or {}) if isinstance(alone, Surveyed) else alone
-        )
-    return surveyed
+    asked = SurveyRequest(traces, prices or {})
+    return [_survey_one(recipe, group, Known(model), asked, more=closely) for group in groups]
 
 
 class _Progress:
@@ -184,7 +231,7 @@ class _Progress:
 
     def answered(self, surveyed: Surveyed) -> None:
         """Say the answer, and from now on before all else that is done."""
-        amounts = time_and_cost(surveyed.derived.plan.predicted, intervals=False)
+        amounts = time_and_cost(surveyed.predicted, intervals=False)
         self._answer = f"{verdict_of(surveyed)}{amounts}; "
         fits = surveyed.verdict == "fits"
         self("comparing recomputation" if fits else "looking for what would make it fit")
@@ -195,22 +242,20 @@ class _Progress:
         return self._say is not silent
 
 
-def _survey_all(
-    recipe: Recipe,
-    devices: list[Device],
-    traces: Tracer,
-    model: ModelFacts,
-    progress: _Progress,
-    prices: Mapping[str, float],
-    *,
-    is_only: bool,
-) -> list[Surveyed | Unplanned]:
-    if is_only and devices:
-        facts = facts_of(devices[0], measures=True, model=model)
+@dataclass(frozen=True)
+class SurveyRequest:
+    """What questions about devices have in common.
 
-        def answered(entry: Surveyed) -> None:
-            progress.answered(cost_surveyed(entry, prices))
+    Attributes:
+        traces: Of declared steps, kept from one question to the next.
+        prices: As in `survey`.
+        progress: Is told what is being done.
+        trusts_custom_code: Whether code that comes with a published model may run.
+        remedied: Where a device does not surely hold it, look for the cheapest change that helps.
+    """
 
-        tell = answered if progress.is_heard else None
-        return [survey_closely(recipe, devices[0], traces, facts, tell)]
-    return survey_each(recipe, devices, traces, model, progress, remedied=True)
+    traces: Tracer
+    prices: Mapping[str, float] = field(default_factory=dict)
+    progress: _Progress = field(default_factory=lambda: _Progress(silent))
+    trusts_custom_code: bool = False
+    remedied: bool = True

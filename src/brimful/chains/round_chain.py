@@ -1,6 +1,6 @@
 """One recipe's rounds of rejection sampling: its runs and samples in a folder of their own."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,32 @@ from brimful.base.rundir import write_text_atomically
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
+from brimful.chains.phases import (
+    DEMONSTRATIONS_FILE,
+    SFT,
+    JobPart,
+    Member,
+    RoundSampling,
+    folder_of,
+    members,
+    phases_of,
+    round_name,
+)
 from brimful.chains.round_drawing import RoundDrawing
 from brimful.chains.sampling_questions import SamplingQuestions, gather_questions, rft_of
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, note
-from brimful.chains.study_members import Member, train_and_score
+from brimful.chains.study_members import score_base, train_and_score
 from brimful.data.formats import Example
 from brimful.generation.load import recipe_of
 from brimful.mirror.folder import mirrored_folder
-from brimful.recipe import DataRecipe, Recipe
+from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, read_object
 from brimful.runs.files import STUDY_FILE
-from brimful.selection.journal import JOURNAL_FILE, TRAINING_FILE
+from brimful.selection.journal import JOURNAL_FILE
 from brimful.training.admission import status_of
 from brimful.training.world import ALONE, World
 
-DEMONSTRATIONS_FILE = "demonstrations.jsonl"
-SFT = "sft"
-"""Name of the variant that is trained on demonstrations alone."""
 _FACTS_ON_PAGE = ("author", "backend", "notes", "seconds", "statistics", "examples")
 
 
@@ -48,6 +56,7 @@ class RoundChain:
         demonstrations: Solved examples that the evaluation does not ask.
         train: Trains and scores a member.
         drawn: Facts of every drawing, for the page.
+        done: Runs that are trained and scored.
         world: Ranks that draw samples together; all but the first follow jobs.
     """
 
@@ -58,6 +67,7 @@ class RoundChain:
     console: Console
     train: Callable[[Member], None]
     drawn: list[dict[str, Any]] = field(default_factory=list)
+    done: list[Member] = field(default_factory=list)
     world: World = ALONE
 
     @classmethod
@@ -76,11 +86,11 @@ class RoundChain:
             BrimfulError: questions, demonstrations or tasks cannot be read, or the folder holds
                 something else.
         """
-        questions, folder = gather_questions(recipe), pipeline.folder_of(recipe)
+        questions, folder = gather_questions(recipe), folder_of(recipe)
         demonstrations, left_out = read_demonstrations(recipe, questions)
         questions = asked_like(demonstrations, questions)
-        students = [folder / f"{SFT}{_suffix(recipe, seed)}" for seed in rft_of(recipe).seeds]
-        if not all(is_scored(student, recipe) for student in students):
+        students = [each for each in members(recipe) if each.variant == SFT]
+        if not all(is_scored(student.folder, recipe) for student in students):
             refuse_unreadable_tasks(recipe)
         say = console_printer(console)
         claim(folder, recipe, say)
@@ -92,14 +102,6 @@ class RoundChain:
         train = partial(train_and_score, console=console, fresh=fresh, accept=accept, world=world)
         return cls(sourced, folder, questions, demonstrations, console, train, world=world)
 
-    @property
-    def seeds(self) -> list[int]:
-        return rft_of(self.recipe).seeds
-
-    @property
-    def has_teacher(self) -> bool:
-        return rft_of(self.recipe).teacher is not None
-
     def descriptions(self) -> dict[str, str]:
         """What each variant was trained on, by its name."""
         rft = rft_of(self.recipe)
@@ -107,47 +109,15 @@ class RoundChain:
         described = {SFT: f"tuned on {len(self.demonstrations):,} demonstrations"}
         for number in range(1, rft.rounds + 1):
             rounds = "round 1" if number == 1 else f"rounds 1 to {number}"
-            described[_round_name(number)] = (
+            described[round_name(number)] = (
                 f"the base tuned anew on {both}what was kept in {rounds}"
             )
         return described
 
-    def rounds(self, seed: int) -> Iterator[Member]:
-        """Train and score every variant with one seed."""
-        student = self.member(SFT, seed, ())
-        self._tune(student)
-        yield student
-        folders: list[Path] = []
-        for number in range(1, rft_of(self.recipe).rounds + 1):
-            self.console.rule(self._sample_folder(number, seed).name)
-            folders.append(self.sample(number, seed, student, tuple(folders)))
-            before, student = student, self.member(_round_name(number), seed, folders)
-            self._tune(student)
-            self.drawn[-1]["trained_tokens"] = {
-                member.variant: trained_tokens(member.folder) for member in (before, student)
-            }
-            yield student
-
-    def member(self, variant: str, seed: int, samples: Sequence[Path]) -> Member:
-        """Return a run of the chain, tuned on demonstrations and on samples. Samples that exceed
-        its sequence length are dropped, so that a night of drawing does not end in an error.
-        """
-        files = [folder / TRAINING_FILE for folder in samples]
-        if rft_of(self.recipe).with_demonstrations or not samples:
-            files.insert(0, self.folder / DEMONSTRATIONS_FILE)
-        changes: dict[str, Any] = {
-            "path": [str(file.resolve()) for file in files],
-            "format": "prompt",
-            "columns": {},
-            "config_name": None,
-            "max_documents": None,
-        }
-        if samples and self.recipe.data.long_documents == "error":
-            changes["long_documents"] = "drop"
-        data = DataRecipe.model_validate({**self.recipe.data.model_dump(), **changes})
-        run = self.recipe.run.member(f"{variant}{_suffix(self.recipe, seed)}", self.folder)
-        update = {"rft": None, "seed": seed, "data": data, "run": run}
-        return Member(variant, self.recipe.model_copy(update=update))
+    @property
+    def phases(self) -> list[JobPart]:
+        """All that is done, in order."""
+        return phases_of(self.recipe)
 
     def note_examples(self, member: Member) -> None:
         """Record which examples a member is tuned on.
@@ -169,36 +139,44 @@ class RoundChain:
             )
         note(self.folder, {"tuned_on": {**noted, name: now}})
 
-    def _tune(self, member: Member) -> None:
+    def do(self, phase: JobPart) -> None:
+        """Do one of the phases, after those before it."""
+        if isinstance(phase, RoundSampling):
+            self.sample(phase)
+        elif isinstance(phase, Member):
+            self.tune(phase)
+        else:
+            score_base(self.done, self.folder, self.console, self.world)
+
+    def tune(self, member: Member) -> None:
+        """Train and score a run."""
         self.console.rule(member.folder.name)
         self.note_examples(member)
         self.train(member)
+        if member.variant != SFT:
+            self.drawn[-1]["trained_tokens"] = {
+                each.variant: trained_tokens(each.folder) for each in (self.done[-1], member)
+            }
+        self.done.append(member)
 
-    def sample(
-        self, number: int, seed: int, student: Member | None, before: Sequence[Path] = ()
-    ) -> Path:
-        """Draw the samples of a round and return their folder. Paths that earlier rounds kept are
-        not kept again.
-        """
-        folder = self._sample_folder(number, seed)
-        drawing = RoundDrawing(
+    def sample(self, drawing: RoundSampling) -> None:
+        """Draw the samples of a round. Paths that earlier rounds kept are not kept again."""
+        folder, seed, student = drawing.folder, drawing.seed, drawing.student
+        self.console.rule(folder.name)
+        round_drawing = RoundDrawing(
             self.recipe,
             self.questions,
             self.demonstrations,
             folder,
-            int(np.random.SeedSequence((seed, number)).generate_state(1)[0]),
+            int(np.random.SeedSequence((seed, drawing.number)).generate_state(1)[0]),
             None if student is None else student.folder,
-            tuple(before),
+            drawing.before,
         )
         mirror = self.recipe.run.member(folder.name, self.folder).mirror
         with mirrored_folder(mirror, folder, JOURNAL_FILE, console_printer(self.console)):
-            facts = drawing.lead(self.console, self.world)
+            facts = round_drawing.lead(self.console, self.world)
         shown = {key: facts[key] for key in _FACTS_ON_PAGE}
-        self.drawn.append({"round": number, "seed": seed, "folder": folder.name, **shown})
-        return folder
-
-    def _sample_folder(self, number: int, seed: int) -> Path:
-        return self.folder / f"samples-{number}{_suffix(self.recipe, seed)}"
+        self.drawn.append({"round": drawing.number, "seed": seed, "folder": folder.name, **shown})
 
 
 def trained_tokens(run_folder: Path) -> int:
@@ -209,11 +187,3 @@ def trained_tokens(run_folder: Path) -> int:
     recipe, plan = recipe_of(run_folder), read_deciding(run_folder, "plan.json")
     read_per_example: float = (counts["tokens"] - counts["examples"]) / counts["examples"]
     return round(int(plan["total_steps"]) * recipe.effective_batch * read_per_example)
-
-
-def _round_name(number: int) -> str:
-    return f"rft-{number}"
-
-
-def _suffix(recipe: Recipe, seed: int) -> str:
-    return f"-seed{seed}" if len(rft_of(recipe).seeds) > 1 else ""

@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Console
 
 from brimful.base.errors import DataError
-from brimful.chains.chain_phases import phases_beside_measured
+from brimful.chains.job import phases_beside_measured
 from brimful.chains.jobs import Jobs
-from brimful.chains.round_chain import SFT, RoundChain
+from brimful.chains.phases import RoundSampling
+from brimful.chains.round_chain import RoundChain
 from brimful.chains.round_drawing import DRAWING
 from brimful.chains.study_folder import publish
-from brimful.chains.study_members import TRAINING, Member, score_base, train_member
+from brimful.chains.study_members import TRAINING, score_base, train_member
 from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.results import LOSS
@@ -46,30 +47,25 @@ def run_rounds(
         BrimfulError: as sampling, training and evaluation do.
     """
     chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
-    done: list[Member] = []
     try:
-        for seed in chain.seeds:
-            for member in chain.rounds(seed):
-                done.append(member)
-                score_base(done, chain.folder, console, chain.world)
+        for phase in chain.phases:
+            chain.do(phase)
     except DataError:
-        if done:
-            _publish(chain, done, console)
+        if chain.done:
+            _publish(chain, console)
         raise
-    return _publish(chain, done, console)
+    return _publish(chain, console)
 
 
-def _publish(chain: RoundChain, done: Sequence[Member], console: Console) -> Path:
+def _publish(chain: RoundChain, console: Console) -> Path:
     """Compare the base and what is done, and return the page."""
-    runs = [
-        score_base(done, chain.folder, console, chain.world),
-        *(member.folder for member in done),
-    ]
+    done = chain.done
+    base = score_base(done, chain.folder, console, chain.world)
+    runs = [base, *(member.folder for member in done)]
     variants = [BASE, *(member.variant for member in done)]
     # Losses cannot be compared: each variant holds out validation examples of its own.
     comparison = compare(runs, variants, without=(LOSS,))
-    folders = [member.folder for member in done]
-    phases = phases_beside_measured(chain.recipe, runs[0], folders, chain.drawn)
+    phases = phases_beside_measured(chain.recipe, base, done, chain.drawn)
     facts = {"what": chain.descriptions(), "rounds": chain.drawn, "phases": phases}
     return publish(chain.recipe, chain.folder, comparison, console, facts=facts)
 
@@ -89,10 +85,9 @@ def sample(
         BrimfulError: as sampling and training do.
     """
     chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
-    seed = chain.seeds[0]
-    if chain.has_teacher:
-        return chain.sample(1, seed, None)
-    student = chain.member(SFT, seed, ())
-    chain.note_examples(student)
-    train_member(student, console, fresh=fresh, accept=accept, world=world)
-    return chain.sample(1, seed, student)
+    drawing = next(phase for phase in chain.phases if isinstance(phase, RoundSampling))
+    if drawing.student is not None:
+        chain.note_examples(drawing.student)
+        train_member(drawing.student, console, fresh=fresh, accept=accept, world=world)
+    chain.sample(drawing)
+    return drawing.folder

@@ -10,18 +10,19 @@ from brimful.base.errors import (
     BrimfulError,
     DeviceError,
     PlanError,
-    RecipeError,
     RequestError,
 )
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
+from brimful.chains.job import phases_beside_measured
 from brimful.chains.parallel_study import Failed
+from brimful.chains.phases import BaseScores, Member, folder_of, members, phases_of
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, publish
-from brimful.chains.study_members import Member, score_base, train_and_score
+from brimful.chains.study_members import score_base, train_and_score
 from brimful.data.first_look import first_look
 from brimful.planning import scaling
-from brimful.recipe import Recipe, with_changes
+from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.training.world import ALONE, World
 
@@ -33,22 +34,6 @@ class VariantsFailed(BrimfulError):
     """Some variants of a study failed; the others are in the table."""
 
     exit_code = 1
-
-
-def members(recipe: Recipe) -> list[Member]:
-    """Return every variant with every seed, in the order of the recipe.
-
-    Raises:
-        RecipeError: a variant's changes do not make a recipe; all problems of it are listed.
-    """
-    if recipe.study is None:
-        raise RecipeError(f"{recipe.name} has no study section.")
-    folder = pipeline.folder_of(recipe)
-    return [
-        Member(name, _variant(recipe, name, changes, seed, folder))
-        for name, changes in recipe.study.variants.items()
-        for seed in recipe.study.seeds
-    ]
 
 
 def run_study(
@@ -74,7 +59,7 @@ def run_study(
         VariantsFailed: variants that ran side by side failed; the table has the others.
     """
     unfinished = _unfinished(recipe)
-    folder = pipeline.folder_of(recipe)
+    folder = folder_of(recipe)
     claim(folder, recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
     planned = members(recipe.model_copy(update={"model": model}))
@@ -89,11 +74,11 @@ def run_study(
         left_out = {name: each.reason for name, each in failed.items()}
     _refuse_none(recipe, done, left_out)
     runs = [member.folder for member in done]
-    # Before training from nothing there was no model that could be scored.
-    if recipe.study is not None and recipe.study.baseline and isinstance(recipe.model, str):
+    if any(isinstance(phase, BaseScores) for phase in phases_of(recipe)):
         runs.insert(0, score_base(done, folder, console, world))
     remarks = "".join(f"\nLeft out: {name}: {reason}\n" for name, reason in left_out.items())
-    facts = {"left_out": left_out}
+    base = folder / BASE if folder / BASE in runs else None
+    facts = {"left_out": left_out, "phases": phases_beside_measured(recipe, base, done)}
     page = publish(recipe, folder, compare(runs), console, facts=facts, remarks=remarks)
     _tell_broken(recipe, failed, page)
     return page
@@ -146,7 +131,7 @@ def run_variant(
         raise RequestError(
             f"--only {name}: {recipe.name} has no such variant. It has {', '.join(known)}."
         )
-    claim(pipeline.folder_of(recipe), recipe, console_printer(console))
+    claim(folder_of(recipe), recipe, console_printer(console))
     model = pipeline.source_of(recipe, console) or recipe.model
     planned = members(recipe.model_copy(update={"model": model}))
     member = planned[known.index(name)]
@@ -181,11 +166,3 @@ def _train_all(
         else:
             done.append(member)
     return done, left_out
-
-
-def _variant(recipe: Recipe, name: str, changes: list[str], seed: int, folder: Path) -> Recipe:
-    alone = recipe.model_copy(update={"study": None})
-    changed = with_changes(alone, changes, f"variant {name} of {recipe.name}")
-    has_seeds = recipe.study is not None and len(recipe.study.seeds) > 1
-    run = recipe.run.member(f"{name}-seed{seed}" if has_seeds else name, folder)
-    return changed.model_copy(update={"seed": seed, "run": run})

@@ -1,7 +1,6 @@
 """The runs of a study: each is trained and scored like a run of its own."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +9,13 @@ from rich.console import Console
 from brimful.base.console import console_printer
 from brimful.chains import pipeline
 from brimful.chains.jobs import Jobs, lead
+from brimful.chains.phases import Member
 from brimful.chains.score_files import is_scored
 from brimful.chains.scoring import SCORING, evaluate_rest, lead_evaluation
 from brimful.mirror.opening import catch_up
 from brimful.recipe import BASE, Recipe
 from brimful.training.admission import status_of
 from brimful.training.world import ALONE, World
-
-
-@dataclass(frozen=True)
-class Member:
-    """One run of a study.
-
-    Attributes:
-        variant: Its name in the recipe.
-        recipe: The recipe with the variant's changes and a seed, in a folder of its own inside the
-            study's.
-    """
-
-    variant: str
-    recipe: Recipe
-
-    @property
-    def folder(self) -> Path:
-        return Path(str(self.recipe.run.folder)) / self.recipe.run_name
 
 
 def train_and_score(
@@ -72,7 +54,7 @@ def train_member(
     Raises:
         BrimfulError: as training does.
     """
-    recipe = _without_base(member.recipe)
+    recipe = member.recipe
     lead(world, "train", recipe=recipe.model_dump(mode="json"))
     return pipeline.train(
         recipe,
@@ -89,16 +71,6 @@ def _help_to_train(world: World, recipe: dict[str, Any]) -> None:
 
 TRAINING: Jobs = {"train": _help_to_train, **SCORING}
 """What ranks after the first do while the first one trains and scores members."""
-
-
-def _without_base(recipe: Recipe) -> Recipe:
-    """Return a member's recipe without the base of its own, which is scored once for all members,
-    unless the recipe asks for it.
-    """
-    if recipe.evaluation.base == "always":
-        return recipe
-    evaluation = recipe.evaluation.model_copy(update={"base": "never"})
-    return recipe.model_copy(update={"evaluation": evaluation})
 
 
 def score_base(

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.errors import DeviceError, PlanError
 from brimful.chains.devices import conditions, conditions_of_group, facts_of
+from brimful.data.counts import Counted
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group
 from brimful.planning.cost import Conditions, costed
 from brimful.planning.derive import Derived, Facts, derive_with_memory
+from brimful.planning.plan import Choice, Plan, Prediction
 from brimful.planning.remedies import cheapest_remedy, least_bytes, remedies
 from brimful.planning.specs import ModelFacts
 from brimful.planning.spread import derive_spread, enough
@@ -19,23 +22,88 @@ from brimful.planning.survey import Tracer, prepare, table_sizes
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 
-
-def cost_surveyed(entry: Surveyed, prices: Mapping[str, float]) -> Surveyed:
-    """Return the entry with time, energy and cost of the whole run."""
-    return _costed(entry, conditions(entry.device, prices))
+LENGTH_SPREAD = 1.3
+"""The mean length of unread examples may be larger or smaller by this factor (assumption)."""
 
 
-def _costed(entry: Surveyed, known: Conditions) -> Surveyed:
+@dataclass(frozen=True)
+class Known:
+    """What is known of a recipe on any device.
+
+    Attributes:
+        model: The recipe's model, looked up.
+        data: How much its data hold; None where that is not known before they are read.
+    """
+
+    model: ModelFacts
+    data: Counted | None = None
+
+    def facts(self, recipe: Recipe, device: Device, *, measures: bool = False) -> Facts:
+        """What is known of a device and of the recipe on it."""
+        known: dict[str, Any] = {"model": self.model}
+        if self.data is not None:
+            known["train_sequences"] = self.data.train
+        return facts_of(device, measures=measures, **known)
+
+    def conditions(self, given: Conditions) -> Conditions:
+        """The same with how much the data hold."""
+        if self.data is None:
+            return given
+        train, validation = self.data.train, self.data.validation
+        return replace(given, train_sequences=train, validation_sequences=validation)
+
+
+def cost_surveyed(
+    entry: Surveyed, prices: Mapping[str, float], data: Counted | None = None
+) -> Surveyed:
+    """Return the entry with time, energy and cost of the whole run, and how much data it has."""
+    return _costed(entry, conditions(entry.device, prices), data)
+
+
+def _costed(entry: Surveyed, given: Conditions, data: Counted | None) -> Surveyed:
     derived = entry.derived
-    plan = costed(derived.prepared.recipe, derived.plan, known)
+    known = Known(derived.prepared.model, data).conditions(given)
+    plan = derived.plan if data is None else _with_data(derived.plan, data)
+    plan = costed(derived.prepared.recipe, plan, known)
     return replace(entry, derived=replace(derived, plan=plan), conditions=known)
+
+
+def _with_data(plan: Plan, data: Counted) -> Plan:
+    """Return the plan with what the data hold, and with steps as long as their examples take. Its
+    memory stays that of full rows.
+    """
+    counts = f"{data.train:,} + {data.validation:,}"
+    if data.mean_tokens is None:
+        told = f"sequences to train on and to validate on; {data.about}"
+        return replace(plan, choices=(*plan.choices, Choice("data", counts, told)))
+    share = data.mean_tokens / plan.sequence_length
+    told = (
+        f"examples to train on and to validate on, of about {data.mean_tokens:,.0f} tokens, so that"
+        f" a step takes {share:.0%} of one with full rows; {data.about}"
+    )
+    predicted = dict(plan.predicted)
+    if "step_time_s" in predicted:
+        step, most = predicted["step_time_s"], min(1.0, LENGTH_SPREAD * share)
+        if plan.packing != "packed":  # rows are as long as the longest beside them
+            most = 1.0
+        predicted["step_time_s"] = Prediction(
+            share * step.value, share / LENGTH_SPREAD * step.low, most * step.high, step.basis
+        )
+        seconds = predicted["step_time_s"]
+        tokens = plan.effective_batch * data.mean_tokens
+        predicted["tokens_per_s"] = Prediction(
+            tokens / seconds.value, tokens / seconds.high, tokens / seconds.low, "of the examples"
+        )
+    choices = (*plan.choices, Choice("data", counts, told))
+    terms = {name: share * each for name, each in plan.time_terms.items()}
+    return replace(plan, choices=choices, predicted=predicted, time_terms=terms)
 
 
 def survey_each(
     recipe: Recipe,
     devices: Sequence[Device],
     traces: Tracer,
-    model: ModelFacts,
+    known: Known,
     progress: Say = silent,
     *,
     remedied: bool = False,
@@ -46,7 +114,7 @@ def survey_each(
         recipe: What to train.
         devices: Catalog rows, or this machine.
         traces: Of declared steps.
-        model: The recipe's model, looked up.
+        known: Of the recipe.
         progress: Is told what is being done.
         remedied: Where it does not surely fit, look for the cheapest change that makes it fit.
     """
@@ -55,7 +123,7 @@ def survey_each(
         progress(f"device {number} of {len(devices)}: {device.name}")
         try:
             entry = Surveyed(
-                derive_with_memory(recipe, device, traces, facts_of(device, model=model))
+                derive_with_memory(recipe, device, traces, known.facts(recipe, device))
             )
             surveyed.append(_with_remedy(entry, traces) if remedied else entry)
         except (PlanError, DeviceError) as error:
@@ -76,7 +144,7 @@ def survey_group(
     recipe: Recipe,
     group: Group,
     traces: Tracer,
-    model: ModelFacts,
+    known: Known,
     prices: Mapping[str, float] | None = None,
     *,
     closely: bool = False,
@@ -88,7 +156,7 @@ def survey_group(
         RequestError: more devices than sequences in a step.
         PlanError: it cannot be traced, or be trained as the recipe asks.
     """
-    facts = facts_of(group.device, model=model)
+    facts = known.facts(recipe, group.device)
     derived = derive_spread(recipe, group, traces, facts)
     share = derived.prepared.recipe
     sizes = table_sizes(
@@ -100,7 +168,7 @@ def survey_group(
     entry = Surveyed(derived, table)
     if closely and entry.verdict != "fits":
         entry = replace(entry, smallest_device=enough(recipe, group, traces, facts))
-    return _costed(entry, conditions_of_group(group, prices))
+    return _costed(entry, conditions_of_group(group, prices), known.data)
 
 
 def survey_closely(

@@ -10,13 +10,12 @@ from rich.console import Console
 
 from brimful.base.errors import RequestError
 from brimful.base.rundir import write_json_atomically
-from brimful.chains.checks import checked_tasks, task_changes
 from brimful.chains.score_files import summary_file
 from brimful.chains.watched_progress import watched_progress
 from brimful.evaluation.asking import Ask
 from brimful.evaluation.lm_eval import evaluate_with_lm_eval
 from brimful.evaluation.nats import FOLDER
-from brimful.evaluation.task import Task
+from brimful.evaluation.task import Task, checked_tasks, task_changes
 from brimful.evaluation.task_run import evaluate_tasks
 from brimful.kinds.run_data import TrainedRun
 from brimful.recipe import EvaluationRecipe, Recipe

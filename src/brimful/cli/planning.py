@@ -21,8 +21,6 @@ from brimful.cli.output import loading, open_console, print_json, say
 
 if TYPE_CHECKING:
     from brimful.chains.limits import Answers
-    from brimful.planning.chain import ChainPhase
-    from brimful.recipe import Recipe
     from brimful.rehearsal.verify import Verification
     from brimful.report.plan.table import Entries
 
@@ -174,14 +172,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             write_timeline(surveyed, timeline)
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
-        chain = _chain_of(resolved, surveyed)
     with said.listening():
         _say_notes(surveyed, up_to, on, price or [])
         if json_output:
-            print_json(_plans_json(resolved.name, surveyed, answered, verification, chain, sort))
+            print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
         else:
             _print_plans(surveyed, answered, verification, sort, explain=explain)
-            _print_chain(chain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
         _say_saved(save, [recipe, *(overrides or [])])
@@ -211,32 +207,11 @@ def _say_saved(path: Path, words: list[str]) -> None:
     say(f"saved: {path}; `{command}` uses it", stderr=True)
 
 
-def _chain_of(recipe: "Recipe", surveyed: "Entries") -> "list[ChainPhase]":
-    """Return the phases of rounds on the only device; none for other recipes, or several
-    devices.
-    """
-    from brimful.planning.surveyed import Surveyed
-
-    if recipe.rft is None or len(surveyed) != 1 or not isinstance(surveyed[0], Surveyed):
-        return []
-    from brimful.chains.chain_plan import phases_of
-
-    return phases_of(recipe, surveyed[0].derived.plan)
-
-
-def _print_chain(chain: "list[ChainPhase]") -> None:
-    if chain:
-        from brimful.report.plan.chain import chain_lines
-
-        say("\n" + "\n".join(chain_lines(chain, open_console(least_width=120).width)))
-
-
 def _plans_json(
     name: str,
     surveyed: "Entries",
     answered: "Answers",
     verification: "Verification | None",
-    chain: "list[ChainPhase]",
     sort: Sort | None,
 ) -> dict[str, Any]:
     from brimful.report.plan.table import ordered
@@ -245,8 +220,6 @@ def _plans_json(
     plans = {"recipe": name, "devices": devices, **answered.to_json()}
     if verification is not None:
         plans["verification"] = verification.to_json()
-    if chain:
-        plans["chain"] = [phase.to_json() for phase in chain]
     return plans
 
 

@@ -100,7 +100,7 @@ def _started_ranks(recipe: "Recipe", devices: str | None, restarts: int) -> bool
         return False
     from brimful.chains import launching
     from brimful.chains.lost_devices import looking_at
-    from brimful.chains.pipeline import folder_of
+    from brimful.chains.phases import folder_of
 
     launching.refuse_second_launch()
     count = launching.count_of(devices, recipe)

@@ -122,18 +122,22 @@ class Piece(Generic[Items]):
 @dataclass(frozen=True)
 class AnyPart(Generic[Items]):
     """What one `data.path` gives: always `train`, and `validation` and `test` where the source
-    brings them. `identify` reads the raw content and returns its fingerprint. `files` are the
-    local files it lies in, `pieces` those of `train` one by one; `is_builtin`: it is a corpus that
-    is made on the spot.
+    brings them. `identify` reads the raw content and returns its fingerprint. `files_by_split` are
+    the local files it lies in, `pieces` those of `train` one by one; `is_builtin`: it is a corpus
+    that is made on the spot.
     """
 
     description: str
     splits: Mapping[str, Items]
     identify: Callable[[], str] = field(repr=False)
     notes: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
+    files_by_split: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     pieces: tuple[Piece[Items], ...] = ()
     is_builtin: bool = False
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(path for name in _SPLITS for path in self.files_by_split.get(name, ()))
 
     @property
     def fingerprint(self) -> str:
@@ -415,9 +419,8 @@ def _open_files(
         f"{what} ({plural(files, 'file')}; {', '.join(sorted(encodings))}, line ends"
         " normalised to LF)"
     )
-    paths = tuple(path for name in _SPLITS for path in by_split.get(name, ()))
     identify = partial(_checksum, root, by_split)
-    return AnyPart(description, splits, identify, tuple(all_notes), paths, tuple(pieces))
+    return AnyPart(description, splits, identify, tuple(all_notes), by_split, tuple(pieces))
 
 
 def _open_file(path: Path, access: _SourceReaders[Items], asked: SplitNames) -> AnyPart[Items]:

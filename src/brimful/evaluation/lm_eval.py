@@ -14,10 +14,8 @@ from brimful.base.discover import did_you_mean
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
 from brimful.base.text import reason_of
+from brimful.evaluation.task import LM_EVAL
 from brimful.evaluation.task_prompts import Subject
-
-PREFIX = "lm-eval:"
-"""Before the harness's name of a task."""
 
 
 def evaluate_with_lm_eval(
@@ -119,7 +117,7 @@ def _result(task: str, found: Mapping[str, Any], prompt: str, seconds: float) ->
     if shots:
         prompt = f"{prompt}, few-shot {shots}"
     return {
-        "task": f"{PREFIX}{task}",
+        "task": f"{LM_EVAL}{task}",
         "version": found["versions"].get(task),
         "prompt": prompt,
         "n": n,

@@ -2,7 +2,7 @@
 and metrics; nothing of a model.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -19,12 +19,15 @@ from brimful.base.errors import DataError, RequestError
 from brimful.base.problems import problem_lines
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.evaluation.metric import metric_names
+from brimful.recipe import EvaluationRecipe
 from brimful.recipe.base import PositiveInt, Section
 from brimful.verify.extract import EXTRACTIONS, code_of, parses
 from brimful.verify.verifier import Verifier, load_verifier, verifier_names
 
 TASKS_PACKAGE = "brimful.evaluation"
 TASKS_FOLDER = "tasks"
+LM_EVAL = "lm-eval:"
+"""Before the name of a task of EleutherAI's lm-evaluation-harness."""
 SAME_AS = "same_as"
 """Key of a file that inherits every value it does not set from another task."""
 
@@ -367,3 +370,22 @@ def _not_fitting(error: Exception, row: Row, where: str) -> DataError:
         f"{where}: {str(error).rstrip('.')}. Its columns are {', '.join(row)}. Are these the task's"
         " data?"
     )
+
+
+def task_changes(rules: EvaluationRecipe) -> tuple[str, ...]:
+    """Return what a recipe changes of its tasks, as overrides of a task's keys."""
+    keys = {
+        "sampling.max_new_tokens": rules.max_new_tokens,
+        "sampling.samples": rules.samples,
+        "sampling.temperature": rules.temperature,
+        "plain.shots": rules.shots,
+    }
+    return tuple(f"{key}={value}" for key, value in keys.items() if value is not None)
+
+
+def checked_tasks(
+    tasks: Sequence[str], overrides: tuple[str, ...] = ()
+) -> tuple[list[Task], list[str]]:
+    """Return our own tasks, and those of lm-eval by name; raise RequestError for an unknown one."""
+    own = [load_task(name, overrides) for name in tasks if not name.startswith(LM_EVAL)]
+    return own, [name.removeprefix(LM_EVAL) for name in tasks if name.startswith(LM_EVAL)]

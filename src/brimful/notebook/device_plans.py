@@ -44,8 +44,8 @@ TIME_NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeakMemory:
-    """The predicted peak and its interval, in bytes."""
+class ExpectedValue:
+    """What is predicted, with its interval."""
 
     value: float
     low: float
@@ -62,7 +62,7 @@ class MemoryNeed:
         terms_bytes: The terms of the peak.
     """
 
-    driver_bytes: PeakMemory
+    driver_bytes: ExpectedValue
     usable_bytes: float
     terms_bytes: Mapping[str, float]
 
@@ -76,6 +76,13 @@ class MemorySaving:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobTotals:
+    """What a job of several phases takes, by the names of its predictions."""
+
+    predicted: Mapping[str, ExpectedValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DevicePlan:
     """The plan of a recipe for one device.
 
@@ -83,6 +90,7 @@ class DevicePlan:
         verdict: A key of `VERDICTS`; another where nothing can be estimated.
         plan: None there.
         reason: Why there is none.
+        job: All that the recipe does, where that is more than the plan's training.
     """
 
     device: str
@@ -91,6 +99,7 @@ class DevicePlan:
     reason: str
     memory: MemoryNeed
     remedies: tuple[MemorySaving, ...] = field(default=())
+    job: JobTotals = field(default_factory=JobTotals)
 
     @property
     def fits(self) -> bool:
@@ -102,6 +111,8 @@ class DevicePlan:
         return self.predicted("total_time_s")
 
     def predicted(self, name: str) -> float | None:
+        if name in self.job.predicted:
+            return self.job.predicted[name].value
         prediction = self.plan.predicted.get(name) if self.plan else None
         return None if prediction is None else prediction.value
 

@@ -81,12 +81,16 @@ def loss_seconds(share: float, evaluation_s: float) -> float:
     return evaluation_s * share * (1 if share in (0, 1) else 2)
 
 
-def token_seconds(plan: Plan) -> float:
-    """Return the expected time in which a model writes one token of a few answers."""
+def token_seconds(plan: Plan, weights_bytes: int | None = None) -> float:
+    """Return the expected time in which a model writes one token of a few answers; None: the
+    trained model, else one of so many bytes.
+    """
     known = plan.device.get("bandwidth_bytes_per_s")
     kind = str(plan.device.get("kind", "cpu"))
     rate = BANDWIDTH_SHARE * float(known) if known else BYTES_PER_S.get(kind, BYTES_PER_S["cpu"])
-    return TOKEN_S + plan.memory_terms.get("weights", 0) / rate
+    if weights_bytes is None:
+        weights_bytes = plan.memory_terms.get("weights", 0)
+    return TOKEN_S + weights_bytes / rate
 
 
 def times_of(recipe: Recipe, plan: Plan, parts: Durations, sequences: float) -> BaseTimes:

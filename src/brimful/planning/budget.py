@@ -12,7 +12,7 @@ from typing import Any, Literal
 from brimful.base.errors import RequestError
 from brimful.base.units import format_duration, format_money, parse_duration
 from brimful.hardware import catalog
-from brimful.planning.plan import Prediction, Verdict, verdict_on
+from brimful.planning.plan import Prediction, Verdict, summed, verdict_on
 
 _MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:\$|usd)", re.IGNORECASE)
 _SHELL = "Within double quotes a shell replaces $5: write '$5' in single quotes, or 5usd."
@@ -246,7 +246,10 @@ def checkpoint_interval_s(checkpoint_s: float, interruption_s: float) -> float:
 
 
 def sessions(
-    session_s: float, predicted: Mapping[str, Prediction], checkpoint_s: float
+    session_s: float,
+    predicted: Mapping[str, Prediction],
+    checkpoint_s: float,
+    work: Prediction | None = None,
 ) -> Sessions:
     """Return how many sessions a run takes when each is killed at its end, and how often to save.
 
@@ -255,8 +258,9 @@ def sessions(
 
     Args:
         session_s: Length of a session.
-        predicted: step_time_s and the parts of the whole run.
+        predicted: step_time_s and the parts of a training.
         checkpoint_s: Time of one checkpoint.
+        work: Of a job that is more than one training, the time of all of it.
 
     Raises:
         RequestError: a session ends before it has done a step and saved it, so that no number of
@@ -276,16 +280,14 @@ def sessions(
             f" {format_duration(checkpoint_s)}. Allow longer sessions, a faster device or a smaller"
             " batch."
         )
-    work = [predicted["training_time_s"], predicted["evaluation_time_s"]]
+    if work is None:
+        parts = (predicted["training_time_s"], predicted["evaluation_time_s"])
+        work = summed((("rate", part) for part in parts), "")
 
     def count(work_s: float) -> int:
         return 1 + max(0, math.ceil((work_s - last_s) / each_s))
 
-    counts = (
-        count(sum(part.value for part in work)),
-        count(sum(part.low for part in work)),
-        count(sum(part.high for part in work)),
-    )
+    counts = (count(work.value), count(work.low), count(work.high))
     return Sessions(
         session_s, counts, every, interval_s, checkpoint_s, 1 - each_s / (session_s - anew_s)
     )

@@ -17,7 +17,7 @@ from brimful.planning.base_scoring import (
     with_base,
 )
 from brimful.planning.choices import COMPILE_SECONDS
-from brimful.planning.plan import BaseScoring, Plan, Prediction
+from brimful.planning.plan import BaseScoring, Plan, Prediction, summed
 from brimful.planning.spacing import (
     Durations,
     evaluations,
@@ -236,19 +236,10 @@ def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) ->
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
-    """Return the sum of PARTS. The errors of training and evaluation are correlated, so their
-    intervals add; with those of the other parts they combine in quadrature.
-    """
-    together = ("training_time_s", "evaluation_time_s")
-    value = sum(part.value for part in parts.values())
-    below = [sum(parts[name].value - parts[name].low for name in together)]
-    above = [sum(parts[name].high - parts[name].value for name in together)]
-    below += [part.value - part.low for name, part in parts.items() if name not in together]
-    above += [part.high - part.value for name, part in parts.items() if name not in together]
-    return Prediction(
-        value,
-        value - math.hypot(*below),
-        value + math.hypot(*above),
+    """Return the sum of PARTS. Training and evaluation have the error of one rate."""
+    together = dict.fromkeys(("training_time_s", "evaluation_time_s"), "rate")
+    return summed(
+        ((together.get(name, name), part) for name, part in parts.items()),
         "training, evaluation, checkpoints, start and compiling",
     )
 

@@ -1,6 +1,7 @@
 """The Plan: how a recipe runs on one device, the reasons, and the predicted time and memory."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any, Literal
@@ -49,6 +50,20 @@ class BaseScoring:
     loss_share: float = 0.0
     samples: bool = False
     tasks: bool = False
+
+
+def summed(parts: Iterable[tuple[str, Prediction]], basis: str) -> Prediction:
+    """Return the sum of predictions, each with what its error comes from. Errors of one source are
+    correlated, so their intervals add; those of several sources combine in quadrature.
+    """
+    value, below, above = 0.0, dict[str, float](), dict[str, float]()
+    for source, part in parts:
+        value += part.value
+        below[source] = below.get(source, 0.0) + part.value - part.low
+        above[source] = above.get(source, 0.0) + part.high - part.value
+    return Prediction(
+        value, value - math.hypot(*below.values()), value + math.hypot(*above.values()), basis
+    )
 
 
 def verdict_on(prediction: Prediction, limit: float) -> Verdict:

@@ -87,7 +87,7 @@ def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
 
 
 def _phase_table(study: StudyFolder) -> Table | None:
-    """Predicted beside measured time of each phase of a chain."""
+    """Predicted beside measured time of each phase of a job."""
 
     def told(seconds: float | None) -> str:
         return "" if seconds is None else format_duration(seconds)
@@ -99,7 +99,7 @@ def _phase_table(study: StudyFolder) -> Table | None:
             interval = f"{told(phase.low_s)} to {told(phase.high_s)}"
         times = (told(phase.expected_s), interval, told(phase.measured_s))
         rows.append((phase.name, *times, phase.about))
-    return table_of(("", "Predicted", "9 of 10 chains", "Measured", "What"), rows)
+    return table_of(("", "Predicted", "9 of 10 runs", "Measured", "What"), rows)
 
 
 def _sentence(study: StudyFolder, comparison: RunComparison) -> str:

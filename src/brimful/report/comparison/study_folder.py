@@ -63,7 +63,7 @@ class RoundSamples:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTime:
-    """What a phase of a chain was expected to take, and took; None where it is not known."""
+    """What a phase of a job was expected to take, and took; None where it is not known."""
 
     name: str
     expected_s: float | None = None
@@ -82,7 +82,7 @@ class StudyFolder:
         descriptions: A sentence about each variant of a chain of rounds.
         left_out: Runs that were not trained, each with the reason.
         rounds: By round, then in the order of the file.
-        phases: Of a chain of rounds, in order.
+        phases: Of the whole job, in order.
     """
 
     path: Path

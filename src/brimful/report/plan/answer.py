@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from brimful.base.text import wrapped
 from brimful.base.units import format_between, format_bytes, format_duration, format_money
+from brimful.planning.job import ANSWERS, SAMPLING, TRAINING, WholeJob
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Prediction, Verdict
 from brimful.planning.surveyed import Surveyed
@@ -38,11 +39,14 @@ def answer_lines(surveyed: Entries, width: int) -> list[str]:
 
 
 def verdict_of(entry: Surveyed) -> str:
-    """`Does not fit Tesla T4: 30.5 of 14.6 GiB`."""
-    footprint = entry.derived.footprint
+    """`Does not fit Tesla T4: 30.5 of 14.6 GiB`, of a job of several phases with the name of the
+    worst one.
+    """
+    footprint, job = entry.derived.footprint, entry.chain
     verdict = f"{VERDICTS[entry.verdict]} {entry.device.name}"
-    verdict += " tightly" * footprint.is_tight
-    return f"{verdict}: {memory_of(footprint.driver.value, footprint.usable_bytes)}"
+    phase = f" in {job.worst.title}" if job is not None else ""
+    verdict += " tightly" * (footprint.is_tight and entry.verdict == "fits")
+    return f"{verdict}: {memory_of(*entry.memory)}{phase}"
 
 
 def headroom_of(footprint: Footprint) -> str:
@@ -79,7 +83,7 @@ def time_and_cost(predicted: Mapping[str, Prediction], *, intervals: bool) -> st
 
 def _of_one(entry: Surveyed) -> Iterator[str]:
     """The answer for one device, the longest first."""
-    start, predicted = verdict_of(entry), entry.derived.plan.predicted
+    start, predicted = verdict_of(entry), entry.predicted
     if entry.verdict == "fits":
         yield start + time_and_cost(predicted, intervals=True)
         yield start + time_and_cost(predicted, intervals=False)
@@ -89,6 +93,8 @@ def _of_one(entry: Surveyed) -> Iterator[str]:
 
 def _way_out(entry: Surveyed) -> str:
     """`quantize=nf4 would make it fit`: the change that costs the result least, or a device."""
+    if entry.chain is not None and (way := _way_out_of_job(entry.chain)):
+        return way
     fitting = [remedy for remedy in entry.remedies if remedy.largest]
     if fitting:
         least = min(fitting, key=lambda remedy: remedy.price)
@@ -100,6 +106,20 @@ def _way_out(entry: Surveyed) -> str:
     if entry.smallest_device:
         return f"no single change helps, {entry.smallest_device} holds it"
     return "no single change and no device of the catalog helps"
+
+
+def _way_out_of_job(job: WholeJob) -> str:
+    """Return what helps where a phase beside the one training stands in the way."""
+    worst = job.worst
+    if worst.name in {SAMPLING, ANSWERS}:
+        return (
+            "a smaller model would write"
+            if worst.name == ANSWERS
+            else "a smaller rft.teacher would fit"
+        )
+    trainings = [phase for phase in job.phases if phase.name == TRAINING]
+    fitting = sum(phase.verdict == "fits" for phase in trainings)
+    return f"the run leaves it out, {fitting} of {len(trainings)} fit" if worst.variant else ""
 
 
 def _of_several(surveyed: Entries) -> Iterator[str]:

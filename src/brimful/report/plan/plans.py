@@ -20,6 +20,7 @@ from brimful.planning.remedies import Remedy
 from brimful.planning.surveyed import Surveyed
 from brimful.report.plan.answer import answer_lines, headroom_of
 from brimful.report.plan.budgets import budget_lines, list_lines, session_lines
+from brimful.report.plan.job import job_lines
 from brimful.report.plan.table import INTERVAL, Entries, Sort, device_table, ordered, table_notes
 from brimful.report.table import aligned
 
@@ -142,11 +143,17 @@ def _details(surveyed: Surveyed, width: int, checks: DeviceChecks) -> Renderable
         parts.append(_remedies(surveyed.remedies, width))
     if plan.devices == 1:
         parts += [_wrapped([line], width) for line in _other_devices(surveyed)]
+    if surveyed.chain is not None:
+        planned = surveyed.chain.planned
+        which = f"The training of {planned}, which needs most" if planned else "One training"
+        parts.append(Text(f"{which}:"))
     parts += [Text(_head(plan, width)), _terms(footprint), _verdict(footprint, width)]
     if len(surveyed.table) > 1:
         parts.append(_micro_batches(surveyed.table, footprint.micro_batch))
-    if surveyed.verdict != "does not fit":
+    if footprint.verdict != "does not fit":
         parts.append(Text("\n".join(_times(plan, width))))
+    if surveyed.chain is not None:
+        parts.append(Text("\n".join(job_lines(surveyed.chain, width))))
     return Group(*(each for part in parts for each in (Text(""), part)))
 
 
@@ -154,7 +161,8 @@ def _other_devices(surveyed: Surveyed) -> Iterator[str]:
     """What else would hold a recipe that one device does not."""
     if surveyed.smallest_device:
         yield f"The smallest device of the catalog that holds it: {surveyed.smallest_device}."
-    if surveyed.verdict == "does not fit" and surveyed.device.kind == "cuda":
+    alone = surveyed.derived.footprint.verdict
+    if alone == "does not fit" and surveyed.device.kind == "cuda":
         yield "Several of them: --up-to 8 says how many hold it together."
 
 

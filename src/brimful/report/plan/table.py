@@ -143,7 +143,7 @@ def table_notes(surveyed: Entries) -> list[str]:
     notes = []
     if any(_predicted(entry) for entry in planned):
         notes.append(_column_note(planned))
-    notes += _remedy_notes(planned)
+    notes += _remedy_notes(planned) + _worst_notes(planned)
     notes += [f"{entry.device.name} cannot be estimated: {entry.reason}" for entry in unplanned]
     return [note for note in notes if note]
 
@@ -157,12 +157,23 @@ def _remedy_notes(planned: Sequence[Surveyed]) -> list[str]:
     return [f"{change} makes it fit {', '.join(names)}" for change, names in helped.items()]
 
 
+def _worst_notes(planned: Sequence[Surveyed]) -> list[str]:
+    """Return `sampling does not fit Tesla T4, NVIDIA L4`: a note for each phase of a job."""
+    worst: dict[str, list[str]] = {}
+    for entry in planned:
+        if entry.chain is not None and entry.verdict != "fits":
+            may = "may not fit" if entry.verdict == "uncertain" else "does not fit"
+            worst.setdefault(f"{entry.chain.worst.title} {may}", []).append(entry.device.name)
+    return [f"{phase} {', '.join(names)}" for phase, names in worst.items()]
+
+
 def _column_note(planned: Sequence[Surveyed]) -> str:
     note = "batch: sequences per micro-batch x micro-batches"
     if any(entry.derived.plan.recompute for entry in planned):
         note += "; r: activations are recomputed"
     if any("total_time_s" in _predicted(entry) for entry in planned):
-        return f"{note}; in all: with evaluation, checkpoints and start"
+        with_phases = ", and all phases of the job" * any(entry.chain for entry in planned)
+        return f"{note}; in all: with evaluation, checkpoints and start{with_phases}"
     return f"{note}; 1B tokens: training alone, as the length of the run is not known yet"
 
 
@@ -184,8 +195,8 @@ def _row(
     name = entry.device.name
     if isinstance(entry, Unplanned):
         return {"device": name, "fits": "?"}
-    plan, footprint = entry.derived.plan, entry.derived.footprint
-    memory = f"{footprint.driver.value / GIB:.1f} of {format_bytes(entry.device.memory_bytes)}"
+    plan = entry.derived.plan
+    memory = f"{entry.memory[0] / GIB:.1f} of {format_bytes(entry.device.memory_bytes)}"
     row = {
         "device": name,
         "fits": SHORT[entry.verdict],
@@ -222,7 +233,7 @@ def _rank(entry: Surveyed | Unplanned) -> int:
 
 
 def _predicted(entry: Surveyed | Unplanned) -> Mapping[str, Prediction]:
-    return {} if isinstance(entry, Unplanned) else entry.derived.plan.predicted
+    return {} if isinstance(entry, Unplanned) else entry.predicted
 
 
 def amount_of(entry: Surveyed | Unplanned, by: str) -> float:

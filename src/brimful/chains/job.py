@@ -1,0 +1,345 @@
+"""A recipe's job, planned: what each of its phases takes where its trainings are planned, and what
+they took beside that.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brimful.base.errors import BrimfulError, PlanError
+from brimful.base.text import plural
+from brimful.chains.phases import BaseScores, Member, RoundSampling, phases_of
+from brimful.data.counts import published_rows
+from brimful.planning.cost import Conditions, whole_run
+from brimful.planning.job import ANSWERS, ORDER, SAMPLING, TRAINING, VERIFYING, JobPhase, WholeJob
+from brimful.planning.memory import Footprint
+from brimful.planning.plan import Plan, Prediction, plan_from_json, summed
+from brimful.planning.specs import ModelFacts, model_facts
+from brimful.planning.surveyed import Surveyed, Unplanned
+from brimful.planning.writing import Texts, TextsWritten, TextWriter, task_examples, verdicts_time
+from brimful.recipe import Recipe, RftRecipe
+
+if TYPE_CHECKING:
+    from brimful.evaluation.task import Task
+
+_BUILTIN = "builtin:unit-conversion"
+_UNREAD = "not known before the questions are read; rft.questions.max_questions=N says it"
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """The plan of a job's trainings that are alike.
+
+    Attributes:
+        recipe: As planning counts.
+        plan: Of one of them.
+        footprint: Its memory; None where it is not at hand, as in a run folder.
+        conditions: What its cost rests on.
+    """
+
+    recipe: Recipe
+    plan: Plan
+    footprint: Footprint | None = None
+    conditions: Conditions = field(default_factory=Conditions)
+
+    @classmethod
+    def of(cls, entry: Surveyed) -> "PlannedTraining":
+        derived = entry.derived
+        return cls(derived.prepared.recipe, derived.plan, derived.footprint, entry.conditions)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is done at all."""
+        return self.footprint is None or self.footprint.verdict != "does not fit"
+
+    @property
+    def usable_bytes(self) -> int:
+        if self.footprint is not None:
+            return self.footprint.usable_bytes
+        return int(self.plan.device.get("memory_bytes") or 0)
+
+    def total_time(self, steps: int | None) -> Prediction | None:
+        """Of one training, with another number of steps where one is given."""
+        if steps is None:
+            return self.plan.predicted.get("total_time_s")
+        return whole_run(self.recipe, self.plan, self.conditions, steps).get("total_time_s")
+
+
+def as_trained(entries: Mapping[str, Surveyed | Unplanned]) -> "Alike":
+    """Return surveyed trainings as `job_of` takes them."""
+    return {
+        name: PlannedTraining.of(entry) if isinstance(entry, Surveyed) else entry
+        for name, entry in entries.items()
+    }
+
+
+Alike = Mapping[str, PlannedTraining | Unplanned]
+"""By variant the trainings of a job: those of rounds are all alike."""
+
+
+def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
+    """Return the phases of a recipe's job with what they take.
+
+    Args:
+        recipe: The whole one.
+        trained: By variant of a study, or by the name of a recipe that is trained first; "" is
+            the training itself.
+        planned: The variant whose plan is shown.
+
+    Raises:
+        RequestError: no such task or verifier; PlanError: the model is none.
+    """
+    found = phases_of(recipe)
+    runs = [phase for phase in found if isinstance(phase, Member)]
+    drawings = sum(isinstance(phase, RoundSampling) for phase in found)
+    beside: list[JobPhase] = []
+    if recipe.rft is not None:
+        beside += _samples(recipe, recipe.rft, _one(trained, ""), drawings)
+    has_base = any(isinstance(phase, BaseScores) for phase in found)
+    beside += _answers(recipe, runs, trained, has_base=has_base)
+    known = next((each for each in trained.values() if isinstance(each, PlannedTraining)), None)
+    conditions = Conditions() if known is None else known.conditions
+
+    def with_steps(steps: int | None) -> WholeJob:
+        phases = (*_trainings(recipe, runs, trained, steps), *beside)
+        return WholeJob(phases, conditions, planned, with_steps)
+
+    return with_steps(None)
+
+
+def _one(trained: Alike, variant: str) -> PlannedTraining | None:
+    """Return the training of a variant; those of rounds have one plan."""
+    entry = trained.get(variant, trained.get(""))
+    return entry if isinstance(entry, PlannedTraining) else None
+
+
+def _trainings(
+    recipe: Recipe, runs: Sequence[Member], trained: Alike, steps: int | None
+) -> Iterator[JobPhase]:
+    counts = Counter(run.variant if run.variant in trained else "" for run in runs)
+    for variant, entry in trained.items():
+        count = counts.get(variant, 1)
+        if isinstance(entry, Unplanned):
+            yield JobPhase(TRAINING, entry.reason, None, verdict="does not fit", variant=variant)
+            continue
+        time = entry.total_time(steps if variant in counts else None)
+        if time is not None:
+            time = summed([("", time)] * count, time.basis)
+        footprint = entry.footprint
+        yield JobPhase(
+            TRAINING,
+            _about(recipe, variant, count, is_first=variant not in counts),
+            time,
+            entry.plan.predicted.get("peak_memory_bytes")
+            if footprint is None
+            else footprint.driver,
+            entry.usable_bytes,
+            "fits" if footprint is None else footprint.verdict,
+            variant,
+        )
+
+
+def _about(recipe: Recipe, variant: str, count: int, *, is_first: bool) -> str:
+    if is_first:
+        return "before all else: the recipe starts from its model"
+    if recipe.rft is not None:
+        rounds, seeds = plural(recipe.rft.rounds, "round"), len(recipe.rft.seeds)
+        return f"{count} of them: on demonstrations and in {rounds}, seeds: {seeds}"
+    changes = recipe.study.variants[variant] if recipe.study is not None else []
+    return "; ".join([plural(count, "run"), *changes])
+
+
+def _samples(
+    recipe: Recipe, rft: RftRecipe, trained: PlannedTraining | None, drawings: int
+) -> Iterator[JobPhase]:
+    """What is drawn by the student or the teacher, and judged."""
+    sampled = _sampled(rft)
+    if sampled is None or trained is None:
+        yield JobPhase(SAMPLING, _UNREAD if sampled is None else "not known", None)
+        return
+    author = "the student" if rft.teacher is None else rft.teacher
+    about = f"{drawings} x {sampled.count:,} answers of {author} to {sampled.what}"
+    try:
+        writer = _writer(recipe, trained, rft.teacher)
+    except BrimfulError as error:
+        yield JobPhase(SAMPLING, f"{about}, not known: {error}", None)
+    else:
+        yield _writing(SAMPLING, about, trained, [writer.write(drawings, [sampled])])
+    judged = f"{drawings} x {sampled.count:,} answers, beside the sampling"
+    yield JobPhase(VERIFYING, judged, verdicts_time(drawings, sampled))
+
+
+def _answers(
+    recipe: Recipe, runs: Sequence[Member], trained: Alike, *, has_base: bool
+) -> Iterator[JobPhase]:
+    """What every run's model answers for its scores, and the base; tasks that share answers are
+    answered once.
+    """
+    planned = [(run.recipe, _one(trained, run.variant)) for run in runs]
+    done = [(own, each) for own, each in planned if each is not None and each.fits]
+    if not done:
+        return
+    base = done[0][1].plan.base
+    scores_base = has_base or bool(base and base.tasks)
+    written = []
+    for number, (own, each) in enumerate(done):
+        if texts := _texts_of(own, each):
+            models = 1 + (scores_base and number == 0)
+            written.append(_writer(own, each, None).write(models, texts))
+    if written:
+        texts = _texts_of(*done[0])
+        names, count = ", ".join(each.what for each in texts), sum(each.count for each in texts)
+        told = plural(len(written) + scores_base, "model")
+        base_too = ", the base among them," if scores_base else ""
+        about = f"{told}{base_too} x {count:,} answers to {names}"
+        yield _writing(ANSWERS, about, done[0][1], written)
+
+
+def _texts_of(recipe: Recipe, trained: PlannedTraining) -> list[Texts]:
+    """What a model answers for the scores that a recipe asks for."""
+    rules = recipe.evaluation
+    if not rules.tasks:
+        return []
+    from brimful.evaluation.task import checked_tasks, task_changes  # noqa: PLC0415 - brings Jinja
+
+    tasks, _ = checked_tasks(rules.tasks, task_changes(rules))
+    by_request = {task.request: task for task in tasks}
+    return [_asked(task, recipe, trained) for task in by_request.values()]
+
+
+def _writing(
+    name: str, about: str, trained: PlannedTraining, written: Sequence[TextsWritten]
+) -> JobPhase:
+    """The phase of models that write one after another."""
+    times = [each.time_s for each in written if each.time_s is not None]
+    most = max(written, key=lambda each: (ORDER.index(each.verdict), each.memory.value))
+    return JobPhase(
+        name,
+        f"{about}; {most.rows:,} at once",
+        summed([("", time) for time in times], times[0].basis) if times else None,
+        most.memory,
+        trained.usable_bytes,
+        most.verdict,
+    )
+
+
+def _writer(recipe: Recipe, trained: PlannedTraining, teacher: str | None) -> TextWriter:
+    """The model that a recipe tunes, or another one.
+
+    Raises:
+        PlanError: no such model, or nobody knows its size.
+    """
+    plan, is_student = trained.plan, teacher is None
+    if teacher is not None:
+        changes = {"model": teacher, "adapter": None, "quantize": "none"}
+        recipe = recipe.model_copy(update=changes)
+    facts: ModelFacts = model_facts(recipe)
+    config = dict(facts.config)
+    text_config = config.get("text_config")
+    if isinstance(text_config, dict):
+        config |= text_config
+    parameters = plan.parameters if is_student else _known(facts, recipe)
+    return TextWriter(trained.recipe, plan, config, parameters, trained.usable_bytes, is_student)
+
+
+def _known(facts: ModelFacts, recipe: Recipe) -> int:
+    if facts.parameters is None:
+        raise PlanError(f"the size of {recipe.model} is not in the catalog")
+    return facts.parameters
+
+
+def _sampled(rft: RftRecipe) -> Texts | None:
+    """What one round draws with one seed; None where the number of questions is not known yet."""
+    from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415 - for rounds alone
+
+    questions = rft.questions.max_questions
+    if questions is None and str(rft.questions.path).startswith(_BUILTIN):
+        questions = NUM_ROWS[rft.questions.split]
+    elif questions is None and isinstance(rft.questions.path, str):
+        asked = rft.questions
+        questions = published_rows(str(asked.path), asked.config_name, [asked.split])
+    if questions is None:
+        return None
+    from brimful.verify.verifier import load_verifier  # noqa: PLC0415 - for rounds alone
+
+    needs_sandbox = load_verifier(rft.verifier).needs_sandbox
+    verdict = "program" if needs_sandbox else "number"
+    what = f"{questions:,} questions"
+    return Texts(what, questions * rft.samples_per_prompt, rft.max_new_tokens, verdict)
+
+
+def _asked(task: "Task", recipe: Recipe, alike: PlannedTraining) -> Texts:
+    known, source = None, task.data
+    if source.run == "validation":
+        known = alike.conditions.validation_sequences
+    elif source.builtin is not None and source.splits:  # else its questions are in a file
+        from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415
+
+        known = sum(NUM_ROWS[split] for split in source.splits)
+    elif source.hub is not None:
+        # Others are solved examples.
+        splits = [name for name in source.splits if name in {"train", "validation", "test"}]
+        known = published_rows(source.hub, source.config, splits)
+    count = task_examples(known, recipe.evaluation.max_examples) * task.sampling.samples
+    return Texts(task.name, count, task.sampling.max_new_tokens)
+
+
+def phases_beside_measured(
+    recipe: Recipe,
+    base: Path | None,
+    done: Sequence[Member],
+    drawn: Sequence[Mapping[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """Return a record for each phase: what was expected of the whole job by the plans of its runs,
+    with the interval, and what it took so far.
+
+    Args:
+        recipe: Of the job.
+        base: Folder of the base's scores.
+        done: Trainings, in order.
+        drawn: Facts of the drawings; `seconds` is the time of the last session of each.
+    """
+    from brimful.runs import read_run  # noqa: PLC0415 - plans do without
+    from brimful.runs.deciding import read_deciding  # noqa: PLC0415
+    from brimful.runs.files import PLAN_FILE  # noqa: PLC0415
+    from brimful.runs.measurements import answering_time_s, total_time_s  # noqa: PLC0415
+
+    measured: dict[tuple[str, str], float] = {}
+    first: dict[str, Member] = {}
+    for member in done:
+        variant = member.variant if recipe.study is not None else ""
+        first.setdefault(variant, member)
+        seconds = total_time_s(read_run(member.folder)) or 0.0
+        measured[TRAINING, variant] = measured.get((TRAINING, variant), 0.0) + seconds
+    if drawn:
+        measured[SAMPLING, ""] = sum(float(facts["seconds"]) for facts in drawn)
+    scored = [*([] if base is None else [base]), *(member.folder for member in done)]
+    measured[ANSWERS, ""] = sum(answering_time_s(read_run(folder)) for folder in scored)
+    try:
+        plans = {
+            name: PlannedTraining(
+                each.recipe, plan_from_json(read_deciding(each.folder, PLAN_FILE))
+            )
+            for name, each in first.items()
+        }
+        phases = job_of(recipe, plans).phases
+    except BrimfulError:  # what can no longer be predicted leaves what was measured
+        phases = tuple(JobPhase(name, "", None, variant=variant) for name, variant in measured)
+    return [_record(phase, measured.get((phase.name, phase.variant))) for phase in phases]
+
+
+def _plan_of(folder: Path) -> Plan:
+    from brimful.runs.deciding import read_deciding  # noqa: PLC0415
+    from brimful.runs.files import PLAN_FILE  # noqa: PLC0415
+
+    return plan_from_json(read_deciding(folder, PLAN_FILE))
+
+
+def _record(phase: JobPhase, measured_s: float | None) -> dict[str, Any]:
+    time = phase.time_s
+    expected = (
+        {} if time is None else {"expected_s": time.value, "low_s": time.low, "high_s": time.high}
+    )
+    return {"name": phase.title, **expected, "measured_s": measured_s, "about": phase.about}

@@ -1,0 +1,205 @@
+"""Texts that a model writes in a job, samples and answers to tasks: how many at once, in how much
+memory and how long; and what judging them takes. No torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from brimful.base.units import format_bytes
+from brimful.planning.base_scoring import TASK_EXAMPLES, TOKEN_S, token_seconds
+from brimful.planning.kv_cache import (
+    BF16_LEAST_WIDTH,
+    LOGITS_BYTES,
+    QUICK_MODEL_TYPES,
+    kv_shape,
+    room_for_rows,
+)
+from brimful.planning.plan import Plan, Prediction, Verdict
+from brimful.recipe import Recipe
+
+BF16_BYTES = 2
+ANSWER_SHARE = (0.15, 0.4, 1.0)
+"""Low, expected and high mean length of an answer over the most tokens that it may have
+(assumption).
+"""
+PASSES_OF_TRAINING = {"adapter": 1 / 2, "full": 1 / 3}
+"""A forward pass over a step of training: with frozen weights there is no product for their
+gradients.
+"""
+WRITING_SPREAD = 3.0
+"""Texts may be written faster or slower than expected by this factor (assumption)."""
+VERDICT_S = {"number": (0.0001, 0.0005, 0.005), "program": (0.02, 0.1, 1.0)}
+"""Low, expected and high time of a verdict: a number that is read, a program that is run
+(assumptions).
+"""
+LEAST_ROOM = 1.1
+"""What the weights and one text take, times this, surely leaves room for the activations of its
+prompt (assumption).
+"""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that a model is to write.
+
+    Attributes:
+        what: Of which question or task.
+        count: How many.
+        max_new_tokens: Of each.
+        verdict: What judges them: a number is read, or a program is run.
+    """
+
+    what: str
+    count: int
+    max_new_tokens: int
+    verdict: str = "number"
+
+
+@dataclass(frozen=True)
+class TextsWritten:
+    """What writing texts takes.
+
+    Attributes:
+        time_s: None where the device's rates are not known.
+        memory: On each device, while as many texts are written at once as are worth it or fit.
+        verdict: Whether the weights and one text fit.
+        rows: Texts at once.
+    """
+
+    time_s: Prediction | None
+    memory: Prediction
+    verdict: Verdict
+    rows: int
+
+
+@dataclass(frozen=True)
+class TextWriter:
+    """A model that writes texts where a plan trains.
+
+    Attributes:
+        recipe: Of the training.
+        plan: Of the training, on the same device.
+        config: Values of the writer's own config.
+        parameters: Of the writer; as a number of its own where another model is trained.
+        usable_bytes: Memory of the device.
+        is_student: Whether the writer is the trained model, or another one.
+    """
+
+    recipe: Recipe
+    plan: Plan
+    config: Mapping[str, Any]
+    parameters: int
+    usable_bytes: int
+    is_student: bool = True
+
+    @property
+    def _is_cpu(self) -> bool:
+        return bool(self.plan.device.get("kind", "cpu") == "cpu")
+
+    @property
+    def _element_bytes(self) -> int:
+        """Of a weight."""
+        if self._is_cpu or (self.is_student and self.plan.precision == "fp32"):
+            return 4
+        return 2
+
+    @property
+    def _copied_bytes(self) -> int:
+        """Of a weight, the copies that a CPU writes texts with: in bf16, or in fp32 where adapters
+        are merged into them.
+        """
+        if not self._is_cpu:
+            return 0
+        if self.plan.precision == "bf16" and self.config.get("hidden_size", 0) >= BF16_LEAST_WIDTH:
+            return BF16_BYTES
+        return 4 if self.is_student and self.recipe.adapter is not None else 0
+
+    @property
+    def _weights_bytes(self) -> int:
+        held = self.plan.memory_terms
+        if self.is_student and self.recipe.quantize != "none" and "weights" in held:
+            return held["weights"] + held.get("adapters", 0)
+        return self.parameters * (self._element_bytes + self._copied_bytes)
+
+    def write(self, times: int, texts: Sequence[Texts]) -> TextsWritten:
+        """Return what it takes to write these texts so many times over."""
+        is_quick = self._copied_bytes == BF16_BYTES and (
+            self.config.get("model_type") in QUICK_MODEL_TYPES
+        )
+        config = SimpleNamespace(**self.config)
+        shape, cached_bytes = kv_shape(config), BF16_BYTES if is_quick else self._element_bytes
+        prompt = self.recipe.sequence_length
+        reach = min(max(each.max_new_tokens for each in texts) + prompt, 2 * prompt)
+        row_bytes = (
+            reach * shape.bytes_per_token(cached_bytes)
+            + shape.state_bytes(cached_bytes)
+            + shape.vocabulary * LOGITS_BYTES
+        )
+        standing_bytes = self._outside_bytes + self._weights_bytes
+        free_bytes = max(0, self.usable_bytes - standing_bytes)
+        most, positions = room_for_rows(
+            config, cached_bytes, free_bytes, is_cpu=self._is_cpu, is_quick=is_quick
+        )
+        rows = max(1, min(most, positions // reach, max(each.count for each in texts)))
+        least_bytes, peak_bytes = standing_bytes + row_bytes, standing_bytes + rows * row_bytes
+        verdict: Verdict = "fits" if LEAST_ROOM * least_bytes <= self.usable_bytes else "uncertain"
+        basis = f"weights and {rows:,} texts at once; one at a time {format_bytes(least_bytes)}"
+        memory = Prediction(
+            peak_bytes, least_bytes, max(peak_bytes, LEAST_ROOM * least_bytes), basis
+        )
+        verdict = "does not fit" if least_bytes > self.usable_bytes else verdict
+        return TextsWritten(self._time(times, texts, rows), memory, verdict, rows)
+
+    @property
+    def _outside_bytes(self) -> int:
+        """What the driver needs beside the allocator, as in training."""
+        predicted = self.plan.predicted
+        if "device_memory_bytes" not in predicted:
+            return 0
+        outside = predicted["device_memory_bytes"].value - predicted["peak_memory_bytes"].value
+        return max(0, round(outside))
+
+    def _time(self, times: int, texts: Sequence[Texts], rows: int) -> Prediction | None:
+        """Each step reads the weights once, and computes a position for each of its rows; devices
+        that train together share the texts.
+        """
+        plan, step_time = self.plan, self.plan.predicted.get("step_time_s")
+        if step_time is None:
+            return None
+        read_bytes = None if self.is_student and plan.devices == 1 else self._weights_bytes
+        token_s = token_seconds(plan, read_bytes)
+        if self._copied_bytes == BF16_BYTES and read_bytes is None:  # half of the weights' bytes
+            token_s = TOKEN_S + (token_s - TOKEN_S) / 2
+        tuned = "full" if self.recipe.adapter is None else "adapter"
+        positions = plan.effective_batch * plan.sequence_length
+        position_s = step_time.value / positions * PASSES_OF_TRAINING[tuned]
+        position_s *= self.parameters / plan.parameters
+        low, value, high = (
+            times
+            * share
+            * sum(
+                each.count
+                * each.max_new_tokens
+                * (token_s / min(rows, each.count) / plan.devices + position_s)
+                for each in texts
+            )
+            for share in ANSWER_SHARE
+        )
+        basis = f"answers of {ANSWER_SHARE[1]:.0%} of the most tokens, {rows} at once"
+        return Prediction(value, low / WRITING_SPREAD, high * WRITING_SPREAD, basis)
+
+
+def verdicts_time(times: int, texts: Texts) -> Prediction:
+    """Return the time of judging texts, so many times over."""
+    low, value, high = (times * texts.count * each for each in VERDICT_S[texts.verdict])
+    return Prediction(value, low, high, "beside the sampling, one after another")
+
+
+def task_examples(known: int | None, limit: int | None) -> int:
+    """Return how many questions a task asks, where its data are not read: TASK_EXAMPLES is an
+    assumption.
+    """
+    count = TASK_EXAMPLES if known is None else known
+    return count if limit is None else min(count, limit)
