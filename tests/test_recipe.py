@@ -894,6 +894,8 @@ def test_labels_and_thresholds_may_be_written_as_numbers(
         (["model=roberta-base"], "labels.pretrain needs an encoder that is trained here first"),
         (["adapter.rank=8"], "method classify trains the whole model"),
         (["method=sft"], "labels belongs to method classify, not to sft"),
+        (["data.bad_rows=drop"], "data.bad_rows is for method sft, not for classify"),
+        (["data.leave_out=[url]"], "data.leave_out is for method sft, not for classify"),
     ],
 )
 def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str) -> None:

@@ -51,6 +51,7 @@ def test_texts_of_tokens_make_up_the_rendered_text(tuning: Make, tmp_path: Path)
     for number, row in enumerate(view.rows):
         (example,) = row.examples
         assert example.text == f"{number}: gr\u00fcn \u65e5\u672c<|endoftext|>"
+        assert [token.text for token in example.tokens if token.is_special] == ["<|endoftext|>"]
         assert row.columns == rows[number]
 
 
@@ -104,4 +105,4 @@ def test_tokens_of_a_model_that_is_not_trained_yet_cannot_be_shown(
 
 def test_a_token_is_as_the_tokenizer_has_it(tuning: Make) -> None:
     view = viewed(tuning())
-    assert view.rows[0].examples[0].tokens[-1] == SeenToken(0, "<|endoftext|>", True)
+    assert view.rows[0].examples[0].tokens[-1] == SeenToken(0, "<|endoftext|>", True, True)

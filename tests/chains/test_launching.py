@@ -4,6 +4,8 @@ still have a device start again.
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -96,3 +98,19 @@ def test_a_killed_rank_ends_the_others_and_those_with_a_device_start_again_and_e
     ]
     assert len(steps[0]) == 40
     assert steps[0] == pytest.approx(steps[1], rel=1e-4)
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(
+    tiny: Callable[..., Recipe], recipe_file: Path
+) -> None:
+    journal = pipeline.folder_of(tiny()) / "metrics.jsonl"
+    command = [sys.executable, "-m", "brimful", "train", str(recipe_file), "training.steps=100000"]
+    launcher = psutil.Popen([*command, "--devices", "2"], stdout=subprocess.DEVNULL)
+    until_s = time.monotonic() + 240
+    while launcher.poll() is None and not journal.exists() and time.monotonic() < until_s:
+        time.sleep(0.1)
+    started = [each for each in launcher.children() if "RANK" in each.environ()]
+    launcher.kill()
+    launcher.wait()
+    assert len(started) == 2
+    assert psutil.wait_procs(started, timeout=60)[1] == []

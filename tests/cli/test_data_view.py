@@ -56,3 +56,10 @@ def test_what_stops_training_stops_it_too(brimful: Brimful, recipe_of_examples: 
     said = brimful("data", recipe_of_examples, "data.path=nowhere.jsonl")
     assert said.code == 2
     assert "nowhere.jsonl" in said.err
+
+
+def test_the_learning_rate_is_no_matter_of_data(brimful: Brimful, recipe_of_examples: Path) -> None:
+    """`plan` gives advice on it where the batch is changed."""
+    said = brimful("data", recipe_of_examples, "batch.sequences=64")
+    assert said.code == 0
+    assert "B101" not in said.err

@@ -182,3 +182,24 @@ def test_an_empty_folder_of_runs_is_a_friendly_line(
     said = brimful("runs")
     assert said.code == 0
     assert said.out == snapshot
+
+
+def test_no_control_character_of_a_run_reaches_the_terminal(
+    tiny: Tiny, brimful: Brimful, tmp_path: Path
+) -> None:
+    """Neither from its files nor from its name."""
+    pipeline.run(tiny("training.steps=6"), QUIET)
+    runs = tmp_path / "runs"
+    for name in ("tiny", "odd"):
+        shutil.copytree(runs / "tiny", runs / "odd", dirs_exist_ok=True)
+        path = runs / name / "recipe.yaml"
+        values = path.read_text().replace("name: tiny", 'name: "t\\e[2Jiny\\u202e"')
+        path.write_text(values)
+    for command in (
+        ("compare", "tiny", "odd"),
+        ("compare", "tiny", "odd", "--markdown"),
+        ("report", "odd"),
+    ):
+        said = brimful(*command)
+        assert said.code == 0, said
+        assert not {"\x1b", "\u202e"} & {*said.out, *said.err}

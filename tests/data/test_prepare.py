@@ -313,6 +313,22 @@ def test_a_document_that_spells_end_of_text_stays_one_document(
     )
 
 
+def test_words_that_bpe_learns_from_in_parts_are_counted(tmp_path: Path, recipe: Make) -> None:
+    """Told from the cache, too; not where a tokenizer has no merges to learn."""
+    texts = [f"{number} {'ab' * 20_000} short {'x' * 50_000}" for number in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    made = recipe({"path": tmp_path / "a.jsonl", "validation": 0.3}, {"vocabulary": 270})
+    for _ in range(2):
+        prepared = prepare(made, tmp_path / "cache")
+        (told,) = prepared.report["not_learned"]
+        assert (told["code"], told["unit"]) == ("B222", "word")
+        assert told["count"] == 2 * prepared.splits["train"].num_documents
+    of_characters = recipe(
+        {"path": tmp_path / "a.jsonl", "validation": 0.3}, {"kind": "character", "vocabulary": None}
+    )
+    assert prepare(of_characters, tmp_path / "cache").report["not_learned"] == []
+
+
 def test_progress_tells_every_phase(corpus: Path, tmp_path: Path, recipe: Make) -> None:
     """Reading, training the tokenizer, tokenising, each to its end."""
     seen: dict[str, tuple[int, int | None]] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,9 +58,19 @@ def test_a_file_that_lacks_weights_is_refused(
         gguf_conversion.convert(file, tmp_path / "made")
 
 
-def test_a_file_whose_tokenizer_cannot_be_read_is_refused(
-    write_gguf: Write, tmp_path: Path
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"tokenizer__ggml__model": "unheard of"},
+        {"tokenizer__ggml__merges": ["no merge of two"]},
+        {"tokenizer__ggml__merges": ["the cat", "q q"]},
+        {"tokenizer__ggml__tokens": ["a", "a"]},
+        {"tokenizer__ggml__tokens": [1, 2, 3]},
+    ],
+)
+def test_a_file_whose_vocabulary_cannot_be_built_is_refused(
+    write_gguf: Write, tmp_path: Path, damage: dict[str, Any]
 ) -> None:
-    file = read_gguf(write_gguf(tokenizer__ggml__model="unheard of"))
+    file = read_gguf(write_gguf(**damage))
     with pytest.raises(PlanError, match=r"cannot be turned into a model folder: .* Hugging Face"):
         gguf_conversion.convert(file, tmp_path / "made")

@@ -37,6 +37,25 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path, refuses: Refuses)
         load_tokenizer(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"vocab": {"a": "x"}, "merges": []},
+        {"vocab": {"a": 0}, "merges": [["a", "b"]]},
+        {"vocab": {"a": -1}, "merges": []},
+        {"vocab": [], "merges": {}},
+    ],
+)
+def test_a_vocabulary_that_cannot_be_built_is_refused(
+    folder: Path, model: dict[str, object]
+) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model": {"type": "BPE"} | model}))
+    with pytest.raises(PlanError, match=r"the tokenizer of .* cannot be loaded: [^\n]+$") as error:
+        load_tokenizer(folder)
+    assert error.value.exit_code == 2
+
+
 def test_added_tokens_are_tokens_in_plain_text_too() -> None:
     """Special tokens would be spelled there; one that is known keeps its id."""
     tokenizer = train_tokenizer("bpe", 257, 2, ["a text"])

@@ -51,6 +51,18 @@ def test_what_is_learned_stands_between_brackets_and_shares_are_told() -> None:
     assert "weight of label spam: 2" in text
 
 
+def test_a_special_token_differs_from_text_that_spells_it(tmp_path: Path) -> None:
+    view = view_of(SeenToken(1, "<|end|>", False), SeenToken(2, "<|end|>", False, is_special=True))
+    _, spelled, special = shown(view, is_terminal=True).rsplit("<|end|>", 2)[0].rpartition("\x1b")
+    assert spelled
+    assert "7" not in special
+    assert "7" in shown(view, is_terminal=True).rsplit("<|end|>", 1)[0].rpartition("\x1b")[2]
+    write_page(view, tmp_path / "data.html")
+    page = (tmp_path / "data.html").read_text()
+    assert '<i title="1">' in page
+    assert '<i title="2" class=special>' in page
+
+
 def test_a_terminal_is_not_obeyed_and_gets_colours_of_ours_only() -> None:
     view = view_of(SeenToken(1, HOSTILE, True), columns={"prompt": HOSTILE})
     assert not {"\x1b", "\u202e"} & {*shown(view)}

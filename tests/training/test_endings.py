@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from torch.distributed import TCPStore
 from brimful.base.env import STARTED_BY_BRIMFUL
 from brimful.base.errors import DataError, RanksParted, TrainingStopped
 from brimful.training import endings
-from brimful.training.endings import ends_together
+from brimful.training.endings import ends_together, tell_refusal
 from brimful.training.world import World
 
 Ranks = Callable[..., list[Any]]
@@ -109,3 +110,28 @@ def test_a_bug_on_one_rank_shows_its_traceback_once(ranks: Ranks) -> None:
     raised: dict[int, Exception] = {1: KeyError("bug")}
 
     assert ranks(2, lambda world: _end(raised, world)) == [["silent", 1], ["told", "'bug'"]]
+
+
+def _end_beside_refused(refused: int, world: World) -> Any:
+    if world.rank == refused:
+        tell_refusal(DataError("no such file"), world.rank, world.size)
+        return "refused"
+    return _end({}, world)
+
+
+@pytest.mark.usefixtures("meeting")
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_ranks_do_not_wait_for_one_that_was_refused_before_it_met_them(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch, refused: int, is_held: bool
+) -> None:
+    """Whether the launcher holds the store or rank 0 does, they end with its exit code."""
+    if not is_held:
+        monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+
+    ends = ranks(3, partial(_end_beside_refused, refused))
+
+    assert ends.pop(refused) == "refused"
+    assert ends == [["silent", 2]] * 2

@@ -7,6 +7,8 @@ class BrimfulError(Exception):
     """Root of every error brimful raises on purpose."""
 
     exit_code = 2
+    is_known_to_ranks = False
+    """Whether the other ranks of a run end with it, too."""
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows in place of a traceback (IPython asks for it by this name)."""

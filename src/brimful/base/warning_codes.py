@@ -42,6 +42,7 @@ WARNINGS: Mapping[str, str] = {
     "B219": "labels that may be mistaken",
     "B220": "columns, fields or messages are not used",
     "B221": "an added token is not learned",
+    "B222": "a tokenizer learned from parts of very long words",
     # runs
     "B301": "a damaged checkpoint was put aside",
     "B302": "steps are done again, because no checkpoint was written before the stop",
@@ -87,7 +88,9 @@ WARNINGS: Mapping[str, str] = {
 }
 """What each code is about."""
 
-ALWAYS_TOLD = frozenset({"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221"})
+ALWAYS_TOLD = frozenset(
+    {"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221", "B222"}
+)
 """What no limit of lines hides: data are lost, cut, unread, or learned otherwise than they say."""
 
 _CODED = re.compile(r"B\d{3}: ")

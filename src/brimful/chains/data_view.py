@@ -151,5 +151,7 @@ class _RowsSeen:
         stream = TextStream(self.tokenizer, keeps_special=True)
         texts = [*map(stream.push, ids)]
         texts[-1] += stream.flush()
-        tokens = map(SeenToken, ids, texts, split.is_target_N[shown].tolist())
+        added = self.tokenizer.added_tokens_decoder
+        is_special = [number in added and added[number].special for number in ids]
+        tokens = map(SeenToken, ids, texts, split.is_target_N[shown].tolist(), is_special)
         return SeenExample(name, end - start, [*tokens])

@@ -1,9 +1,10 @@
 """The command line: one module per group of verbs. Each parses, calls one chain and prints."""
 
+import os
 import sys
 from typing import Any
 
-from brimful.base.env import start_again_with_whole_heap
+from brimful.base.env import start_again_with_whole_heap, was_started_by_brimful
 from brimful.base.garbage import collector_off
 from brimful.cli.kept_answers import AskedCommand
 
@@ -17,6 +18,10 @@ def main() -> None:
     """Run the command line. A question that was answered before, and whose answer can be no other
     now, is answered without loading anything.
     """
+    if was_started_by_brimful():
+        from brimful.base.libc import end_with
+
+        end_with(os.getppid())
     words = sys.argv[1:]
     if words and words[0] in TRAINING_VERBS:
         start_again_with_whole_heap(words)

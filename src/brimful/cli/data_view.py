@@ -8,7 +8,6 @@ import typer
 from brimful.base.console import waiting
 from brimful.base.garbage import collector_off
 from brimful.base.light_imports import keep_torch_out
-from brimful.cli.inputs import load_recipe
 from brimful.cli.options import Json, Overrides, RecipeName
 from brimful.cli.output import open_console, print_json, say
 
@@ -29,7 +28,9 @@ def data(
     """What is learned of each row, and what is not: rows as read and as tokens, the learned ones
     marked; what is dropped, cut or unread; lengths. Nothing is trained, no weights are loaded.
     """
-    resolved = load_recipe(recipe, overrides)
+    from brimful.recipe import load
+
+    resolved = load(recipe, overrides or [])
     with waiting(open_console(stderr=True), "reading") as show, collector_off():
         from brimful.data.first_look import first_look
 

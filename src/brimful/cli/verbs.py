@@ -11,7 +11,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from brimful.base.env import keep_few_kernels, load_no_pydantic_plugins, wait_politely
+from brimful.base.env import (
+    keep_few_kernels,
+    launched_rank,
+    load_no_pydantic_plugins,
+    wait_politely,
+    was_started_by_brimful,
+)
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.text import printable
 from brimful.cli.kept_answers import AskedCommand
@@ -153,6 +159,11 @@ def main(question: AskedCommand | None = None) -> None:
         _app_for(sys.argv[1:])(obj=question)
     except BrimfulError as error:
         say(f"brimful: {printable(str(error))}", stderr=True)
+        launched = launched_rank()
+        if launched and not (error.is_known_to_ranks or was_started_by_brimful()):
+            from brimful.training.endings import tell_refusal
+
+            tell_refusal(error, launched["RANK"], launched["WORLD_SIZE"])
         raise SystemExit(error.exit_code) from None
     except ImportError:
         from brimful.base.libraries import misfits

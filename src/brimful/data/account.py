@@ -93,6 +93,12 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             "column system not used, because a system message stands first already: {count}",
             "row",
         ),
+        "long_words": AccountKind(
+            "B222",
+            "so long (16,384 characters or more) that the tokenizer learned from their parts:"
+            " {count}",
+            "word",
+        ),
         "cut": AccountKind(
             "B205",
             "{split}: {count} are cut at sequence_length: what follows is not learned, nor"

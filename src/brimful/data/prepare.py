@@ -46,6 +46,7 @@ from brimful.data.tokenizer import (
     check_compression,
     end_of_text_id,
     measure_tokenizer,
+    num_cut_words,
     require_fast,
     tokenizer_fingerprint,
     train_backend,
@@ -286,10 +287,17 @@ def _make_tokens(
     samples: dict[str, list[str]] = {}
     whole = recipe.data.cache_gib is None
     kept, account = without(documents, dropped), Account()
+    learns_bpe = recipe.tokenizer is not None and recipe.tokenizer.kind == "bpe"
     find = special_tokens_in(encoding.tokenizer)
     write_tokens(
         folder,
-        _looked_at(kept if whole else with_little_training(kept), samples, find, account),
+        _looked_at(
+            kept if whole else with_little_training(kept),
+            samples,
+            find,
+            account,
+            learns_bpe=learns_bpe,
+        ),
         encoding.encode,
         vocabulary=encoding.vocabulary,
         end_of_text=encoding.end_of_text,
@@ -339,15 +347,19 @@ def _looked_at(
     samples: dict[str, list[str]],
     special_tokens_in_text: Callable[[str], set[str]],
     account: Account,
+    *,
+    learns_bpe: bool,
 ) -> Iterator[tuple[str, str]]:
     """Pass the pairs on, put the beginnings of the first few of each split into `samples` and count
-    those that spell special tokens.
+    those that spell special tokens, and words that BPE learned from in parts.
     """
     counts = Counter[str]()
     for split, text in documents:
         counts[split] += 1
+        where = f"document {counts[split]} of {split}"
+        if learns_bpe and split == "train":
+            account.add("long_words", where, count=num_cut_words(text))
         if names := special_tokens_in_text(text):
-            where = f"document {counts[split]} of {split}"
             account.add("spelled", where, *sorted(names), unit="document")
         kept = samples.setdefault(split, [])
         if len(kept) < SAMPLES_PER_SPLIT:

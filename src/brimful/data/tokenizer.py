@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from tokenizers import (
 )
 
 from brimful.base.errors import DataError
-from brimful.data.tokens import TokenSplit, backend_of, batch_encoder, text_pieces
+from brimful.data.tokens import LONGEST_PIECE, TokenSplit, backend_of, batch_encoder, text_pieces
 from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
 
 if TYPE_CHECKING:
@@ -186,6 +187,13 @@ def _bpe_tokenizer(
     )
     tokenizer.train_from_iterator(pieces, trainer)
     return tokenizer
+
+
+def num_cut_words(text: str) -> int:
+    """Return how many words of a text are so long that BPE learns from their parts."""
+    pieces = text_pieces(text, LEARNED_PIECE_CHARACTERS)
+    are_full = (len(piece) == LEARNED_PIECE_CHARACTERS * LONGEST_PIECE for piece in pieces)
+    return sum(is_full for is_full, _ in groupby(are_full))
 
 
 def _character_tokenizer(texts: Iterable[str], specials: tuple[str, ...]) -> Tokenizer:

@@ -39,7 +39,7 @@ CONTEXT_CHARACTERS = 256
 """On either side of a cut, by which it is tried."""
 _WORD = 16
 """Characters to the next cut where one is left out."""
-_LONGEST_PIECE = 16
+LONGEST_PIECE = 16
 """A piece is at most so many times as long as asked, whatever stands in the text."""
 ABANDONED_AFTER_S = 3600
 _CUTS = (
@@ -119,7 +119,7 @@ def text_pieces(text: str, size: int = PIECE_CHARACTERS) -> Iterator[str]:
 def _next_cut(text: str, start: int, size: int) -> int:
     if len(text) - start <= size:
         return len(text)
-    most = start + _LONGEST_PIECE * size
+    most = start + LONGEST_PIECE * size
     found = (cut.search(text, start + size, most) for cut in _CUTS)
     return next((match.start() for match in found if match), most)
 
@@ -142,7 +142,7 @@ def pieces_in_context(text: str, encode: Encode) -> Iterator[tuple[str, str, int
         right = text[end : end + CONTEXT_CHARACTERS]
         of_left, of_right, of_both = encode([left, right, left + right])
         is_between = of_both[: len(of_left)] == of_left
-        if not is_between and end - start < _LONGEST_PIECE * PIECE_CHARACTERS:
+        if not is_between and end - start < LONGEST_PIECE * PIECE_CHARACTERS:
             end = _next_cut(text, end, _WORD)
             continue
         yield before, text[start:end], dropped

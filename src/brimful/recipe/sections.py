@@ -577,11 +577,13 @@ class Recipe(Section):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _tokens_are_added_to_a_model_that_answers(self) -> Self:
-        if self.data.added_tokens and not self.kind.answers_prompts:
-            raise ValueError(
-                f"data.added_tokens is for method sft, not for {self.method}; leave it out"
-            )
+    def _keys_of_examples_have_examples(self) -> Self:
+        for key in ("added_tokens", "leave_out", "bad_rows"):
+            default = DataRecipe.model_fields[key].default
+            if getattr(self.data, key) != default and not self.kind.answers_prompts:
+                raise ValueError(
+                    f"data.{key} is for method sft, not for {self.method}; leave it out"
+                )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -24,11 +24,14 @@ LEARNED = (
 
 
 class SeenToken(NamedTuple):
-    """One token; its text is empty where a character goes on in the next one."""
+    """One token; its text is empty where a character goes on in the next one. A special one spells
+    what a text may spell, too.
+    """
 
     id: int
     text: str
     is_learned: bool
+    is_special: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class DataView:
         return [*map(as_note, self.notes)]
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`; tokens are [id, text, whether it is learned]."""
+        """For `--json`; tokens are [id, text, whether it is learned, and special]."""
         values = asdict(self)
         for row, seen in zip(values["rows"], self.rows, strict=True):
             for example, each in zip(row["examples"], seen.examples, strict=True):
@@ -164,7 +167,8 @@ class DataView:
 
 def render(view: DataView) -> Text:
     """Return the view for a console, control characters written out. What is learned is green and
-    stands between brackets, and tokens differ in shade."""
+    stands between brackets, tokens differ in shade, and special ones are reversed.
+    """
     text = Text(f"{view.recipe}: {view.read}\n", style="")
     if any(split.learned_tokens for split in view.splits.values()):
         text.append(f"{'...'.join(LEARNED)} is learned, the rest is only read\n")
@@ -201,7 +205,8 @@ def _append_example(text: Text, example: SeenExample) -> None:
                 if number == half:
                     text.append(f" ... {plural(left_out, 'token')} ... ", "italic")
                 continue
-            text.append(printable(token.text), f"{colour}{' underline' * (number % 2)}")
+            style = f"{colour}{' underline' * (number % 2)}{' reverse' * token.is_special}"
+            text.append(printable(token.text), style)
         text.append(LEARNED[1] * is_learned, colour)
     text.append("\n")
 

@@ -22,7 +22,10 @@ OTHERS_WORD_S = 3.0
 """How long a rank that lost another one waits to learn why; and how long rank 0 stays for others to
 learn it, where it holds the store.
 """
-_KEY = "brimful ended"
+REFUSAL_S = 60.0
+"""How long a rank that is refused before the meeting stays for others to come and learn it."""
+_KEY, _COME = "brimful ended", "brimful came"
+_LOOK_EVERY_S = 0.05
 
 
 @contextmanager
@@ -32,18 +35,20 @@ def ends_together(rank: int, size: int) -> Iterator[Any]:
 
     Raises:
         RanksParted: nobody came to the meeting point.
+        SystemExit: a rank was refused before it came; with its exit code.
     """
-    is_holder = rank == 0 and not meeting_point()[2]
-    store = _store(rank, size)
+    store = _store(rank, size, MEETING_S)
+    _meet(store, rank, size, MEETING_S)
     try:
         yield store
     except BrimfulError as error:
+        error.is_known_to_ranks = True
         _stay_until_told()
         is_lost = isinstance(error, RanksParted)
         told = _told(store, OTHERS_WORD_S * is_lost + FIRST_WORD_S * (rank > 0))
         if told is None:
             _tell(store, rank, error.exit_code)
-            time.sleep(OTHERS_WORD_S * is_holder)
+            time.sleep(OTHERS_WORD_S * _is_holder(rank))
             if not (is_lost and was_started_by_brimful()):
                 raise
             told = error.exit_code  # the launcher saw which process ended, and tells it
@@ -51,6 +56,37 @@ def ends_together(rank: int, size: int) -> Iterator[Any]:
     except Exception:
         _tell(store, rank, 1)
         raise
+
+
+def tell_refusal(error: BrimfulError, rank: int, size: int) -> None:
+    """Let the other ranks end with the exit code of this one, which was refused before it met them.
+    Rank 0 stays for them where it holds the store.
+    """
+    with suppress(RanksParted, SystemExit):
+        store = _store(rank, size, REFUSAL_S)
+        _tell(store, rank, error.exit_code)
+        _meet(store, rank, size, REFUSAL_S)
+
+
+def _is_holder(rank: int) -> bool:
+    return rank == 0 and not meeting_point()[2]
+
+
+def _meet(store: Any, rank: int, size: int, wait_s: float) -> None:
+    """Wait for all ranks; raises SystemExit if one tells that the run ends, and where this one
+    holds the store once all can learn it.
+    """
+    told, until_s = None, time.monotonic() + wait_s
+    with suppress(RuntimeError):  # the store is gone, which the ranks will notice as they join
+        store.add(_COME, 1)
+        while store.add(_COME, 0) < size and time.monotonic() < until_s:
+            if _heard(store) is not None and not _is_holder(rank):
+                break
+            time.sleep(_LOOK_EVERY_S)
+        told = _heard(store)
+    if told is not None:
+        time.sleep(OTHERS_WORD_S * _is_holder(rank))
+        raise SystemExit(told)
 
 
 def _stay_until_told() -> None:
@@ -61,7 +97,7 @@ def _stay_until_told() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _store(rank: int, size: int) -> Any:
+def _store(rank: int, size: int, wait_s: float) -> Any:
     host, port, is_held, restarts = meeting_point()
     try:
         store = TCPStore(
@@ -69,7 +105,7 @@ def _store(rank: int, size: int) -> Any:
             port,
             world_size=size,
             is_master=rank == 0 and not is_held,
-            timeout=timedelta(seconds=MEETING_S),
+            timeout=timedelta(seconds=wait_s),
             wait_for_workers=False,
             multi_tenant=True,
         )
@@ -95,10 +131,13 @@ def _told(store: Any, wait_s: float) -> int | None:
     until_s = time.monotonic() + wait_s
     while True:
         try:
-            if store.check([_KEY]):
-                return int(json.loads(store.get(_KEY))["exit_code"])
+            told = _heard(store)
         except RuntimeError:
             return None
-        if time.monotonic() >= until_s:
-            return None
-        time.sleep(0.05)
+        if told is not None or time.monotonic() >= until_s:
+            return told
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _heard(store: Any) -> int | None:
+    return int(json.loads(store.get(_KEY))["exit_code"]) if store.check([_KEY]) else None
