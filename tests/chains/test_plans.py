@@ -365,3 +365,13 @@ def test_a_study_is_planned_variant_by_variant(tiny: Callable[..., Recipe]) -> N
     table, line = entry.to_json()["job"], answer_lines([entry], 200)[0]
     assert [phase["variant"] for phase in table["phases"]] == ["small", "huge"]
     assert "the run leaves it out, 1 of 2 fit" in line
+
+
+def test_tokens_of_short_examples_are_more_steps() -> None:
+    """As many tokens take as long, whatever the length of the examples that hold them."""
+    (entry,) = plans.survey(load("unit-rft"), A100)
+    assert isinstance(entry, Surveyed)
+    plan = entry.derived.plan
+    step, rate = (plan.predicted[name].value for name in ("step_time_s", "tokens_per_s"))
+    assert plan.total_steps is not None
+    assert plan.total_steps * step * rate == pytest.approx(600_000, rel=0.01)

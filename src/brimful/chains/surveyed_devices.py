@@ -63,12 +63,12 @@ def cost_surveyed(
 def _costed(entry: Surveyed, given: Conditions, data: Counted | None) -> Surveyed:
     derived = entry.derived
     known = Known(derived.prepared.model, data).conditions(given)
-    plan = derived.plan if data is None else _with_data(derived.plan, data)
+    plan = derived.plan if data is None else _with_data(derived.plan, data, derived.prepared.recipe)
     plan = costed(derived.prepared.recipe, plan, known)
     return replace(entry, derived=replace(derived, plan=plan), conditions=known)
 
 
-def _with_data(plan: Plan, data: Counted) -> Plan:
+def _with_data(plan: Plan, data: Counted, recipe: Recipe) -> Plan:
     """Return the plan with what the data hold, and with steps as long as their examples take. Its
     memory stays that of full rows.
     """
@@ -94,6 +94,9 @@ def _with_data(plan: Plan, data: Counted) -> Plan:
         predicted["tokens_per_s"] = Prediction(
             tokens / seconds.value, tokens / seconds.high, tokens / seconds.low, "of the examples"
         )
+    if recipe.training.tokens is not None:  # so many tokens are more steps of short examples
+        steps = recipe.training.tokens / (recipe.effective_batch * data.mean_tokens)
+        plan = replace(plan, total_steps=max(1, round(steps)))
     choices = (*plan.choices, Choice("data", counts, told))
     terms = {name: share * each for name, each in plan.time_terms.items()}
     return replace(plan, choices=choices, predicted=predicted, time_terms=terms)

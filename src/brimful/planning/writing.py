@@ -173,7 +173,9 @@ class TextWriter:
         if self._copied_bytes == BF16_BYTES and read_bytes is None:  # half of the weights' bytes
             token_s = TOKEN_S + (token_s - TOKEN_S) / 2
         tuned = "full" if self.recipe.adapter is None else "adapter"
-        positions = plan.effective_batch * plan.sequence_length
+        positions: float = plan.effective_batch * plan.sequence_length
+        if "tokens_per_s" in plan.predicted:  # examples may be shorter than the rows
+            positions = plan.predicted["tokens_per_s"].value * step_time.value
         position_s = step_time.value / positions * PASSES_OF_TRAINING[tuned]
         position_s *= self.parameters / plan.parameters
         low, value, high = (
