@@ -6,7 +6,7 @@ Suffixes: E texts, C labels.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -308,19 +308,22 @@ def naming_notes(
     return [*all_coded("B219", doubts), *all_coded("B207", notes)]
 
 
-def _case_notes(labels: Labels, counts: Mapping[str, int]) -> Iterator[str]:
-    """A sentence about each group of labels that differ only in case."""
+def _case_notes(labels: Labels, counts: Mapping[str, int]) -> list[str]:
+    """A sentence about the labels that differ only in case, if there are such."""
     by_case: dict[str, list[str]] = {}
     for name in labels.names:
         by_case.setdefault(name.casefold(), []).append(name)
-    for alike in by_case.values():
-        if len(alike) > 1:
-            one, *others = sorted(alike, key=lambda name: -counts.get(name, 0))
-            merged = ", ".join(f"{other}: {one}" for other in others)
-            yield (
-                f"labels that differ only in case are labels of their own: {', '.join(alike)}. To"
-                f" merge them: labels.mapping='{{{merged}}}'"
-            )
+    alike, merged = [], []
+    for names in by_case.values():
+        one, *others = sorted(names, key=lambda name: -counts.get(name, 0))
+        alike += names if others else []
+        merged += [f"{other}: {one}" for other in others]
+    if not merged:
+        return []
+    return [
+        f"labels that differ only in case are labels of their own: {', '.join(alike)}. To merge"
+        f" them: labels.mapping='{{{', '.join(merged)}}}'"
+    ]
 
 
 def _positive_note(labels: Labels, positive: int, counts: Mapping[str, int]) -> str:
