@@ -26,7 +26,7 @@ from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.tracer import trace_all
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from measured_steps import measure_steps
 from memory_cpu import DECODER, MICRO_BATCH, SHORT, TOLERANCE, Result, _row, _spec, steps_live
@@ -78,7 +78,7 @@ def row_of(name: str) -> dict[str, Any]:
     trace = record_training(spec, config, MICRO_BATCH)
     eager = record_training(dataclasses.replace(spec, compiled="none"), config, MICRO_BATCH)
     try:
-        from_small: int | str = int(steps_live(trace_all(spec).at(MICRO_BATCH)).max())
+        from_small: int | str = int(steps_live(StoredTraces(spec, None).at(MICRO_BATCH)).max())
     except Irregular as reason:
         from_small = str(reason)
     measured = measure_steps(real_model(spec, config), spec, MICRO_BATCH)

@@ -46,7 +46,7 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.planning.trace import Trace
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.tracer import trace_all
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from measured_steps import MeasuredSteps, measure_steps
 from record import write_record
@@ -260,7 +260,7 @@ def run(name: str, spec: StepSpec) -> Result:
     config = config_of(spec)
     trace = record_training(spec, config, MICRO_BATCH)
     try:
-        from_small: int | str = int(steps_live(trace_all(spec).at(MICRO_BATCH)).max())
+        from_small: int | str = int(steps_live(StoredTraces(spec, None).at(MICRO_BATCH)).max())
     except Irregular as reason:
         from_small = str(reason)
     return Result(

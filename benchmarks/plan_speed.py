@@ -69,7 +69,7 @@ class Question:
 CASES: dict[str, dict[str, Question]] = {
     "8B LoRA, one device": {
         "first": Question((*_8B, _RANK, "--on", "T4"), "46", 1.0),
-        "again": Question((*_8B, _RANK, "--on", "T4"), "0.5-0.7", 0.3),
+        "again": Question((*_8B, _RANK, "--on", "T4"), "0.5-0.7", 1.0),
     },
     "8B LoRA, all devices": {"first": Question((*_8B, _RANK, "--on", "all"), "87", 3.0)},
     "code-lora (Gemma 2 2B), all devices": {"first": Question(_GEMMA, "303", 4.0)},

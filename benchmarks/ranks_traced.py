@@ -7,8 +7,8 @@ process whose collectives send nothing, the other on real weights in gloo ranks 
 thread each, under torch's profiler. Both count the bytes that torch's allocator is asked for, of the
 first rank, whose part is the largest. What gloo, oneDNN and the generator of random numbers take
 themselves is left out (`is_the_hosts`). The prediction is also
-made from small traces, as plans make it, and from those of any numbers of ranks, as plans make it
-where every weight's rows can be divided. Fails where a peak is off by more than TOLERANCE.
+made from small traces, as plans make it: of any number of ranks where every weight's rows can be
+divided. Fails where a peak is off by more than TOLERANCE.
 
 A thread of gloo may hold a buffer of FSDP2 for longer than FSDP2 does, which makes one run's peak
 higher than another's. So the ranks pause after each collective, and the least of some runs is
@@ -16,7 +16,6 @@ compared; all are recorded.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import sys
@@ -32,11 +31,10 @@ import torch
 import torch.distributed as dist
 from transformers import GPT2Config, LlamaConfig, PretrainedConfig, Qwen2Config
 
-from brimful.planning.parametric import Irregular
 from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
-from brimful.rehearsal.tracer import trace_all, trace_parts
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
@@ -141,18 +139,6 @@ def measured(spec: StepSpec, folder: Path) -> int:
     return peak
 
 
-def from_other_ranks(spec: StepSpec) -> int | str:
-    """Return the peak that recordings for other numbers of ranks give, or why they do not."""
-    try:
-        parts = trace_parts(dataclasses.replace(spec, ranks=2))
-    except Irregular as irregular:
-        return str(irregular)
-    if not parts.serves(spec.ranks):
-        return f"{spec.ranks} ranks do not divide the rows of all weights"
-    trace = parts.at(spec.ranks).at(MICRO_BATCH)
-    return int(trace.live_E()[: trace.marks["between steps"]].max())
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="configurations with these words in the name")
@@ -169,14 +155,13 @@ def main() -> int:
         truth = min(runs)
         trace = record_training(spec, config_of(spec), MICRO_BATCH)
         traced = trace.live_E()[: trace.marks["between steps"]].max()
-        small = trace_all(spec).at(MICRO_BATCH)
+        small = StoredTraces(spec, None).at(MICRO_BATCH)
         small_peak = int(small.live_E()[: small.marks["between steps"]].max())
         row = {
             "configuration": name,
             "measured_bytes": runs,
             "traced_bytes": int(traced),
             "from_small_traces_bytes": small_peak,
-            "from_other_ranks_bytes": from_other_ranks(spec),
         }
         error = small_peak / truth - 1
         rows.append(row | {"error": error})

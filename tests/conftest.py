@@ -35,7 +35,6 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.env import shared_data_folder
 from brimful.hardware import calibrate
 from brimful.recipe import Recipe, load
-from brimful.rehearsal import recorded_ahead
 
 TINY = """
 name: tiny
@@ -72,7 +71,6 @@ LONG_FILES = (
     "test_documented_commands.py",
     "cli/test_verbs.py",
     "mirror/test_opening.py",
-    "rehearsal/test_family_store.py",
     "training/test_session.py",
     "rehearsal/test_ranks.py",
     "rehearsal/test_tracer.py",
@@ -329,14 +327,6 @@ def _measured_once() -> Iterator[None]:
             "measure_matrix_rates",
             lambda device, dtypes: dict(measured(device, tuple(dtypes), torch.get_num_threads())),
         )
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _cores_are_taken() -> Iterator[None]:
-    """Other tests run on the further cores, so nothing is recorded before it is asked for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recorded_ahead, "_further_cores", lambda: 0)
         yield
 
 

@@ -9,8 +9,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.chains import plans
-from brimful.rehearsal.family_store import SKELETONS_WITH_BRIMFUL
-from brimful.rehearsal.shipped_skeletons import SKELETONS, obstacle
+from brimful.rehearsal import store
+from brimful.rehearsal.shipped import FOLDER, Shipped, obstacle
 
 WORDS = (
     *("plan", "quickstart", "model=Qwen/Qwen3-0.6B", "tokenizer=null", "adapter.rank=16"),
@@ -25,10 +25,10 @@ def test_a_damaged_archive_is_named_and_its_steps_are_recorded_instead(
     snapshot: SnapshotAssertion,
 ) -> None:
     whole_code, whole, nothing = said(*WORDS)
-    folder = shutil.copytree(SKELETONS, tmp_path / "skeletons")
+    folder = shutil.copytree(FOLDER, tmp_path / "recordings")
     archive = folder / "qwen3.zip"
-    archive.write_bytes(archive.read_bytes()[:200_000])
-    monkeypatch.setattr(SKELETONS_WITH_BRIMFUL, "_folder", folder)
+    archive.write_bytes(archive.read_bytes()[:100_000])
+    monkeypatch.setattr(store, "Shipped", lambda _: Shipped(folder))
     monkeypatch.setattr(plans, "obstacle", partial(obstacle, folder=folder))
     monkeypatch.setenv("BRIMFUL_CACHE", str(tmp_path / "empty"))
 

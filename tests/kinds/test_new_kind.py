@@ -30,7 +30,7 @@ from brimful.planning.trace import KINDS as KINDS_OF_STORAGES
 from brimful.planning.trace import Trace
 from brimful.recipe import KINDS, Kind, Recipe
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.tracer import trace_all
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from measured_steps import measure_steps
 
@@ -134,7 +134,7 @@ def test_its_plan_is_not_that_of_another_method(preferring: Callable[..., Recipe
         method: _step_of(preferring(f"method={method}"))
         for method in ("sft", "prefer", BESIDE_BASE)
     }
-    peaks = {name: trace_all(spec).at(2).live_E().max() for name, spec in steps.items()}
+    peaks = {name: StoredTraces(spec, None).at(2).live_E().max() for name, spec in steps.items()}
 
     assert len({spec.key() for spec in steps.values()}) == 3
     assert peaks["sft"] < peaks["prefer"] < peaks[BESIDE_BASE]

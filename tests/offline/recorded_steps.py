@@ -4,9 +4,7 @@ other libraries, or after a change of what is recorded (`TRACES` in `rehearsal/s
 `make steps` adds those that its tests recorded.
 """
 
-import hashlib
 import json
-import lzma
 import os
 import shutil
 import zipfile
@@ -15,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from brimful.base.kept_values import read_whole, write_whole
-from brimful.rehearsal.family_store import families_folder
+from brimful.planning.family_file import FORMAT, from_bytes
 from brimful.rehearsal.shipped import TRACES, library_versions
-from brimful.rehearsal.store import file_name
+from brimful.rehearsal.store import NO_FAMILY, families_folder
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "recorded_steps.zip"
 ABOUT = "about.json"
-FAMILIES, STEPS = "families", "steps"
 
 
 def fill(folder: Path) -> None:
@@ -33,9 +30,7 @@ def fill(folder: Path) -> None:
     aside = folder.with_name(f"{folder.name}-{os.getpid()}")
     (aside / families_folder()).mkdir(parents=True)
     for name, content in read_archive().items():
-        kind, _, file = name.partition("/")
-        path = families_folder() + f"/{file}" if kind == FAMILIES else file_name(_what(content))
-        write_whole(aside / path, content)
+        write_whole(aside / families_folder() / name, content)
     try:
         aside.rename(folder)
     except OSError:  # another process was first
@@ -48,7 +43,7 @@ def read_archive() -> dict[str, bytes]:
         return {}
     with zipfile.ZipFile(ARCHIVE) as archive:
         names = [name for name in archive.namelist() if name != ABOUT]
-        return {name: lzma.decompress(archive.read(name)) for name in names}
+        return {name: archive.read(name) for name in names}
 
 
 def read_about() -> dict[str, Any]:
@@ -64,27 +59,19 @@ def store(folder: Path) -> None:
     with zipfile.ZipFile(aside := ARCHIVE.with_suffix(".part"), "w") as archive:
         archive.writestr(zipfile.ZipInfo(ABOUT), json.dumps(_about()))
         for name, content in sorted(stored.items()):  # equal contents make an equal archive
-            archive.writestr(zipfile.ZipInfo(name), lzma.compress(content))
+            archive.writestr(zipfile.ZipInfo(name), content)
     aside.replace(ARCHIVE)
 
 
 def found(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Families, and steps that have none. Compiled steps depend on the machine and are left out."""
+    """Families, and that steps have none. Compiled steps, which have no work, depend on the machine
+    and are left out.
+    """
     for path in folder.glob(f"{families_folder()}/*.xz"):
-        if (content := read_whole(path)) is not None:
-            yield f"{FAMILIES}/{path.name}", content
-    for path in folder.glob("*.safetensors"):
         content = read_whole(path)
-        if content is not None and '"compiled"' not in (what := _what(content)):
-            yield f"{STEPS}/{hashlib.sha256(what.encode()).hexdigest()[:32]}", content
+        if content == NO_FAMILY or (content is not None and from_bytes(content).work is not None):
+            yield path.name, content
 
 
 def _about() -> dict[str, Any]:
-    return {"traces": TRACES, "libraries": dict(library_versions())}
-
-
-def _what(content: bytes) -> str:
-    """What a file of the store holds, which does not change with the code as its name does."""
-    length = int.from_bytes(content[:8], "little")
-    header: dict[str, dict[str, str]] = json.loads(content[8 : 8 + length])
-    return header["__metadata__"]["content"]
+    return {"format": FORMAT, "traces": TRACES, "libraries": dict(library_versions())}

@@ -1,13 +1,11 @@
 """Traces that the tests find stored are those that would be recorded today."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import recorded_steps
-from recorded_steps import FAMILIES, STEPS
 
 from brimful.chains import plans
 from brimful.recipe import Recipe, load
@@ -31,21 +29,11 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _same_as_stored(folder: Path) -> int:
-    """How many traces of a folder are stored; each to the byte, but for the order of words in the
-    header of a safetensors file.
-    """
+    """How many traces of a folder are stored, each to the byte."""
     stored, recorded = recorded_steps.read_archive(), dict(recorded_steps.found(folder))
     for name, content in recorded.items():
-        if name.startswith(FAMILIES):
-            assert stored[name] == content
-        else:
-            assert _in_order(stored[name]) == _in_order(content)
+        assert stored[name] == content
     return len(recorded)
-
-
-def _in_order(content: bytes) -> tuple[object, bytes]:
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length]), content[8 + length :]
 
 
 @pytest.mark.usefixtures("about")
@@ -83,7 +71,7 @@ def test_what_is_stored_is_found_again_and_nothing_of_other_libraries(
     shutil.copy(recorded_steps.ARCHIVE, archive)
     monkeypatch.setattr(recorded_steps, "ARCHIVE", archive)
     before = recorded_steps.read_archive()
-    assert {name.partition("/")[0] for name in before} == {FAMILIES, STEPS}
+    assert before
 
     recorded_steps.fill(tmp_path / "kept")
     archive.unlink()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from brimful.other_trainers.stand_ins import PeftAdapter
-from brimful.planning.family_key import GRANULE, LONGEST, SHORTEST, StepSize, family_keys_of
+from brimful.planning.family_key import LONGEST, SHORTEST, StepSize, family_keys_of
 from brimful.planning.step import Lora, StepSpec
 
 CONFIG = {"model_type": "llama", "max_position_embeddings": 8192}
@@ -34,15 +34,15 @@ def test_steps_of_other_lengths_ranks_and_pieces_share_a_family() -> None:
 @pytest.mark.parametrize(
     ("length", "config", "lengths"),
     [
-        (1024, {}, (GRANULE, 8192)),
-        (1024, {"sliding_window": 4096}, (GRANULE, 4096 - GRANULE)),
+        (1024, {}, (SHORTEST, 8192)),
+        (1024, {"sliding_window": 4096}, (SHORTEST, 4095)),
         (4096, {"sliding_window": 4096}, (4096, 8192)),
         (5120, {"sliding_window": 4096}, (4096, 8192)),
         (1000, {}, (SHORTEST, 8192)),
         (1000, {"sliding_window": 512}, (512, 8192)),
         (511, {"sliding_window": 512}, (SHORTEST, 511)),
-        (1024, {"rope_scaling": {"original_max_position_embeddings": 2048}}, (GRANULE, 2048)),
-        (1024, {"max_position_embeddings": 1000}, (1000 // GRANULE * GRANULE + GRANULE, LONGEST)),
+        (1024, {"rope_scaling": {"original_max_position_embeddings": 2048}}, (SHORTEST, 2048)),
+        (1024, {"max_position_embeddings": 1000}, (1001, LONGEST)),
     ],
 )
 def test_windows_and_stretched_positions_bound_the_lengths(
@@ -63,21 +63,24 @@ def test_windows_and_stretched_positions_bound_the_lengths(
 def test_other_kernels_and_very_short_sequences_share_no_family_with_other_lengths(
     changes: dict[str, object],
 ) -> None:
-    assert family_keys_of(_spec(**changes)) == []  # type: ignore[arg-type]
-    assert [key.lengths for key in family_keys_of(_spec(**changes, adapter=Lora(4)))] == [None]  # type: ignore[arg-type]
+    assert [key.is_alone for key in family_keys_of(_spec(**changes))] == [True]  # type: ignore[arg-type]
+    ranks = [key.has_rank for key in family_keys_of(_spec(**changes, adapter=Lora(4)))]  # type: ignore[arg-type]
+    assert ranks == [True, False]
 
 
 def test_what_blocks_keep_selectively_may_depend_on_length_and_rank() -> None:
-    assert family_keys_of(_spec(recompute="selective", adapter=Lora(4))) == []
+    (key,) = family_keys_of(_spec(recompute="selective", adapter=Lora(4)))
+    assert key.is_alone
 
 
 @pytest.mark.parametrize("adapter", [Lora(1), PeftAdapter("IA3", "{}")])
-def test_adapters_without_a_rank_to_vary_have_no_family(adapter: object) -> None:
-    assert family_keys_of(_spec(adapter=adapter)) == []
+def test_adapters_without_a_rank_to_vary_share_no_family(adapter: object) -> None:
+    (key,) = family_keys_of(_spec(adapter=adapter))
+    assert key.is_alone
 
 
 def test_a_model_with_as_many_positions_as_a_sequence_keeps_to_that() -> None:
-    (key,) = family_keys_of(
+    key, _ = family_keys_of(
         _spec(
             1024,
             config={"model_type": "gpt2", "n_positions": 1024, "max_position_embeddings": None},
@@ -109,6 +112,10 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "BTT",
         "BU",
         "V",
+        "G",
+        "BG",
+        "E",
+        "BE",
     }
     assert family_keys_of(_spec(attention="brimful_blocks", adapter=Lora(2)))[0].products == (
         "",
@@ -124,17 +131,23 @@ def test_products_are_those_that_the_step_can_have() -> None:
         "BM"
         in family_keys_of(_spec(method="mlm", options_json='{"masked_share": 0.15}'))[0].products
     )
-    any_length, multiples = (set(family_keys_of(_spec(each))[0].products) for each in (1000, 1024))
-    assert any_length - multiples == {"G", "BG", "E", "BE"}
+    alone = family_keys_of(_spec())[-1]
+    assert (alone.products, alone.sums) == (("", "B", "C", "L"), (("", "B", "C"),))
 
 
 def test_one_sequence_at_a_time_leaves_no_products_of_the_micro_batch() -> None:
-    (key,) = family_keys_of(_spec())
+    key = family_keys_of(_spec())[0]
     single = dataclasses.replace(key, is_single=True)
+    one = dataclasses.replace(family_keys_of(_spec())[-1], micro_batch=3)
+    size = StepSize(1, 128, 1, 128, 96)
 
-    assert single.products == ("", "T", "TT", "U", "V", "C", "L")
-    assert (key.evaluation_factor, single.evaluation_factor) == (1, 2)
-    assert StepSize(1, 128, 1, 128, 96).evaluation(2) == StepSize(2, 128, 1, 128, 192)
+    assert single.products == ("", "T", "TT", "U", "V", "C", "L", "G", "E")
+    assert (one.products, one.sums) == (("",), ())
+    assert (key.evaluated(size), single.evaluated(size), one.evaluated(size)) == (
+        size,
+        StepSize(2, 128, 1, 128, 192),
+        StepSize(2, 128, 1, 128, 96),
+    )
 
 
 def test_a_product_is_worth_what_its_letters_are() -> None:

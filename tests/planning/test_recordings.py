@@ -7,20 +7,22 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from fixture_types import Refuses
 
 from brimful.planning.family_key import StepSize, TraceFamilyKey, family_keys_of
 from brimful.planning.parametric import Irregular
+from brimful.planning.products import SmallRecording, TooFew
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Trace
 from brimful.planning.work import COUNTS, GLOBAL, PARTS, Calls, Details, Work
 
 POINTS = (
-    StepSize(4, 128, 4, 128, 384),
-    StepSize(5, 1024, 6, 1024, 3072),
-    StepSize(4, 512, 10, 512, 1024),
-    StepSize(1, 1024, 16, 1024, 768),
+    StepSize(4, 185, 4, 185, 555),
+    StepSize(5, 1121, 6, 1121, 3363),
+    StepSize(4, 602, 10, 602, 1204),
+    StepSize(1, 1066, 19, 1066, 800),
 )
 ADAPTER = {"adapter": Lora(4)}
 
@@ -51,7 +53,12 @@ def _member(point: StepSize, sizes: list[int], parameters: int) -> Trace:
     } | {"layers_W": np.array([GLOBAL])}
     none = np.zeros(0, np.int64)
     details = Details(
-        np.zeros(count, np.int64), np.array(sizes), np.array(sizes), Calls(none, none, none, none)
+        np.zeros(count, np.int64),
+        np.array(sizes),
+        np.array(sizes),
+        Calls(none, none, none, none),
+        parameters_P=np.array([parameters, 8 * point.rank]),
+        trains_P=np.array([0, 1]),
     )
     return Trace(
         events_E=np.arange(1, count + 1, dtype=np.int32),
@@ -61,7 +68,7 @@ def _member(point: StepSize, sizes: list[int], parameters: int) -> Trace:
         places_S=zeros,
         layers_S=outside,
         places=("x",),
-        parameters=parameters,
+        parameters=parameters + 8 * point.rank,
         trainable=8 * point.rank,
         work=Work(**counts, **shapes, repeats_W=np.ones(1), operators=("mm",)),
         details=details,
@@ -71,13 +78,11 @@ def _member(point: StepSize, sizes: list[int], parameters: int) -> Trace:
 def _recordings(
     key: TraceFamilyKey, sizes: Any, points: tuple[StepSize, ...] = POINTS
 ) -> Recordings:
-    return Recordings(
-        key,
-        points,
-        tuple(_member(point, sizes(point), 100 + 8 * point.rank) for point in points),
-        example=2,
-        blocks=2,
+    """The last point checks the others."""
+    *few, check = (
+        SmallRecording(point, None, _member(point, sizes(point), 100)) for point in points
     )
+    return Recordings(key, tuple(few), (check,), example=2, blocks=2)
 
 
 def test_products_of_all_that_differs_are_found() -> None:
@@ -110,14 +115,19 @@ def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> No
         for point, share in zip(POINTS, (12, 9, 14, 11), strict=True)
     )
     numbers = {"C": 3, "L": 5, "BTT": 4, "V": 2}
+    single = dataclasses.replace(_key(**ADAPTER), is_single=True)
     made = _recordings(
-        dataclasses.replace(_key(**ADAPTER), is_single=True),
+        single,
         lambda point: [
-            number * point.evaluation(2).product(name) for name, number in numbers.items()
+            number * single.evaluated(point).product(name) for name, number in numbers.items()
         ],
         points,
     )
-    made = dataclasses.replace(made, traces=tuple(map(_in_evaluation, made.traces)))
+    made = dataclasses.replace(
+        made,
+        few=tuple(map(_in_evaluation, made.few)),
+        checks=tuple(map(_in_evaluation, made.checks)),
+    )
     member = dataclasses.replace(
         _key(**ADAPTER).member(points[0]), sequence_length=2048, adapter=Lora(32), loss_chunk=3000
     )
@@ -134,13 +144,12 @@ def test_an_evaluation_batch_is_measured_by_its_own_sequences_and_pieces() -> No
     assert one.work.at(1, 3000).bytes_W.tolist() == [one.at(1).sizes_S.sum()]
 
 
-def _in_evaluation(trace: Trace) -> Trace:
+def _in_evaluation(member: SmallRecording) -> SmallRecording:
+    trace = member.trace
     assert trace.work is not None
-    return dataclasses.replace(
-        trace,
-        marks={"evaluation": 0},
-        work=dataclasses.replace(trace.work, parts_W=np.array([PARTS.index("evaluation")])),
-    )
+    work = dataclasses.replace(trace.work, parts_W=np.array([PARTS.index("evaluation")]))
+    trace = dataclasses.replace(trace, marks={"evaluation": 0}, work=work)
+    return dataclasses.replace(member, trace=trace)
 
 
 def test_a_sum_is_no_product(refuses: Refuses) -> None:
@@ -161,22 +170,57 @@ def test_recordings_that_cannot_tell_two_products_apart_are_refused(
 ) -> None:
     alike = tuple(
         dataclasses.replace(
-            point, sequence_length=128 * point.micro_batch, scored=128 * point.micro_batch
+            point, sequence_length=185 * point.micro_batch, scored=185 * point.micro_batch
         )
         for point in POINTS
     )
 
-    with refuses(Irregular):
-        _recordings(_key(), lambda point: [point.micro_batch * 128], alike).family()
+    with refuses(TooFew):
+        _recordings(_key(), lambda point: [point.micro_batch * 185], alike).family()
+
+
+def test_a_step_on_its_own_may_have_sums_of_the_micro_batch_and_the_pieces_of_the_loss() -> None:
+    key = family_keys_of(StepSpec("{}", 128))[-1]
+    points = tuple(
+        StepSize(batch, 128, 1, 128, chunk)
+        for batch, chunk in ((4, 384), (5, 400), (4, 256), (7, 640))
+    )
+
+    made = _recordings(
+        key, lambda point: [1000 + 8 * point.micro_batch - 3 * point.chunk, point.chunk], points
+    ).family()
+
+    at = made.at(dataclasses.replace(StepSpec("{}", 128), loss_chunk=200))
+    assert (at.base_S[0], at.slope_S[0], at.chunk_slope_S[0]) == (1000, 8, -3)
+    with pytest.raises(TooFew):
+        _recordings(key, lambda point: [1000 + point.chunk], points[2:]).family()
+
+
+@pytest.mark.parametrize("change", [1, -3])
+def test_large_sums_are_exact(change: int) -> None:
+    key = family_keys_of(StepSpec("{}", 128))[-1]
+    points = tuple(
+        StepSize(batch, 128, 1, 128, chunk)
+        for batch, chunk in ((17, 1792), (23, 1792), (17, 1280), (29, 2560))
+    )
+    large = 2**53 + change
+
+    made = _recordings(key, lambda point: [large + 7 * point.micro_batch], points).family()
+
+    assert made.at(StepSpec("{}", 128)).base_S.tolist() == [large]
 
 
 def test_members_with_other_events_are_unlike(refuses: Refuses) -> None:
     made = _recordings(_key(), lambda point: [8, 8])
-    other = dataclasses.replace(made.traces[1], events_E=np.array([2, 1], np.int32))
+    first, second = made.few[:2]
+    other = dataclasses.replace(second.trace, events_E=np.array([2, 1], np.int32))
 
     with refuses(Irregular):
-        dataclasses.replace(made, traces=(made.traces[0], other)).refuse_unlike()
+        dataclasses.replace(
+            made, few=(first, dataclasses.replace(second, trace=other))
+        ).refuse_unlike()
     with refuses(Irregular):
         dataclasses.replace(
-            made, traces=(dataclasses.replace(made.traces[0], work=None),)
-        ).refuse_unlike()
+            made,
+            few=(dataclasses.replace(first, trace=dataclasses.replace(first.trace, work=None)),),
+        ).family()

@@ -11,12 +11,15 @@ from fixture_types import Refuses
 
 from brimful.hardware.rates import CLASSES
 from brimful.planning.work import (
+    COUNTS,
     GLOBAL,
     PARTS,
     IrregularWork,
     ParametricWork,
     Work,
     block_growth,
+    chunks_of,
+    refuse_others,
     repeated,
 )
 
@@ -123,7 +126,10 @@ def _line(work_of: WorkOf, blocks: int = 1) -> ParametricWork:
     low, high, other = (
         _step(work_of, size, chunk, blocks, factor=1) for size, chunk in ((4, 24), (5, 24), (4, 16))
     )
-    return ParametricWork.through(low, high, (4, 5), LENGTH, 24, (other, 16))
+    slope = high.counts() - low.counts()
+    chunk_slope = (low.counts() - other.counts()) // 8
+    base = low.counts() - 4 * slope - 24 * chunk_slope
+    return ParametricWork(low, base, slope, chunk_slope, chunks_of(low, chunk_slope), LENGTH)
 
 
 @pytest.mark.parametrize("loss_chunk", [3, 8, 16, 24, 1000])
@@ -145,52 +151,35 @@ def test_full_chunks_are_one_row_that_repeats(work_of: WorkOf) -> None:
     ] == [(11, 5.0), (1, 1.0)]
 
 
-def test_without_a_chunked_loss_counts_follow_the_sequences(work_of: WorkOf) -> None:
-    low, high = (
-        work_of({"flop": 3 + 5 * size}, {"bytes": size, "part": "evaluation"}) for size in (4, 5)
-    )
-
-    work = ParametricWork.through(low, high, (4, 5), LENGTH, 24, None).at(9, 2)
-
-    assert (work.flop_W.tolist(), work.bytes_W.tolist()) == ([48, 0], [0, 18])
-
-
 @pytest.mark.parametrize(
     "row",
     [{"name": "sub"}, {"kind": "copy"}, {"phase": "backward"}, {"layer": 5}, {"dtype": "16-bit"}],
     ids=["operator", "class", "phase", "block", "type"],
 )
-def test_sizes_with_different_operators_are_no_line(
+def test_steps_with_different_operators_are_told_apart(
     work_of: WorkOf, row: dict[str, Any], refuses: Refuses
 ) -> None:
     with refuses(IrregularWork):
-        ParametricWork.through(
-            work_of({"flop": 4}), work_of({"flop": 5} | row), (4, 5), LENGTH, 24, None
-        )
+        refuse_others(work_of({"flop": 4}), work_of({"flop": 5} | row))
 
 
-def test_a_count_that_does_not_grow_evenly_is_no_line(work_of: WorkOf, refuses: Refuses) -> None:
-    with refuses(IrregularWork):
-        ParametricWork.through(work_of({"flop": 4}), work_of({"flop": 5}), (4, 6), LENGTH, 24, None)
-
-
-def test_a_last_chunk_that_does_other_things_is_no_line(work_of: WorkOf, refuses: Refuses) -> None:
-    low, high, other = (
-        work_of({"name": "mm", "flop": chunk}, {"name": "bmm", "flop": size * LENGTH - chunk})
-        for size, chunk in ((4, 24), (5, 24), (4, 16))
-    )
+def test_a_last_chunk_that_does_other_things_is_refused(work_of: WorkOf, refuses: Refuses) -> None:
+    work = work_of({"name": "mm"}, {"name": "bmm"})
+    chunk_slope = np.zeros((len(COUNTS), 2), np.int64)
+    chunk_slope[0] = 1, -1
 
     with refuses(IrregularWork):
-        ParametricWork.through(low, high, (4, 5), LENGTH, 24, (other, 16))
+        chunks_of(work, chunk_slope)
 
 
 @pytest.mark.parametrize("blocks", [3, 4, 7, 30])
 def test_three_blocks_and_one_more_give_any_number(work_of: WorkOf, blocks: int) -> None:
-    grown = _line(work_of, blocks=3).grown(
-        _step(work_of, 7, 40, blocks=4, factor=1), 7, 40, 3, blocks
-    )
+    few, longer = (_step(work_of, 7, 40, blocks=count) for count in (3, 4))
 
-    assert _totals(grown.at(5, 16)) == _totals(_step(work_of, 5, 16, blocks))
+    growth = block_growth(few, longer, 3)
+
+    grown = repeated(few, 3, blocks).with_counts(few.counts() + growth * (blocks - 3))
+    assert _totals(grown) == _totals(_step(work_of, 7, 40, blocks))
 
 
 def test_only_blocks_in_the_middle_repeat(work_of: WorkOf) -> None:

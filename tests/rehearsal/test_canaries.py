@@ -1,99 +1,109 @@
-"""Recordings that come with brimful are those that the present code and libraries make, to the
-byte: a few of them are made anew.
+"""Recordings that come with brimful are those that the present code and libraries make, to the byte:
+a few of them are made anew. And they serve what is asked.
 """
+
+import dataclasses
+from collections.abc import Iterator
 
 import pytest
 
-from brimful.planning.family_file import to_bytes
+from brimful.planning.family_file import opened
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
-from brimful.rehearsal.shipped import FOLDER, ShippedFamilies, agree, read_entry
-from brimful.rehearsal.shipped_skeletons import (
-    SKELETONS,
-    about_type,
-    name_of_skeleton,
-    network_of_key,
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import prepare
+from brimful.recipe import load
+from brimful.rehearsal.shipped import FOLDER, Shipped, agree, name_of, widened
+from brimful.rehearsal.store import StoredFamilies, canonical_step
+from ship_recordings import (
+    CPUS,
+    METHODS,
+    Question,
+    ask,
+    defaults_of,
+    devices,
+    questions,
+    recorded,
 )
-from brimful.rehearsal.store import canonical_step
-from brimful.rehearsal.tracer import trace_family
-from ship_families import archives, misnamed, steps_of
-from ship_skeletons import Asked, recorded
-from ship_traces import contents, kept, traced
 
+WORDS = {**METHODS, "full": ()}
 A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 CANARIES = {
-    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", 2048, True, "8bit"),
-    "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", 2048, False, "fused"),
-    "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", 2048, False, "fused"),
-    "biases, any length": ("Qwen/Qwen2.5-7B", T4, "QLoRA", 1000, True, "fused"),
-    "norms of heads, any length": ("Qwen/Qwen3-0.6B", A100, "full", 1000, False, "fused"),
-    "capped scores": ("google/gemma-2-2b", A100, "LoRA", 2048, False, "fused"),
-    "adapters on a CPU": (
-        "HuggingFaceTB/SmolLM2-135M",
-        "CPU in bf16",
-        "LoRA",
-        2048,
-        False,
-        "fused",
-    ),
-    "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", 2048, True, "fused"),
+    "an 8-bit optimizer": ("meta-llama/Llama-3.1-8B", T4, "full", True, "8bit"),
+    "tied heads": ("HuggingFaceTB/SmolLM2-135M", T4, "full", False, "fused"),
+    "4 bits and windows": ("mistralai/Mistral-7B-v0.1", A100, "QLoRA", False, "fused"),
+    "biases": ("Qwen/Qwen2.5-7B", T4, "QLoRA", True, "fused"),
+    "norms of heads": ("Qwen/Qwen3-0.6B", A100, "full", False, "fused"),
+    "capped scores": ("google/gemma-2-2b", A100, "LoRA", False, "fused"),
+    "adapters on a CPU": ("HuggingFaceTB/SmolLM2-135M", "CPU in bf16", "LoRA", False, "fused"),
+    "a key head for each query head": ("meta-llama/Llama-2-7b-hf", T4, "LoRA", True, "fused"),
 }
-"""Model, card, method, length, whether blocks are recomputed, optimizer."""
+"""Model, card, method, whether blocks are recomputed, optimizer."""
 
 
-def _key(
-    model: str, card: str, method: str, length: int, recompute: bool, optimizer: str
-) -> TraceFamilyKey:
-    keys = Asked((card,), (method,), (length,)).keys_of(model)
-    return next(
-        key for key in keys if (key.spec.recompute, key.spec.optimizer) == (recompute, optimizer)
+def _key(model: str, card: str, method: str, recompute: bool, optimizer: str) -> TraceFamilyKey:
+    words = [f"model={model}", "tokenizer=null", "sequence_length=2048", *WORDS[method]]
+    device = CPUS.get(card) or devices.get(card)
+    step = prepare(load("quickstart", [*words, "batch.sequences=16"]), device).spec(
+        recompute=recompute
     )
+    return family_keys_of(_with(canonical_step(step), optimizer))[0]
+
+
+def _with(step: StepSpec, optimizer: str) -> StepSpec:
+    return step if optimizer == "fused" else dataclasses.replace(step, optimizer=optimizer)  # type: ignore[arg-type]
+
+
+def _shipped(key: TraceFamilyKey, own: TraceFamilyKey) -> bytes | None:
+    shipped = Shipped()
+    about = shipped.about(own)
+    if not agree(about.versions):
+        pytest.skip(f"recordings are of {about.versions}, and not used with these libraries")
+    return shipped.read(own, name_of(key, about.defaults))
 
 
 @pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
 def test_a_recording_made_anew_is_the_one_that_comes_with_brimful(
-    canary: tuple[str, str, str, int, bool, str],
+    canary: tuple[str, str, str, bool, str],
 ) -> None:
-    key = _key(*canary)
-    path = SKELETONS / f"{key.spec.config['model_type']}.zip"
-    about = about_type(path)
-    assert about is not None
-    if not agree(about.versions):
-        pytest.skip(f"recordings are of {about.versions}, and not used with these libraries")
-    network = network_of_key(key, about.defaults)
+    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_recordings.py."""
+    own = _key(*canary)
+    wide = widened(own, defaults_of(str(own.spec.config["model_type"])))
+    assert wide is not None
 
-    shipped = read_entry(path, name_of_skeleton(key, network.structure))
+    shipped = _shipped(wide[0], own)
 
     assert shipped is not None
-    assert recorded(key, network) == shipped
+    assert opened(recorded(wide[0], own, wide[1])) == shipped
 
 
-def test_a_family_made_anew_is_the_one_that_comes_with_brimful() -> None:
-    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_families.py."""
-    key = family_keys_of(canonical_step(next(steps_of("quickstart"))))[0]
-
-    kept = ShippedFamilies().read(key)
-
-    assert kept is not None
-    assert kept == to_bytes(trace_family(key))
+def test_archives_are_half_as_large_as_they_were() -> None:
+    """7.15 MB before lengths, ranks and widths had one kind of recording."""
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.zip")) <= 3_580_000
 
 
-def test_a_trace_made_anew_is_the_one_that_comes_with_brimful() -> None:
-    """Where this fails, raise `shipped.TRACES` and run benchmarks/ship_traces.py."""
-    made, shipped = traced("quickstart"), kept("quickstart")
+def _grouped() -> Iterator[tuple[str, list[Question]]]:
+    groups: dict[str, list[Question]] = {}
+    for question in questions():
+        groups.setdefault(question.name.partition(",")[0], []).append(question)
+    yield from groups.items()
 
-    assert len(shipped) == 4  # in fp32 and in bf16, all micro-batches and one row
-    assert contents(made) == contents(shipped)
 
+@pytest.mark.parametrize("group", [pytest.param(asked, id=name) for name, asked in _grouped()])
+def test_what_ships_serves_what_is_asked(
+    group: list[Question], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No plan of a shipped recipe, or of one of the models most asked for, records anything on any
+    kind of device. Where one would, run benchmarks/ship_recordings.py.
+    """
+    recordings: list[str] = []
 
-def test_archives_hold_what_their_commands_make_and_nothing_else() -> None:
-    """`python benchmarks/ship_families.py --check` makes all anew and compares their bytes."""
-    known = {path: (what, in_parts) for what, path, in_parts in archives()}
+    def refuse(key: TraceFamilyKey, fewest: int) -> None:
+        recordings.append(key.spec.key())
 
-    found = {path.name: path in known for path in FOLDER.glob("*.zip")}
-    assert all(found.values()), found
-    wrong = {
-        path.name: misnamed(what, path, in_parts=in_parts)
-        for path, (what, in_parts) in known.items()
-        if path.exists()
-    }
-    assert not any(wrong.values()), wrong
+    monkeypatch.setattr("brimful.rehearsal.store._recorded", refuse)
+    families = StoredFamilies(None)
+
+    for question in group:
+        ask(question, families)
+
+    assert recordings == []

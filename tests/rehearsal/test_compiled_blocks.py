@@ -12,7 +12,7 @@ from brimful.planning.trace import KINDS
 from brimful.rehearsal.compiled_blocks import compile_modules, outside_function_modes
 from brimful.rehearsal.kernels import OnCuda
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.tracer import trace_all, trace_one
+from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import compiler_of, record_training
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
@@ -27,7 +27,7 @@ def test_compiled_blocks_of_few_make_those_of_many(step: Callable[..., StepSpec]
     eager = record_training(dataclasses.replace(spec, compiled="none"), config_of(spec), SMALL)
     with compiler_of(spec):
         whole = record_training(spec, config_of(spec), SMALL)
-        made = trace_all(spec).at(SMALL)
+        made = StoredTraces(spec, None).at(SMALL)
 
     assert made.live_E().max() == whole.live_E().max() < 0.9 * eager.live_E().max()
     assert made.work is None
@@ -60,4 +60,4 @@ def test_where_torch_cannot_be_stubbed_a_compiled_step_is_refused(
     monkeypatch.delattr(AsyncCompile, "multi_kernel")
 
     with pytest.raises(PlanError, match="compiled step of a llama model cannot be traced: torch 2"):
-        trace_one(step("llama", blocks=2, compiled="blocks"), 2)
+        StoredTraces(step("llama", blocks=2, compiled="blocks"), None).at(2)

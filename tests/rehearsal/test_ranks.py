@@ -16,13 +16,12 @@ from brimful.planning.family_key import family_keys_of
 from brimful.planning.step import EVALUATION_FACTOR, Lora, StepSpec
 from brimful.planning.trace import KINDS, Int64Array, Trace
 from brimful.planning.work import PARTS, Work
-from brimful.rehearsal import store
 from brimful.rehearsal.foreign import plan_model
 from brimful.rehearsal.models import config_of, transformers_model
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.store import StoredTraces
-from brimful.rehearsal.tracer import trace_all, trace_family, trace_parts
+from brimful.rehearsal.tracer import record_family
 from brimful.rehearsal.training import record_training
 from brimful.training.sharding import shard
 from brimful.training.world import World
@@ -100,32 +99,10 @@ def test_small_traces_stand_for_all_blocks_and_sequences(step: Callable[..., Ste
 
     whole = record_training(spec, config_of(spec), 6)
 
-    derived = trace_all(spec).at(6)
-    assert _peak(derived) == _peak(whole)
-    assert derived.parameters == whole.parameters
-    assert derived.work is None
-    assert trace_all(spec).work is not None
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"blocks": 7, "autocast": "bf16"}, {"blocks": 2, "adapter": Lora(16, "q_proj,down_proj")}],
-    ids=["blocks that repeat", "adapters"],
-)
-def test_any_number_of_ranks_follows_from_a_few(
-    step: Callable[..., StepSpec], changes: dict[str, Any]
-) -> None:
-    """Two, four and eight are recorded."""
-    parts, spec = trace_parts(step("llama", ranks=2, **changes)), step("llama", ranks=16, **changes)
-
-    whole, derived = record_training(spec, config_of(spec), 3), parts.at(16)
-
-    assert parts.serves(16)
-    assert _peak(derived.at(3)) == _peak(whole)
+    derived = record_family(family_keys_of(spec)[-1]).at(spec)
+    assert _peak(derived.at(6)) == _peak(whole)
+    assert derived.at(6).parameters == whole.parameters
     assert derived.work is not None
-    assert whole.work is not None
-    assert derived.work.at(3, spec.loss_chunk).flop() == whole.work.flop()
-    assert not parts.serves(3)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +120,8 @@ def test_a_family_in_parts_gives_every_number_of_ranks_length_and_rank(
     devices, and no equal parts. One block fewer, and the step would be recorded whole.
     """
     spec = step("llama", blocks=blocks, ranks=2, sequence_length=256, **changes)
-    key = family_keys_of(spec)[0]
-    short = trace_family(key)
-    assert short.example < blocks
-    family = short.stretched(key)
+    family = record_family(family_keys_of(spec)[0])
+    assert family.example < blocks
 
     for ranks, length, rank in ((8, 256, 16), (16, 512, 6)):
         adapter = None if spec.adapter is None else Lora(rank)
@@ -203,15 +178,6 @@ def test_ranks_that_do_not_divide_all_rows_are_traced_alone(
     for ranks, spec in specs.items():
         whole = record_training(spec, config_of(spec), 2)
         assert _peak(stored[ranks].at(2)) == _peak(whole)
-
-
-def test_another_number_of_ranks_is_not_traced_again(
-    step: Callable[..., StepSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    StoredTraces(step("llama", ranks=2), tmp_path).at(2)
-    monkeypatch.setattr(store, "_tracer", None)
-
-    StoredTraces(step("llama", ranks=4), tmp_path).at(2)
 
 
 def test_a_recording_leaves_no_process_group_and_tracebacks_as_they_were(

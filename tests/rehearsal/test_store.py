@@ -1,8 +1,9 @@
-"""Traces on disk: found again without torch, made again when damaged or when anything that decides
-them changed.
+"""Families on disk: found again without torch, made again when damaged or when anything that decides
+them changed, and not made where they come with brimful.
 """
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import subprocess
@@ -15,14 +16,20 @@ import numpy as np
 import pytest
 from fixture_types import Refuses
 
+from brimful.base.errors import PlanError
 from brimful.base.version import version_of
-from brimful.planning.parametric import Irregular, ParametricTrace
-from brimful.planning.step import StepSpec
-from brimful.planning.trace import KINDS, Trace
-from brimful.planning.work import COUNTS, IrregularWork, ParametricWork, Work
+from brimful.planning.family import Family
+from brimful.planning.family_file import to_bytes
+from brimful.planning.family_key import TraceFamilyKey, family_keys_of
+from brimful.planning.parametric import Irregular, equal
+from brimful.planning.step import StepSpec, canonical
+from brimful.planning.trace import Trace, Unrecorded
+from brimful.planning.work import IrregularWork
 from brimful.rehearsal import store, tracer
-from brimful.rehearsal.family_store import StoredFamilies
-from brimful.rehearsal.store import StoredTraces, canonical_step
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.shipped import About, library_versions, name_of, write_archive
+from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
+from brimful.rehearsal.tracer import record_family
 
 Step = Callable[..., StepSpec]
 WARM = """
@@ -36,81 +43,37 @@ print(json.dumps([int(traces.at(size).live_E().max()) for size in (1, 4)] + [sor
 """
 
 
-def _trace(size_bytes: int) -> Trace:
-    zeros = np.zeros(2, np.int32)
-    return Trace(
-        events_E=np.array([1, 2, -2], np.int32),
-        event_layers_E=np.array([-1, 0, 0], np.int32),
-        sizes_S=np.array([size_bytes, 7], np.int64),
-        kinds_S=np.array([0, KINDS.index("activations")], np.int32),
-        places_S=np.array([0, 1], np.int32),
-        layers_S=zeros,
-        places=("wte", "h.0 mm"),
-        blocks="h",
-        marks={"inputs": 0, "forward": 1},
-        parameters=11,
-        trainable=5,
-    )
-
-
-def _work(flop: int) -> Work:
-    """One product and, as the last chunk of the loss, another."""
-    counts = {name: np.array([flop, flop], np.int64) for name in COUNTS}
-    indices = {
-        f"{name}_W": np.array([0, 1], np.int64)
-        for name in ("classes", "dtypes", "parts", "phases", "layers", "operators")
-    }
-    return Work(**counts, **indices, repeats_W=np.array([1.0, 2.0]), operators=("mm", "bmm"))
-
-
-def _parametric_work(spec: StepSpec) -> ParametricWork:
-    lines = (np.full((len(COUNTS), 2), value, np.int64) for value in (5, 10, 0))
-    return ParametricWork(
-        _work(0), *lines, chunks_W=np.zeros(2, np.int64), sequence_length=spec.sequence_length
-    )
-
-
-class _Made:
-    """Counts what is traced, and stands in for it: 100 bytes, 10 for every sequence and 1 for every
-    token of a chunk.
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.irregular, self.works = False, True
-
-    def trace_all(self, spec: StepSpec) -> ParametricTrace:
-        self.asked.append("all")
-        if self.irregular:
-            raise Irregular("for a test")
-        slopes = {
-            name: np.array([value, 0], np.int64)
-            for name, value in (("base_S", 100), ("slope_S", 10), ("chunk_slope_S", 1))
-        }
-        work = _parametric_work(spec) if self.works else None
-        return ParametricTrace(
-            _trace(100),
-            **slopes,
-            sequence_length=spec.sequence_length,
-            loss_chunk=spec.loss_chunk,
-            work=work,
-        )
-
-    def trace_one(self, spec: StepSpec, micro_batch: int) -> Trace:
-        self.asked.append(str(micro_batch))
-        return dataclasses.replace(
-            _trace(1000 + micro_batch), work=_work(1000 + micro_batch) if self.works else None
-        )
+@functools.cache
+def _recorded(key: TraceFamilyKey, fewest: int) -> Family:
+    return record_family(key, fewest=fewest)
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> _Made:
-    """What is traced, of steps without a family."""
-    stand_in = _Made()
-    monkeypatch.setattr(StoredFamilies, "member", lambda *_, **__: None)
-    monkeypatch.setattr(tracer, "trace_all", stand_in.trace_all)
-    monkeypatch.setattr(tracer, "trace_one", stand_in.trace_one)
-    return stand_in
+def made(monkeypatch: pytest.MonkeyPatch) -> list[TraceFamilyKey]:
+    """What is recorded."""
+    asked: list[TraceFamilyKey] = []
+
+    def record(key: TraceFamilyKey, fewest: int = 0) -> Family:
+        asked.append(key)
+        return _recorded(key, fewest)
+
+    monkeypatch.setattr(tracer, "record_family", record)
+    return asked
+
+
+@pytest.fixture
+def irregular(made: list[TraceFamilyKey], monkeypatch: pytest.MonkeyPatch) -> list[TraceFamilyKey]:
+    """The same of steps that repeat in nothing."""
+    record = tracer.record_family
+
+    def refuse(key: TraceFamilyKey, fewest: int = 0) -> Family:
+        family = record(key, fewest=fewest)
+        if not key.micro_batch:
+            raise Irregular("for a test")
+        return family
+
+    monkeypatch.setattr(tracer, "record_family", refuse)
+    return made
 
 
 @pytest.fixture
@@ -127,25 +90,20 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 
 def _forget_versions() -> None:
     version_of.cache_clear()
-    store._versions.cache_clear()
     store.library_versions.cache_clear()
 
 
-def _sizes(spec: StepSpec, folder: Path | None, *micro_batches: int) -> list[int]:
-    traces = StoredTraces(spec, folder)
-    return [int(traces.at(size).sizes_S[0]) for size in micro_batches]
+def _small(step: Step, **changes: Any) -> StepSpec:
+    """A step that belongs to no family of several lengths."""
+    return step("llama", **({"sequence_length": 16, "accumulates": False} | changes))
 
 
-def _same(one: Trace, other: Trace) -> bool:
-    arrays = ("events_E", "event_layers_E", "sizes_S", "kinds_S", "places_S", "layers_S")
-    words = ("places", "blocks", "marks", "parameters", "trainable")
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays) and all(
-        getattr(one, name) == getattr(other, name) for name in words
-    )
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.xz"))
 
 
 def test_from_a_warm_folder_a_new_process_needs_no_torch(step: Step, tmp_path: Path) -> None:
-    spec = step("llama", sequence_length=16, accumulates=False)
+    spec = _small(step)
     traces = StoredTraces(spec, tmp_path)
     peaks = [int(traces.at(size).live_E().max()) for size in (1, 4)]
 
@@ -162,155 +120,131 @@ def test_from_a_warm_folder_a_new_process_needs_no_torch(step: Step, tmp_path: P
     assert json.loads(warm.stdout) == [*peaks, []]
 
 
-def test_what_comes_back_is_what_was_made(step: Step, tmp_path: Path, made: _Made) -> None:
-    first = StoredTraces(step(), tmp_path).at(3)
-    second = StoredTraces(step(), tmp_path).at(3)
-
-    assert made.asked == ["all"]
-    assert _same(first, second)
-    assert dict(second.marks) == {"inputs": 0, "forward": 1}
-
-
-def _flop(spec: StepSpec, folder: Path | None, *micro_batches: int) -> list[float]:
-    traces = StoredTraces(spec, folder)
-    return [float(traces.work_at(size).flop_W[0]) for size in micro_batches]
-
-
-def test_work_comes_back_as_it_was_made(step: Step, tmp_path: Path, made: _Made) -> None:
-    first, second = (StoredTraces(step(), tmp_path).work_at(3) for _ in range(2))
-
-    assert made.asked == ["all"]
-    assert first.flop_W.tolist() == [5 + 10 * 3] * 2
-    assert first.operators == second.operators
-    arrays = [each.name for each in dataclasses.fields(Work) if each.name != "operators"]
-    assert all(np.array_equal(getattr(first, name), getattr(second, name)) for name in arrays)
-
-
-def test_work_of_an_irregular_step_is_that_of_its_own_trace(
-    step: Step, tmp_path: Path, made: _Made
+def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
-    made.irregular = True
+    first = [StoredTraces(_small(step), tmp_path).at(rows) for rows in (2, 3, 5, 2.5)]
+    again = [StoredTraces(_small(step), tmp_path).at(rows) for rows in (2, 3, 5, 2.5)]
+    work, work_again = (StoredTraces(_small(step), tmp_path).work_at(3) for _ in range(2))
+    StoredTraces(_small(step, loss_chunk=32), tmp_path).at(4)
 
-    assert _flop(step(), tmp_path, 3, 4) == [1003, 1004]
-    assert _flop(step(), tmp_path, 4) == [1004]
-    assert made.asked == ["all", "3", "4"]
+    assert len(made) == len(_files(tmp_path)) == 1
+    assert all(map(equal, first, again))
+    assert list(first[0].marks.items()) == list(again[0].marks.items())
+    assert np.array_equal(work.counts(), work_again.counts())
+
+
+def test_members_of_a_family_share_a_file(
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+) -> None:
+    """One sequence has a family of its own only where it is a special case."""
+    usual, special = (
+        step(name, blocks=1, cuda=True, autocast="bf16", sequence_length=64, accumulates=False)
+        for name in ("llama", "gpt2")
+    )
+    families = StoredFamilies(tmp_path)
+
+    for spec in (usual, special):
+        for length in (64, 50):
+            config = {**spec.config, "n_positions": length}
+            member = dataclasses.replace(
+                spec, sequence_length=length, config_json=canonical(config)
+            )
+            StoredTraces(member, tmp_path, families).at(1)
+
+    assert [key.is_single for key in made] == [False, False, True]
+    assert dataclasses.replace(made[2], is_single=False) == made[1]
+
+
+def test_a_step_that_repeats_in_nothing_is_recorded_at_every_micro_batch_and_that_is_remembered(
+    step: Step, tmp_path: Path, irregular: list[TraceFamilyKey]
+) -> None:
+    for _ in range(2):
+        traces = StoredTraces(_small(step), tmp_path)
+        assert [len(traces.at(rows).sizes_S) > 0 for rows in (3, 2.5)] == [True, True]
+        assert traces.work_at(3).flop() > 0
+
+    assert [key.micro_batch for key in irregular] == [0, 3]
+
+
+def test_a_compiled_step_that_repeats_in_nothing_is_refused(
+    step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_recorded", lambda *_: None)
+
+    with pytest.raises(PlanError, match="compiled step"):
+        StoredTraces(_small(step, compiled="blocks"), tmp_path).at(3)
 
 
 def test_work_that_was_not_recorded_is_an_error(
-    step: Step, tmp_path: Path, made: _Made, refuses: Refuses
+    step: Step, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
 ) -> None:
-    made.works = False
+    def record(key: TraceFamilyKey, fewest: int = 0) -> Family:
+        return dataclasses.replace(_recorded(key, fewest), work=None)
 
-    assert _sizes(step(), tmp_path, 3) == [258]
+    monkeypatch.setattr(tracer, "record_family", record)
+
+    assert len(StoredTraces(_small(step), tmp_path).at(3).sizes_S)
     with refuses(IrregularWork):
-        StoredTraces(step(), tmp_path).work_at(3)
-
-
-def test_one_file_serves_every_micro_batch_and_every_size_of_chunk(
-    step: Step, tmp_path: Path, made: _Made
-) -> None:
-    """100 + 10 per sequence + the tokens of a chunk, of which there are 64 in a sequence."""
-    assert _sizes(step(loss_chunk=128), tmp_path, 1, 2, 5) == [
-        100 + 10 + 64,
-        100 + 20 + 128,
-        100 + 50 + 128,
-    ]
-    assert _sizes(step(loss_chunk=32), tmp_path, 2, 5) == [100 + 20 + 32, 100 + 50 + 32]
-
-    assert made.asked == ["all"]
-    assert len(list(tmp_path.iterdir())) == 1
+        StoredTraces(_small(step), tmp_path).work_at(3)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         lambda content: b"",
-        lambda content: content[:40],
-        lambda content: b"x" * len(content),
         lambda content: content[:-8],
+        lambda content: b"x" * len(content),
     ],
+    ids=["empty", "cut off", "other bytes"],
 )
 def test_a_damaged_file_is_made_again(
-    step: Step, tmp_path: Path, made: _Made, damage: Callable[[bytes], bytes]
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey], damage: Callable[[bytes], bytes]
 ) -> None:
-    sizes = _sizes(step(), tmp_path, 3)
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(damage(path.read_bytes()))
+    first = StoredTraces(_small(step), tmp_path).at(3)
+    (path,) = _files(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(damage(content))
 
-    assert _sizes(step(), tmp_path, 3) == sizes
-    assert _sizes(step(), tmp_path, 3) == sizes
-    assert made.asked == ["all", "all"]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_another_file_under_a_traces_name_is_made_again(
-    step: Step, tmp_path: Path, made: _Made
-) -> None:
-    """safetensors without what a trace says in words."""
-    from safetensors.numpy import save_file
-
-    _sizes(step(), tmp_path, 3)
-    (path,) = tmp_path.iterdir()
-    save_file({"events_E": np.zeros(3, np.int32)}, path)
-
-    _sizes(step(), tmp_path, 3)
-    assert made.asked == ["all", "all"]
+    assert equal(StoredTraces(_small(step), tmp_path).at(3), first)
+    assert equal(StoredTraces(_small(step), tmp_path).at(3), first)
+    assert len(made) == 2
+    assert [each.read_bytes() for each in _files(tmp_path)] == [content]
 
 
 @pytest.mark.parametrize("library", ["torch", "transformers", "peft"])
 def test_another_version_of_a_library_is_another_file(
-    step: Step, tmp_path: Path, made: _Made, installed: dict[str, str], library: str
+    step: Step,
+    tmp_path: Path,
+    made: list[TraceFamilyKey],
+    installed: dict[str, str],
+    library: str,
 ) -> None:
-    _sizes(step(), tmp_path, 3)
+    StoredTraces(_small(step), tmp_path).at(3)
     installed[library] = "99.0"
     _forget_versions()
-    _sizes(step(), tmp_path, 3)
+    StoredTraces(_small(step), tmp_path).at(3)
 
-    assert made.asked == ["all", "all"]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(made) == len(_files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sequence_length": 32}, {"recompute": True}, {"flash": False}, {"optimizer": "8bit"}],
+    [{"sequence_length": 24}, {"recompute": True}, {"cuda": True}, {"optimizer": "8bit"}],
 )
-def test_another_step_is_another_file(
-    step: Step, tmp_path: Path, made: _Made, changes: dict[str, Any]
+def test_another_step_is_another_file(step: Step, changes: dict[str, Any]) -> None:
+    names = [name_of(family_keys_of(_small(step, **each))[-1], {}) for each in ({}, changes)]
+
+    assert names[0] != names[1]
+
+
+def test_without_a_folder_nothing_is_kept(
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
 ) -> None:
-    for spec in (step(), step(**changes)):
-        _sizes(spec, tmp_path, 3)
-
-    assert made.asked == ["all", "all"]
-
-
-def test_an_irregular_step_is_traced_at_every_micro_batch_and_that_is_remembered(
-    step: Step, tmp_path: Path, made: _Made
-) -> None:
-    made.irregular = True
-
-    assert _sizes(step(), tmp_path, 3, 4, 3) == [1003, 1004, 1003]
-    assert _sizes(step(), tmp_path, 4, 5) == [1004, 1005]
-    assert made.asked == ["all", "3", "4", "5"]
-
-
-def test_a_line_that_does_not_hold_for_one_sequence_is_not_asked_about_it(
-    step: Step, tmp_path: Path, made: _Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        tracer, "trace_all", lambda spec: dataclasses.replace(made.trace_all(spec), lowest=2)
-    )
-
     for _ in range(2):
-        assert _sizes(step(), tmp_path, 1, 2) == [1001, 248]
-        assert _flop(step(), tmp_path, 1, 2) == [1001, 25]
-    assert made.asked == ["all", "1"]
+        StoredTraces(_small(step), None).at(3)
 
-
-def test_without_a_folder_nothing_is_kept(step: Step, tmp_path: Path, made: _Made) -> None:
-    assert _sizes(step(), None, 3, 4) == [258, 268]
-    _sizes(step(), None, 3)
-
-    assert made.asked == ["all", "all"]
+    assert len(made) == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -321,5 +255,73 @@ def test_both_16_bit_types_take_the_same_room_on_cuda_only(step: Step) -> None:
     )
 
     assert canonical_step(on_cuda[0]) == canonical_step(on_cuda[1]) == on_cuda[1]
-    assert canonical_step(on_cpu[0]) == on_cpu[0]
+    assert canonical_step(on_cpu[0]) != canonical_step(on_cpu[1])
     assert canonical_step(step(cuda=True)) == step(cuda=True)
+
+
+def test_results_of_replays_are_kept(step: Step, tmp_path: Path) -> None:
+    StoredTraces(_small(step), tmp_path).write_known({"a": [1, 2]})
+
+    assert StoredTraces(_small(step), tmp_path).read_known() == {"a": [1, 2]}
+    assert StoredTraces(_small(step, recompute=True), tmp_path).read_known() == {}
+
+
+def _archive(folder: Path, key: TraceFamilyKey, **versions: str) -> Path:
+    """Write an archive with one family."""
+    path = folder / f"{key.spec.config['model_type']}.zip"
+    about = About({**library_versions(), **versions}, config_of(key.spec).to_dict())
+    content = to_bytes(_recorded(key, 0))
+    write_archive(path, about, {name_of(key, json.loads(json.dumps(about.defaults))): content})
+    return path
+
+
+@pytest.mark.parametrize("damage", [b"", b"a foreign file"])
+def test_what_comes_with_brimful_is_not_recorded(
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey], damage: bytes
+) -> None:
+    spec = _small(step)
+    path = _archive(tmp_path, family_keys_of(canonical_step(spec))[-1])
+
+    def found() -> Trace:
+        return StoredTraces(spec, None, StoredFamilies(None, tmp_path)).at(2)
+
+    shipped, recorded_before = found(), len(made)
+    path.write_bytes(damage)
+    recorded = found()
+
+    assert (recorded_before, len(made)) == (0, 1)
+    assert equal(shipped, recorded)
+
+
+def test_what_comes_with_brimful_serves_libraries_of_the_same_minor_version(
+    step: Step, tmp_path: Path, made: list[TraceFamilyKey]
+) -> None:
+    key = family_keys_of(canonical_step(_small(step)))[-1]
+    major, minor, *_ = library_versions()["torch"].split(".")
+    for version in (f"{major}.{minor}.99", f"{major}.{int(minor) + 1}.0"):
+        _archive(tmp_path, key, torch=version, not_installed="1.0")
+        StoredFamilies(None, tmp_path).find(key)
+
+    assert len(made) == 1
+
+
+def test_a_folders_config_is_that_of_the_catalog_with_defaults_and_tokens(step: Step) -> None:
+    key = family_keys_of(canonical_step(_small(step)))[-1]
+    defaults = json.loads(json.dumps(config_of(key.spec).to_dict()))
+
+    def named(**changes: Any) -> str:
+        config = canonical({**json.loads(key.spec.config_json), **changes})
+        spec = dataclasses.replace(key.spec, config_json=config)
+        return name_of(dataclasses.replace(key, spec=spec), defaults)
+
+    assert named() == named(pad_token_id=2, initializer_range=0.01, attention_dropout=0.0)
+    assert len({named(), named(intermediate_size=8), named(attention_dropout=0.5)}) == 3
+
+
+def test_without_torch_what_is_not_kept_cannot_be_made(
+    step: Step, monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+) -> None:
+    monkeypatch.setattr(store, "library_versions", dict)
+
+    with refuses(Unrecorded):
+        StoredTraces(_small(step), None).at(2)

@@ -62,14 +62,6 @@ def notebook_is_small() -> bool:
     return os.environ.get("BRIMFUL_NOTEBOOK", "").lower() == "small"
 
 
-_PASSING = {"_", "OLDPWD", "PWD", "SHLVL"}
-
-
-def lasting_variables() -> list[tuple[str, str]]:
-    """Return the variables of the environment but those that a shell changes with every command."""
-    return sorted((name, value) for name, value in os.environ.items() if name not in _PASSING)
-
-
 def whole() -> dict[str, str]:
     """Return the environment, for a process that gets the same."""
     return dict(os.environ)

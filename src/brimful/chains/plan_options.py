@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brimful.base.errors import PlanError, RequestError
-from brimful.data.counts import hub_counts
-from brimful.model import catalog
 from brimful.planning.derive import (
     refuse_what_cannot_fit,
 )
@@ -28,19 +26,6 @@ def refuse_options(recipe: Recipe, on: str, *, saves: bool, verifies: bool) -> N
         refuse_to_save(recipe, on)
     if verifies:
         refuse_to_verify(recipe, on)
-
-
-def lasts(recipe: Recipe, surveyed: Sequence[Surveyed | Unplanned]) -> bool:
-    """Return whether the same question has the same answer tomorrow: it is about a model and
-    devices of the catalogs, about data that the catalog counts, and about no chain of runs.
-    """
-    data_sets = {name for name, _ in hub_counts()}
-    is_known = not isinstance(recipe.model, str) or catalog.find(recipe.model) is not None
-    has_files = not all(
-        path.startswith("builtin:") or path in data_sets for path in recipe.data.paths
-    )
-    is_here = any(each.device.is_present for each in surveyed)
-    return is_known and recipe.rft is None and not has_files and not is_here
 
 
 def refuse_to_save(recipe: Recipe, on: str) -> None:

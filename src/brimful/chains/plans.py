@@ -31,7 +31,7 @@ from brimful.planning.survey import Tracer
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
 from brimful.rehearsal.kept_traces import kept_traces
-from brimful.rehearsal.shipped_skeletons import obstacle
+from brimful.rehearsal.shipped import obstacle
 from brimful.report.plan.answer import time_and_cost, verdict_of
 
 
@@ -71,7 +71,6 @@ def survey(
     compiles: bool = False,
     up_to: int | None = None,
     progress: Say = silent,
-    ahead: bool = False,
 ) -> list[Surveyed | Unplanned]:
     """A recipe's job on the devices that `on` names. The plan of a study is that of the variant
     that needs most.
@@ -85,8 +84,6 @@ def survey(
         compiles: Steps that the plan compiles are traced as such, some ten seconds for each kind.
         up_to: Each device also in groups of 2, 4, ... up to so many.
         progress: Is told what is being done.
-        ahead: Steps that will probably be asked for next are recorded meanwhile by processes that
-            are forked from this one, where there are cores.
 
     Raises:
         DeviceError: no such device.
@@ -97,7 +94,7 @@ def survey(
     doing("looking at the device")
     groups = groups_of(recipe, on, up_to)
     doing("looking up the model")
-    with kept_traces(doing, compiles=compiles, ahead=ahead) as traces:
+    with kept_traces(doing, compiles=compiles) as traces:
         asked = SurveyRequest(traces, prices or {}, doing, trusts_custom_code=trust_custom_code)
         return survey_jobs(recipe, groups, asked)
 

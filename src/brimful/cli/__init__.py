@@ -6,7 +6,6 @@ from typing import Any
 
 from brimful.base.env import start_again_with_whole_heap, was_started_by_brimful
 from brimful.base.garbage import collector_off
-from brimful.cli.kept_answers import AskedCommand
 
 __all__ = ["app", "main"]
 
@@ -15,9 +14,7 @@ TRAINING_VERBS = {"train", "run"}
 
 
 def main() -> None:
-    """Run the command line. A question that was answered before, and whose answer can be no other
-    now, is answered without loading anything.
-    """
+    """Run the command line."""
     if was_started_by_brimful():
         from brimful.base.libc import end_with
 
@@ -25,14 +22,10 @@ def main() -> None:
     words = sys.argv[1:]
     if words and words[0] in TRAINING_VERBS:
         start_again_with_whole_heap(words)
-    question = AskedCommand.asked(words)
-    code = None if question is None else question.answer_again()
-    if code is not None:
-        raise SystemExit(code)
     with collector_off():
         from brimful.cli.verbs import main as run_verb
 
-    run_verb(question)
+    run_verb()
 
 
 def __getattr__(name: str) -> Any:

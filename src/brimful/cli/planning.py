@@ -15,7 +15,6 @@ from brimful.base.text import plural
 from brimful.base.warning_codes import as_note
 from brimful.cli.inputs import listed, listed_numbers, load_recipe, say_family_notes
 from brimful.cli.job_planning import JobRequest
-from brimful.cli.kept_answers import Said, keep
 from brimful.cli.options import DeviceName, Devices, Json, Overrides, RecipeName
 from brimful.cli.output import loading, open_console, print_json, say
 
@@ -28,7 +27,6 @@ Sort = Literal["time", "cost", "name"]
 
 
 def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
-    context: typer.Context,
     recipe: RecipeName,
     overrides: Overrides = None,
     on: Devices = "here",
@@ -144,13 +142,12 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
         for_recipes_only=for_recipes_only,
     )
     job.answer_and_exit()
-    said = Said()
-    with said.listening(), collector_off():
+    with collector_off():
         resolved = load_recipe(recipe, overrides)
     with waiting(open_console(stderr=True)) as show:
         with importing("brimful.chains.plans"):
             from brimful.chains.limits import answers, limits_of
-            from brimful.chains.plan_options import lasts, refuse_options, save_surveyed, verified
+            from brimful.chains.plan_options import refuse_options, save_surveyed, verified
             from brimful.chains.plans import survey
             from brimful.report.plan.plans import exit_code, write_timeline
 
@@ -164,7 +161,6 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             compiles=compiled,
             up_to=up_to,
             progress=show,
-            ahead=True,
         )
         show("answering")
         answered = answers(resolved, surveyed, limits)
@@ -172,20 +168,17 @@ def plan(  # noqa: PLR0913, PLR0917 - each is one option of the verb
             write_timeline(surveyed, timeline)
         show("verifying" if verify else "answering")
         verification = verified(resolved, surveyed) if verify else None
-    with said.listening():
-        _say_notes(surveyed, up_to, on, price or [])
-        if json_output:
-            print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
-        else:
-            _print_plans(surveyed, answered, verification, sort, explain=explain)
+    _say_notes(surveyed, up_to, on, price or [])
+    if json_output:
+        print_json(_plans_json(resolved.name, surveyed, answered, verification, sort))
+    else:
+        _print_plans(surveyed, answered, verification, sort, explain=explain)
     if save is not None:
         save_surveyed(save, resolved, surveyed)
         _say_saved(save, [recipe, *(overrides or [])])
     code = exit_code(surveyed, answered.budget if limits.budget else None)
     if verification is not None and not verification.passed:
         code = max(code, 1)
-    if not any((save, timeline, verify, compiled)) and lasts(resolved, surveyed):
-        keep(context.obj, said, code)
     raise typer.Exit(code)
 
 

@@ -20,7 +20,6 @@ from brimful.base.env import (
 )
 from brimful.base.errors import BrimfulError, RequestError
 from brimful.base.text import printable
-from brimful.cli.kept_answers import AskedCommand
 from brimful.cli.output import say
 
 GROUPS = {
@@ -144,19 +143,16 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
     raise RequestError(f"{words[0]!r} is no verb{hint} `brimful --help` lists all.")
 
 
-def main(question: AskedCommand | None = None) -> None:
+def main() -> None:
     """Run the command line. An expected error, a file that the system refuses, or libraries that do
     not fit each other are printed as one message and end with an exit code; any other error is a
     bug and shows its traceback.
-
-    Args:
-        question: Where the verb may keep its answer.
     """
     wait_politely()
     keep_few_kernels()
     load_no_pydantic_plugins()
     try:
-        _app_for(sys.argv[1:])(obj=question)
+        _app_for(sys.argv[1:])()
     except BrimfulError as error:
         say(f"brimful: {printable(str(error))}", stderr=True)
         launched = launched_rank()

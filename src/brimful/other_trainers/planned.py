@@ -25,7 +25,6 @@ from brimful.planning.survey import Memory
 from brimful.planning.target import target_of
 from brimful.planning.timing import WAITS, UnknownRate, share_of, step_time
 from brimful.planning.work import IrregularWork
-from brimful.rehearsal.family_store import StoredFamilies
 from brimful.rehearsal.store import StoredTraces, canonical_step
 
 MOST_TRIED = 64
@@ -206,7 +205,7 @@ class JobTraces:
                 # Teaches the tracer these steps.
                 import brimful.other_trainers.stand_ins  # noqa: F401, PLC0415
 
-            stored = StoredTraces(key, self._folder, _NoFamilies())
+            stored = StoredTraces(key, self._folder)
             self._made[key] = (stored, Replays(stored, stored.read_known()))
         return self._made[key][1]
 
@@ -214,16 +213,6 @@ class JobTraces:
         """Store the results of replays."""
         for stored, replays in self._made.values():
             stored.write_known(replays.known)
-
-
-class _NoFamilies(StoredFamilies):
-    """For steps that share nothing with others."""
-
-    def __init__(self) -> None:
-        super().__init__(None, None, None)
-
-    def member(self, spec: StepSpec, is_single: bool = False) -> None:
-        """Return no trace."""
 
 
 @contextmanager

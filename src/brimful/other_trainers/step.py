@@ -125,11 +125,6 @@ class ForeignStep(StepSpec):
         """Whether the older wrapper divides the model."""
         return self.ranks > 1 and self.sharding == "fsdp1"
 
-    @property
-    def serves_all_ranks(self) -> bool:
-        """The older wrapper pads, and rounds what it divides."""
-        return not self.is_wrapped
-
     def key(self) -> str:
         """Canonical text; another one when the code of the stand-ins changes."""
         return super().key() + _digest_of_stand_ins()

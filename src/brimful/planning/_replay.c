@@ -1,8 +1,8 @@
-/* The replay of plain_replay.py in C: the same steps in the same order, some thirty times faster.
+/* The replay of allocator.py in C: the same steps in the same order.
  * And what events.py does with numpy, in one pass over a trace each.
  *
  * It is built with the package where there is a C compiler; without it the two modules do the work.
- * tests/planning/test_plain_replay.py and test_events.py hold all equal. In the replay, sizes and
+ * tests/planning/test_allocator.py and test_events.py hold all equal. In the replay, sizes and
  * addresses are in units of 512 bytes. Only the stable interface of Python 3.11 is used, so one
  * build serves all versions.
  */

@@ -1,4 +1,4 @@
-"""Built from _replay.c where there is a C compiler; see plain_replay.py and events.py."""
+"""Built from _replay.c where there is a C compiler; see allocator.py and events.py."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from brimful.base.errors import BrimfulError
 from brimful.planning.allocator import (
-    DEFAULTS,
     SMALL_LIMIT_BYTES,
     SMALL_SEGMENT_BYTES,
     CachingAllocator,
@@ -76,7 +75,7 @@ def compare_with_model(snapshot: Mapping[str, Any], device: int = 0) -> HistoryC
 def _replayed(events: Sequence[Event], before: Sequence[Segment]) -> HistoryComparison:
     reserved_bytes = reserved_before_bytes = sum(each.size_bytes for each in before)
     peak_bytes, requests, same = reserved_bytes, 0, 0
-    model = CachingAllocator(DEFAULTS)
+    model = CachingAllocator()
     model.adopt(before)
     handles = {address: address for each in before for address in _addresses_in_use(each)}
     last_action = ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brimful.planning.family_key import GRANULE, SHORTEST, TraceFamilyKey
+from brimful.planning.family_key import SHORTEST, TILE, TraceFamilyKey
 from brimful.planning.step import canonical
 from brimful.planning.trace import Int64Array
 
@@ -18,7 +18,6 @@ LETTERS = "hdengfv"
 """h hidden size, d head size, e the same rounded up to whole tiles of the flash kernel, n query
 heads, g key/value heads, f width of the feed-forward layer, v entries of the vocabulary.
 """
-TILE = 32
 LARGEST_HEAD, HEAD_STEP = 256, 8
 """Head sizes above the one, or that are no multiple of the other, run in other kernels on CUDA."""
 SMALL_STATES = 4096
@@ -50,9 +49,10 @@ rather than the hidden size by the heads where it is left out.
 """
 _WITH_VECTORS = {"qwen2", "olmo2"}
 """Model types with vectors as wide as all queries and all keys: biases, or norms."""
-_NOT_OF_THE_STEP = frozenset(
+NOT_OF_THE_STEP = frozenset(
     {
         "_attn_implementation_autoset",
+        "_model_name_or_path",
         "_name_or_path",
         "architectures",
         "bos_token_id",
@@ -63,7 +63,8 @@ _NOT_OF_THE_STEP = frozenset(
         "initializer_range",
         "is_encoder_decoder",
         "label2id",
-        "max_position_embeddings",
+        "layer_norm_eps",
+        "layer_norm_epsilon",
         "output_attentions",
         "output_hidden_states",
         "pad_token_id",
@@ -73,15 +74,14 @@ _NOT_OF_THE_STEP = frozenset(
         "return_dict",
         "rms_norm_eps",
         "rope_theta",
+        "sep_token_id",
         "torch_dtype",
         "transformers_version",
         "unk_token_id",
         "use_cache",
     }
 )
-"""Values that change no tensor's size and no operator of a training step. How many positions there
-are limits the lengths that a family is for.
-"""
+"""Values that change no tensor's size and no operator of a training step."""
 _PLAIN_POSITIONS = {"default", "linear", "llama3"}
 """Kinds of rotary positions that compute the same operators at every length."""
 _OF_PLAIN_POSITIONS = {
@@ -194,7 +194,8 @@ def network_of(
         raise NotOfItsKind(str(config.get("model_type")))
     sizes = _widths_of(config, own_head=own_head)
     rest = {**defaults, **config}
-    for key in (*KEYS.values(), BLOCKS, *_NOT_OF_THE_STEP):
+    # How many positions there are limits the lengths that a family is for.
+    for key in (*KEYS.values(), BLOCKS, "max_position_embeddings", *NOT_OF_THE_STEP):
         rest.pop(key, None)
     _drop_positions(rest)
     _drop_windows(rest)
@@ -207,10 +208,10 @@ def network_of(
 
 
 def serves(key: TraceFamilyKey) -> bool:
-    """Return whether lengths of a family are below all limits of the network, as those of a
-    skeleton are.
+    """Return whether lengths of a family are below all limits of the network, as those of a family
+    of every network are.
     """
-    return key.lengths is None or key.lengths[0] == (SHORTEST if key.any_length else GRANULE)
+    return key.lengths is None or key.lengths[0] == SHORTEST
 
 
 def _widths_of(config: Mapping[str, Any], *, own_head: bool) -> Widths:

@@ -1,17 +1,23 @@
-"""One trace for all micro-batches, sequence lengths and ranks of a step: every size is a number
-times a product of them. `recordings` finds the products.
+"""One recording of a step for everything that its key leaves open: the micro-batch, and perhaps the
+sequence length, the rank, and the widths and number of blocks of the network. `recordings` makes
+them.
 
-Suffixes: S storages, W operators, K products, L calls.
+Every number is a sum of terms, each a whole number times a product of what is open.
+
+Suffixes: A summands, K terms, S storages, W operators.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from brimful.planning.family_key import StepSize, TraceFamilyKey
-from brimful.planning.parametric import ParametricTrace, stretch, stretch_values
+from brimful.planning.architecture import Monomial, Widths
+from brimful.planning.family_key import StepSize
+from brimful.planning.parametric import ParametricTrace, stretch
 from brimful.planning.step import Lora, StepSpec
 from brimful.planning.trace import Int64Array, Trace
 from brimful.planning.work import (
@@ -24,78 +30,108 @@ from brimful.planning.work import (
     repeated,
 )
 
+LAUNCHES = [COUNTS.index(name) for name in ("launches_W", "fused_launches_W")]
+
+
+class Term(NamedTuple):
+    """A product of dimensions of a step (`family_key.PRODUCTS`) and of widths."""
+
+    product: str = ""
+    widths: Monomial = Monomial()
+
+    def lines(self, size: StepSize, widths: Widths | None) -> tuple[int, int, int]:
+        """Return its value: what depends on nothing, what each sequence of the micro-batch adds,
+        and what each token of a piece of the loss adds.
+        """
+        factor = 1 if widths is None else self.widths.at(widths)
+        name, one = self.product, dataclasses.replace(size, micro_batch=1)
+        value = factor * one.product(name.translate(str.maketrans("V", "T", "CL")))
+        if "V" in name:
+            return value, -factor * one.product(name.replace("V", "")), 0
+        if "L" in name:
+            return 0, value * size.scored, -value
+        if "C" in name:
+            return 0, 0, value
+        return (0, value, 0) if "B" in name else (value, 0, 0)
+
 
 @dataclass(frozen=True, eq=False)
-class FamilyWork:
-    """Operators of a family.
+class Sums:
+    """Numbers that are sums of whole numbers times terms.
 
     Attributes:
-        work: The operators; their counts are of one member.
-        terms: Counts (COUNTS x W x K) that belong to each product.
-        short, longer: Lists of the update's operators with few blocks and with one more.
-        more_blocks: Blocks beyond the few.
+        count: Of the numbers.
+        places_A: The number that a summand belongs to.
+        factors_A: Its whole number.
+        terms_A: Its term, as an index.
     """
 
-    work: Work
-    terms: Int64Array
-    short: "FamilyCalls"
-    longer: "FamilyCalls"
-    more_blocks: int
+    count: int
+    places_A: Int64Array
+    factors_A: Int64Array
+    terms_A: Int64Array
 
-    def at(self, factors: Int64Array, size: StepSize) -> ParametricWork:
-        """Return the work for every micro-batch; `factors` (3 x K) of the products as in
-        `_factors`.
-        """
-        base, slope, chunk_slope = (self.terms @ factor for factor in factors)
-        few, one_more = (
-            calls.at(size).launches(len(self.work)) for calls in (self.short, self.longer)
-        )
-        launches_W = few + (one_more - few) * self.more_blocks
-        for name in ("launches_W", "fused_launches_W"):
-            base[COUNTS.index(name)] += launches_W
-        return ParametricWork(
-            self.work, base, slope, chunk_slope, chunks_of(self.work, chunk_slope), size.scored
-        )
+    def at(self, values_K: Int64Array) -> Int64Array:
+        """Return the numbers for values of the terms."""
+        numbers = np.zeros(self.count, np.int64)
+        np.add.at(numbers, self.places_A, self.factors_A * values_K[self.terms_A])
+        return numbers
+
+    def gathered(self) -> "Sums":
+        """Return the same with one summand for each number and term, in their order."""
+        keys, at = np.unique(np.stack([self.places_A, self.terms_A]), axis=1, return_inverse=True)
+        factors = np.zeros(keys.shape[1], np.int64)
+        np.add.at(factors, at.ravel(), self.factors_A)
+        kept = factors != 0
+        return Sums(self.count, keys[0][kept], factors[kept], keys[1][kept])
+
+    def moved(self, count: int, places: Int64Array) -> "Sums":
+        """Return `count` numbers: each of these is added to the one at its place there."""
+        return dataclasses.replace(self, count=count, places_A=places[self.places_A])
+
+    def less(self, other: "Sums") -> "Sums":
+        """Return the differences from as many other numbers."""
+        negative = dataclasses.replace(other, factors_A=-other.factors_A)
+        return joined_sums([self, negative])
 
 
-@dataclass(frozen=True, eq=False)
-class FamilyCalls:
-    """Calls whose lists grow with rank and positions: elements (SUMMANDS x calls)."""
-
-    calls: Calls
-    elements: Int64Array
-
-    def at(self, size: StepSize) -> Calls:
-        """Return the calls of a member."""
-        return dataclasses.replace(self.calls, elements_L=values_at(self.elements, size))
+def joined_sums(parts: Sequence[Sums]) -> Sums:
+    """Return the sums of as many numbers of all parts."""
+    arrays = (
+        np.concatenate([getattr(each, name) for each in parts])
+        for name in ("places_A", "factors_A", "terms_A")
+    )
+    return Sums(parts[0].count, *arrays).gathered()
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A step for every micro-batch, sequence length and rank.
+    """A step for everything that its key leaves open, as it is recorded and kept: with few blocks.
 
     Attributes:
-        key: What the members share.
-        trace: The events; sizes, parameters and trainable are those of no member.
-        number_S, product_S: Every size is a number of bytes times one of the key's products.
-        sums_S: For sizes that are sums: bytes for each product in the key's `sums` (products x S),
-            added to the above; `no_sums` where the key has none.
-        parameters, trainable: Numbers that belong to 1, the rank and the length.
-        work: What the operators compute.
+        trace: The events. It has no sizes.
+        work: Operators, without counts; None where they do not follow from small recordings.
+        calls, longer_calls: Lists of the update's operators with few blocks and with one more,
+            without elements.
+        terms: What numbers grow with.
+        sums: Numbers by name: "sizes"; "outside", sizes of storages outside the blocks with one
+            block more; "parameters", all and those that are trained; "counts" (COUNTS x W) and
+            "growth", what each block adds to them; "elements" of calls; and the same of longer
+            ones, after "longer ".
+        example, blocks: The few, and those of the model.
         lowest: The smallest micro-batch it holds for.
         rows: Of a model that is divided among devices: the greatest common divisor of the rows of
-            its weights. The family serves each number of devices that divides it; 1 for a whole
-            model.
+            its weights. The family serves each number of devices that divides it.
     """
 
-    key: TraceFamilyKey
     trace: Trace
-    number_S: Int64Array
-    product_S: Int64Array
-    sums_S: Int64Array
-    parameters: Int64Array
-    trainable: Int64Array
-    work: FamilyWork
+    work: Work | None
+    calls: Calls
+    longer_calls: Calls
+    terms: tuple[Term, ...]
+    sums: Mapping[str, Sums]
+    example: int
+    blocks: int
     lowest: int
     rows: int = 1
 
@@ -103,158 +139,95 @@ class Family:
         """Return whether so many devices each hold the same number of rows of every weight."""
         return self.rows % ranks == 0
 
-    def at(self, spec: StepSpec) -> ParametricTrace:
+    def of(self, widths: Widths) -> "Family | None":
+        """Return the family of a network with these widths; None where it has too few blocks."""
+        if widths.blocks <= self.example + 1:
+            return None
+        return dataclasses.replace(self, blocks=widths.blocks)
+
+    def at(self, spec: StepSpec, widths: Widths | None = None) -> ParametricTrace:
         """Return the trace of a step with this spec's sequence length and rank. It holds for every
-        micro-batch, or for one sequence only if the key is single.
+        micro-batch, or for one only if the key has one.
+
+        Args:
+            spec: The step.
+            widths: Of the network, where the family is of every one.
         """
-        rank = spec.adapter.rank if isinstance(spec.adapter, Lora) else 1
         size = StepSize(
             1,
             spec.sequence_length,
-            rank,
+            spec.adapter.rank if isinstance(spec.adapter, Lora) else 1,
             spec.scored_tokens,
             spec.loss_chunk,
             spec.ranks,
             self.rows // spec.ranks,
         )
-        factors = _factors(self.key.products, size)
-        base_S, slope_S, chunk_slope_S = (
-            self.number_S * factor[self.product_S] for factor in factors
-        )
-        base_S = base_S + sums_at(self.key, self.sums_S, size)
-        counts = {
-            name: int(values_at(getattr(self, name)[:, None], size)[0])
-            for name in ("parameters", "trainable")
-        }
-        trace = dataclasses.replace(
-            self.trace, parameters=counts["parameters"], trainable=counts["trainable"]
-        )
+        values_3K = np.array([each.lines(size, widths) for each in self.terms], np.int64).T
+        constant_K = values_3K[0]
+        trace, origin_S = self._long
+        parameters, trainable = self._grown("parameters", constant_K)
+        base_S, slope_S, chunk_slope_S = (self._sizes(values_K)[origin_S] for values_K in values_3K)
         return ParametricTrace(
-            trace,
+            dataclasses.replace(trace, parameters=int(parameters), trainable=int(trainable)),
             base_S,
             slope_S,
             chunk_slope_S,
             size.scored,
             spec.loss_chunk,
             self.lowest,
-            self.work.at(factors, size),
+            self._work_at(values_3K, size),
         )
 
+    @property
+    def _more_blocks(self) -> int:
+        return self.blocks - self.example
 
-def no_sums() -> Int64Array:
-    """Return the `sums_S` of a family whose sizes are all products."""
-    return np.zeros((0, 0), np.int64)
+    @functools.cached_property
+    def _long(self) -> tuple[Trace, Int64Array]:
+        if not self._more_blocks:
+            return self.trace, np.arange(len(self.trace.sizes_S))
+        return stretch(self.trace, self.blocks)
 
+    def _sizes(self, values_K: Int64Array) -> Int64Array:
+        """Return the sizes of all blocks by the storages of few."""
+        sizes_S = self.sums["sizes"].at(values_K)
+        outside = self.trace.layers_S == GLOBAL
+        growth = self.sums["outside"].at(values_K) - sizes_S[outside]
+        sizes_S[outside] += growth * self._more_blocks
+        return sizes_S
 
-@dataclass(frozen=True, eq=False)
-class ShortFamily:
-    """A family as it is kept: with few blocks, from which all follow.
+    def _grown(self, name: str, values_K: Int64Array) -> Int64Array:
+        few, longer = (self.sums[each].at(values_K) for each in (name, f"longer {name}"))
+        return few + (longer - few) * self._more_blocks
 
-    Attributes:
-        trace: The events with few blocks; its sizes are numbers of bytes, each times a product.
-        product_S: Those products, as indices into the key's.
-        outside_S: The numbers of bytes of storages outside the blocks with one block more; none
-            where the trace has all blocks.
-        parameters, trainable: As in `Family`.
-        work: Operators with few blocks.
-        terms: Counts (COUNTS x W x K) with few blocks.
-        growth: What each further block adds to them.
-        short, longer: Lists of the update's operators with few blocks and with one more.
-        example, blocks: The few, and those of the model.
-        lowest: The smallest micro-batch it holds for.
-        sums_S, rows: As in `Family`.
-    """
-
-    trace: Trace
-    product_S: Int64Array
-    outside_S: Int64Array
-    parameters: Int64Array
-    trainable: Int64Array
-    work: Work
-    terms: Int64Array
-    growth: Int64Array
-    short: FamilyCalls
-    longer: FamilyCalls
-    example: int
-    blocks: int
-    lowest: int
-    sums_S: Int64Array = dataclasses.field(default_factory=no_sums)
-    rows: int = 1
-
-    def stretched(self, key: TraceFamilyKey) -> Family:
-        """Return the family with all blocks."""
-        trace, number_S, product_S = self.trace, self.trace.sizes_S, self.product_S
-        work, terms, more_blocks = self.work, self.terms, self.blocks - self.example
-        sums_S = self.sums_S
-        if more_blocks:
-            longer_S = number_S.copy()
-            longer_S[trace.layers_S == GLOBAL] = self.outside_S
-            trace = stretch(self.trace, self.blocks, with_sizes(self.trace, longer_S))
-            number_S = trace.sizes_S
-            product_S = stretch_values(self.trace, self.product_S, self.blocks)
-            if len(sums_S):
-                sums_S = np.stack(
-                    [stretch_values(self.trace, each, self.blocks) for each in sums_S]
-                )
-            work = repeated(work, self.example, self.blocks)
-            terms = terms + self.growth * more_blocks
-        return Family(
-            key,
-            trace,
-            number_S,
-            product_S,
-            sums_S,
-            self.parameters,
-            self.trainable,
-            FamilyWork(work, terms, self.short, self.longer, more_blocks),
-            self.lowest,
-            self.rows,
+    def _work_at(self, values_3K: Int64Array, size: StepSize) -> ParametricWork | None:
+        if self.work is None:
+            return None
+        base, slope, chunk_slope = (
+            (
+                self.sums["counts"].at(values_K)
+                + self.sums["growth"].at(values_K) * self._more_blocks
+            ).reshape(len(COUNTS), -1)
+            for values_K in values_3K
         )
+        few, longer = (
+            dataclasses.replace(
+                calls, elements_L=self.sums[f"{prefix}elements"].at(values_3K[0])
+            ).launches(len(self.work))
+            for calls, prefix in ((self.calls, ""), (self.longer_calls, "longer "))
+        )
+        base[LAUNCHES] += few + (longer - few) * self._more_blocks
+        work = repeated(self.work, self.example, self.blocks) if self._more_blocks else self.work
+        chunks_W = chunks_of(work, chunk_slope)
+        return ParametricWork(work, base, slope, chunk_slope, chunks_W, size.scored)
 
-
-def with_sizes(trace: Trace, sizes_S: Int64Array) -> Trace:
-    """Return the trace with other sizes."""
-    return dataclasses.replace(trace, sizes_S=sizes_S)
-
-
-def _factors(products: Sequence[str], size: StepSize) -> Int64Array:
-    """Return the value of each product: constant, per sequence of the micro-batch, and per token of
-    a piece of the loss (3 x K).
-    """
-    one = dataclasses.replace(size, micro_batch=1)
-    factors = np.zeros((3, len(products)), np.int64)
-    for index, name in enumerate(products):
-        value = one.product(name.translate(str.maketrans("V", "T", "CL")))
-        if "V" in name:
-            factors[0, index], factors[1, index] = value, -one.product(name.replace("V", ""))
-        elif "L" in name:
-            factors[1, index], factors[2, index] = value * size.scored, -value
-        else:
-            factors[2 if "C" in name else int("B" in name), index] = value
-    return factors
-
-
-SUMMANDS = ("", "r", "T", "P", "rP", "A")
-"""Products of which numbers of parameters and of updated elements are sums: each has a coefficient
-for every one of them. The last three occur only where the model is divided among devices.
-"""
-
-
-def values_at(numbers: Int64Array, size: StepSize) -> Int64Array:
-    """Return the values of sums, given their coefficients of SUMMANDS: of the first three, or of
-    all (summands x anything).
-    """
-    worth = np.array([size.product(name) for name in SUMMANDS[: len(numbers)]], np.int64)
-    result: Int64Array = worth @ numbers
-    return result
-
-
-def sums_at(key: TraceFamilyKey, sums: Int64Array, size: StepSize) -> Int64Array | int:
-    """Return the bytes of sizes that are sums, given those for each product in the key's `sums`
-    (products x anything).
-    """
-    if not len(sums):
-        return 0
-    worth = np.array([size.product(name) for support in key.sums for name in support], np.int64)
-    result: Int64Array = worth @ sums
-    return result
+    def pruned(self) -> "Family":
+        """Return the same with those terms only that occur."""
+        used = np.unique(np.concatenate([each.terms_A for each in self.sums.values()]))
+        sums = {
+            name: dataclasses.replace(each, terms_A=np.searchsorted(used, each.terms_A))
+            for name, each in self.sums.items()
+        }
+        return dataclasses.replace(
+            self, terms=tuple(self.terms[index] for index in used), sums=sums
+        )

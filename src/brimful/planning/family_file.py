@@ -1,7 +1,7 @@
 """Families as files: short, compressed, the same bytes for the same family.
 
-A family of a model with dozens of blocks takes some 8 KB: its arrays hold few blocks, positions
-are kept as distances, which repeat from block to block, and all of it is compressed.
+A family takes some 10 KB: its arrays hold few blocks, positions are kept as distances, which repeat
+from block to block, and all of it is compressed.
 """
 
 import dataclasses
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from brimful.planning.family import FamilyCalls, ShortFamily, no_sums
+from brimful.planning.architecture import Monomial
+from brimful.planning.family import Family, Sums, Term
 from brimful.planning.trace import Int32Array, Int64Array, Trace
 from brimful.planning.work import COUNTS, Calls, Work
 
-FORMAT = 1
+FORMAT = 2
 """Raised with every change of what a file holds."""
+_MAGIC = b"\xfd7zXZ"
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6}]
 _TRACE_ARRAYS = ("event_layers_E", "kinds_S", "places_S", "layers_S")
 _WORK_ARRAYS = tuple(
@@ -24,68 +26,64 @@ _WORK_ARRAYS = tuple(
     for each in dataclasses.fields(Work)
     if each.name != "operators" and each.name not in COUNTS
 )
-_NUMBERS = ("example", "blocks", "lowest")
-_ARRAYS = ("product_S", "outside_S", "parameters", "trainable")
+_CALLS = ("calls", "longer_calls")
+_CALL_ARRAYS = ("rows_L", "limits_L", "tensors_L")
+_SUM_ARRAYS = ("places_A", "factors_A", "terms_A")
+_NUMBERS = ("example", "blocks", "lowest", "rows")
 
 
 class DamagedFile(Exception):
     """The bytes are no family, or those of another format."""
 
 
-def to_bytes(family: ShortFamily) -> bytes:
+def to_bytes(family: Family) -> bytes:
     """Return the file's content."""
-    return packed(*parts_of(family))
-
-
-def parts_of(family: ShortFamily) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the plain values of a family."""
-    trace, work = family.trace, family.work
-    arrays = {name: getattr(family, name) for name in _ARRAYS}
-    arrays |= {name: getattr(trace, name) for name in _TRACE_ARRAYS}
-    arrays |= {"sizes_S": trace.sizes_S}
-    arrays |= {"signs_E": np.sign(trace.events_E), "lags_E": _lags(trace.events_E)}
-    arrays |= {name: getattr(work, name) for name in _WORK_ARRAYS}
-    for name in ("terms", "growth"):
-        counts = getattr(family, name)
-        positions = np.flatnonzero(counts)
-        arrays[name], arrays[f"{name}_gaps"] = counts.flat[positions], np.diff(positions, prepend=0)
-    for name in ("short", "longer"):
-        calls: FamilyCalls = getattr(family, name)
-        arrays[f"{name}_elements"] = calls.elements
-        arrays |= {f"{name}_{each}": getattr(calls.calls, each) for each in _calls()}
-    if len(family.sums_S):
-        arrays["sums_S"] = family.sums_S
-    words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
-    if family.rows > 1:
-        words["rows"] = family.rows
-    words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
-    words["marks"] = list(trace.marks.items())  # their order counts
-    words |= {"operators": work.operators, "counts": family.terms.shape}
-    return arrays, words
-
-
-def packed(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> bytes:
-    """Return arrays and plain values as the content of a file."""
     from safetensors.numpy import save  # noqa: PLC0415 - plans that find nothing need none
 
+    trace, work = family.trace, family.work
+    arrays = {name: getattr(trace, name) for name in _TRACE_ARRAYS}
+    arrays |= {"signs_E": np.sign(trace.events_E), "lags_E": _lags(trace.events_E)}
+    if work is not None:
+        arrays |= {name: getattr(work, name) for name in _WORK_ARRAYS}
+    for calls in _CALLS:
+        arrays |= {
+            f"{calls} {name}": getattr(getattr(family, calls), name) for name in _CALL_ARRAYS
+        }
+    for name, sums in family.sums.items():
+        arrays |= {f"{name} {part}": getattr(sums, part) for part in _SUM_ARRAYS}
+        arrays[f"{name} places_A"] = np.diff(sums.places_A, prepend=0)  # they rise
+    words: dict[str, Any] = {name: getattr(family, name) for name in _NUMBERS}
+    words |= {"places": list(trace.places), "name_of_blocks": trace.blocks}
+    words["marks"] = list(trace.marks.items())  # their order counts
+    words["operators"] = None if work is None else work.operators
+    words["counts"] = {name: sums.count for name, sums in family.sums.items()}
+    words["terms"] = [(each.product, *dataclasses.astuple(each.widths)) for each in family.terms]
     content = save(
         {name: np.ascontiguousarray(_narrowed(array)) for name, array in arrays.items()},
         metadata={"family": json.dumps(words, sort_keys=True)},
     )
+    return compressed(content)
+
+
+def compressed(content: bytes) -> bytes:
+    """Return bytes in the form in which files hold them; the same bytes for the same ones."""
     return lzma.compress(content, format=lzma.FORMAT_XZ, filters=_FILTERS)
 
 
-def from_bytes(content: bytes) -> ShortFamily:
-    """Return the family in a file's content.
+def opened(content: bytes) -> bytes:
+    """Return what `compressed` was given; other bytes as they are.
 
     Raises:
-        DamagedFile: it holds none.
+        DamagedFile: nothing can be made of it.
     """
-    return family_of(*unpacked(content))
+    try:
+        return lzma.decompress(content) if content.startswith(_MAGIC) else content
+    except lzma.LZMAError as error:
+        raise DamagedFile(str(error)) from error
 
 
-def unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and the plain values in a file's content.
+def from_bytes(content: bytes) -> Family:
+    """Return the family in a file's content.
 
     Raises:
         DamagedFile: it holds none.
@@ -94,73 +92,61 @@ def unpacked(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     from safetensors.numpy import load  # noqa: PLC0415
 
     try:
-        plain = lzma.decompress(content)
+        plain = opened(content)
         arrays = load(plain)
         header = json.loads(plain[8 : 8 + int.from_bytes(plain[:8], "little")])
-        return arrays, json.loads(header["__metadata__"]["family"])
-    except (lzma.LZMAError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        return _family(arrays, json.loads(header["__metadata__"]["family"]))
+    except (
+        SafetensorError,
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+    ) as error:
         raise DamagedFile(str(error)) from error
 
 
-def family_of(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily:
-    """Return the family of these arrays and plain values.
-
-    Raises:
-        DamagedFile: they are none.
-    """
-    try:
-        return _family(arrays, words)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise DamagedFile(str(error)) from error
-
-
-def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> ShortFamily:
+def _family(arrays: dict[str, np.ndarray], words: dict[str, Any]) -> Family:
     wide = {
         name: array.astype(np.int64) if array.dtype.kind == "i" else array
         for name, array in arrays.items()
     }
-    counts = {}
-    for name in ("terms", "growth"):
-        counts[name] = np.zeros(words["counts"], np.int64)
-        counts[name].flat[np.cumsum(wide[f"{name}_gaps"])] = wide[name]
-    work: dict[str, Any] = {name: np.zeros(words["counts"][1], np.int64) for name in COUNTS}
-    work |= {name: wide[name] for name in _WORK_ARRAYS}
     births_E = np.cumsum(wide["signs_E"] > 0)
     trace: dict[str, Any] = {name: wide[name].astype(np.int32) for name in _TRACE_ARRAYS}
     trace["events_E"] = (wide["signs_E"] * (births_E - wide["lags_E"])).astype(np.int32)
-    short, longer = (
-        FamilyCalls(
-            Calls(**{each: wide[f"{name}_{each}"] for each in _calls()}), wide[f"{name}_elements"]
-        )
-        for name in ("short", "longer")
-    )
-    return ShortFamily(
+    sums = {}
+    for name, count in words["counts"].items():
+        places_A, factors_A, terms_A = (wide[f"{name} {part}"] for part in _SUM_ARRAYS)
+        sums[name] = Sums(count, np.cumsum(places_A), factors_A, terms_A)
+    return Family(
         Trace(
             **trace,
-            sizes_S=wide["sizes_S"],
+            sizes_S=np.zeros(len(trace["kinds_S"]), np.int64),
             places=tuple(words["places"]),
             blocks=words["name_of_blocks"],
             marks=dict(words["marks"]),
         ),
-        wide["product_S"],
-        wide["outside_S"],
-        wide["parameters"],
-        wide["trainable"],
-        Work(**work, operators=tuple(words["operators"])),
-        counts["terms"],
-        counts["growth"],
-        short,
-        longer,
-        words["example"],
-        words["blocks"],
-        words["lowest"],
-        wide.get("sums_S", no_sums()),
-        words.get("rows", 1),
+        _work(wide, words["operators"]),
+        _calls(wide, "calls"),
+        _calls(wide, "longer_calls"),
+        tuple(Term(product, Monomial(*widths)) for product, *widths in words["terms"]),
+        sums,
+        **{name: words[name] for name in _NUMBERS},
     )
 
 
-def _calls() -> list[str]:
-    return [each.name for each in dataclasses.fields(Calls)]
+def _work(arrays: dict[str, np.ndarray], operators: list[str] | None) -> Work | None:
+    if operators is None:
+        return None
+    nothing_W = np.zeros(len(arrays["parts_W"]), np.int64)
+    kept: dict[str, Any] = {name: arrays[name] for name in _WORK_ARRAYS}
+    kept |= dict.fromkeys(COUNTS, nothing_W)
+    return Work(**kept, operators=tuple(operators))
+
+
+def _calls(arrays: dict[str, np.ndarray], name: str) -> Calls:
+    rows_L, limits_L, tensors_L = (arrays[f"{name} {each}"] for each in _CALL_ARRAYS)
+    return Calls(rows_L, limits_L, tensors_L, np.zeros(len(rows_L), np.int64))
 
 
 def _lags(events_E: Int32Array) -> Int64Array:

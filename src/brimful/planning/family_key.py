@@ -1,9 +1,8 @@
-"""Which steps share one family of traces: those that differ in sequence length and rank only, and
-those of a model in parts also in the number of devices. Lengths that are no multiple of GRANULE
-have families of their own.
+"""Which steps share one family of traces: those that differ in sequence length, rank and widths of
+the network, those of a model in parts also in the number of devices; at least all micro-batches.
 
-A tensor's bytes are a product of its dimensions, and each dimension is a constant, the micro-batch,
-the sequence length, the rank, or what a piece of the loss holds.
+A tensor's bytes are a product of its dimensions, and each dimension is a constant, a width, the
+micro-batch, the sequence length, the rank, or what a piece of the loss holds.
 """
 
 import dataclasses
@@ -15,9 +14,7 @@ from brimful.model.description import OWN_TYPES
 from brimful.planning.step import ANY_NUMBER, EVALUATION_FACTOR, Lora, StepSpec, canonical
 
 GRANULE = 128
-"""Attention kernels round rows up to this or to TILE (rehearsal.kernels). At its multiples both
-roundings are the length.
-"""
+"""Attention kernels round rows up to this or to TILE (rehearsal.kernels)."""
 TILE = 32
 SHORTEST = 32
 """Shorter sequences have no family."""
@@ -91,39 +88,35 @@ class StepSize:
         values["L"] = self.micro_batch * self.scored - self.chunk
         return int(np.prod([values[letter] for letter in name], dtype=object))
 
-    def evaluation(self, factor: int) -> "StepSize":
-        """Return the size of an evaluation batch with `factor` times as many sequences and pieces
-        of the loss `factor` times as large.
-        """
-        return dataclasses.replace(
-            self, micro_batch=factor * self.micro_batch, chunk=factor * self.chunk
-        )
-
 
 @dataclass(frozen=True)
 class TraceFamilyKey:
-    """The key of a family: all steps that differ in sequence length and rank only.
+    """The key of a family of steps.
 
     Attributes:
-        spec: The step that the members share, with 0 for a length or rank that varies.
-        lengths: The shortest and the longest sequence length, multiples of GRANULE but for
-            `any_length`; None where the length is fixed.
+        spec: The step that the members share, with 0 for a length, rank or piece of the loss that
+            varies.
+        lengths: The shortest and the longest sequence length; None where the length is fixed.
         follows: The config key of the number of positions, where that is the sequence length; else
             empty.
         is_single: The family is of micro-batches of one sequence, which may be a special case;
             else of all micro-batches.
-        any_length: The lengths between are all there are; else multiples of GRANULE.
+        any_width: The family is of all networks of a structure, which stands in place of the
+            config.
+        micro_batch: The only one; 0 where it varies.
     """
 
     spec: StepSpec
-    lengths: tuple[int, int] | None
+    lengths: tuple[int, int] | None = None
     follows: str = ""
     is_single: bool = False
-    any_length: bool = False
+    any_width: bool = False
+    micro_batch: int = 0
 
     @property
     def has_rank(self) -> bool:
-        return isinstance(self.spec.adapter, Lora)
+        """Return whether the rank of adapters varies."""
+        return isinstance(self.spec.adapter, Lora) and not self.spec.adapter.rank
 
     @property
     def in_parts(self) -> bool:
@@ -131,28 +124,35 @@ class TraceFamilyKey:
         return self.spec.ranks == ANY_NUMBER
 
     @property
+    def is_alone(self) -> bool:
+        """Return whether at most the micro-batch varies."""
+        return self.lengths is None and not self.has_rank
+
+    @property
     def sums(self) -> tuple[tuple[str, ...], ...]:
         """Return the products of which a size can be a sum."""
-        return SUMS_IN_PARTS if self.in_parts and self.has_rank else ()
+        if self.in_parts:
+            return SUMS_IN_PARTS if self.has_rank else ()
+        if not self.is_alone or self.micro_batch:
+            return ()
+        return (("", "B", "C"),) if self.spec.loss == "chunked" else (("", "B"),)
 
     @property
     def products(self) -> tuple[str, ...]:
         """Return those of PRODUCTS that a size in this family can be."""
         chunked = self.spec.loss == "chunked"
         absent = set()
-        if not self.any_length:
-            absent |= set("GE")
         if self.lengths is None:
-            absent |= set("TUVM")
+            absent |= set("TUVMGE")
         elif self.spec.scored_tokens == self.spec.sequence_length:
             absent.add("M")
         if not self.in_parts:
             absent |= set("PAR")
         if not self.has_rank:
             absent |= set("rA")
-        if not chunked:
+        if not chunked or self.micro_batch:
             absent |= set("CL")
-        if self.is_single:
+        if self.is_single or self.micro_batch:
             absent.add("B")
         return tuple(
             name
@@ -161,16 +161,27 @@ class TraceFamilyKey:
         )
 
     @property
-    def evaluation_factor(self) -> int:
-        """Return how many times as many sequences a recorded evaluation batch has."""
-        return EVALUATION_FACTOR if self.is_single else 1
+    def evaluation_factors(self) -> tuple[int, int]:
+        """Return how many times as many sequences a recorded evaluation batch has, and how many
+        times as large pieces of the loss.
+        """
+        if self.micro_batch:
+            return EVALUATION_FACTOR, 1
+        return (EVALUATION_FACTOR, EVALUATION_FACTOR) if self.is_single else (1, 1)
+
+    def evaluated(self, size: StepSize) -> StepSize:
+        """Return the size of a recording's evaluation batch."""
+        sequences, pieces = self.evaluation_factors
+        return dataclasses.replace(
+            size, micro_batch=sequences * size.micro_batch, chunk=pieces * size.chunk
+        )
 
     def member(self, size: StepSize) -> StepSpec:
         """Return the member of the family with this size."""
         spec = dataclasses.replace(self.spec, loss_chunk=size.chunk)
         if self.in_parts:
             spec = dataclasses.replace(spec, ranks=size.ranks)
-        if isinstance(spec.adapter, Lora):
+        if self.has_rank and isinstance(spec.adapter, Lora):
             spec = dataclasses.replace(
                 spec, adapter=dataclasses.replace(spec.adapter, rank=size.rank)
             )
@@ -180,17 +191,17 @@ class TraceFamilyKey:
 
 
 def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
-    """Return the families that a step may belong to, the widest first; none where neither its
-    length nor its rank can vary, or where it is compiled.
+    """Return the families that a step may belong to, the widest first. The last one is of its
+    micro-batches only.
     """
+    keys = [TraceFamilyKey(dataclasses.replace(spec, loss_chunk=0))]
     if _is_alone(spec):
-        return []
+        return keys
     ranks = ANY_NUMBER if spec.ranks > 1 else 1
     shared = dataclasses.replace(spec, loss_chunk=0, ranks=ranks)
-    keys = []
     if isinstance(spec.adapter, Lora):
         shared = dataclasses.replace(shared, adapter=dataclasses.replace(spec.adapter, rank=0))
-        keys.append(TraceFamilyKey(shared, None))
+        keys.insert(0, TraceFamilyKey(shared))
     length, config = spec.sequence_length, spec.config
     if (
         length < SHORTEST
@@ -204,29 +215,24 @@ def family_keys_of(spec: StepSpec) -> list[TraceFamilyKey]:
     )
     if follows and spec.ranks > 1:
         return keys  # what is learned of positions is divided, too
-    any_length = length % GRANULE > 0
-    low, high = _range(spec, follows, SHORTEST if any_length else GRANULE)
+    low, high = _range(spec, follows)
     if low < high:
-        anywhere = _with_length(shared, 0, follows)
-        key = TraceFamilyKey(anywhere, (low, high), follows, any_length=any_length)
-        keys.insert(0, key)
+        keys.insert(0, TraceFamilyKey(_with_length(shared, 0, follows), (low, high), follows))
     return keys
 
 
 def _is_alone(spec: StepSpec) -> bool:
     """Return whether no other step shares this one's recordings."""
-    if spec.compiled != "none" or spec.recompute == "selective":
+    if spec.compiled != "none" or spec.recompute == "selective" or type(spec) is not StepSpec:
         return True  # what the compiler fuses, or a block keeps, may depend on sizes
-    if spec.ranks > 1 and not spec.serves_all_ranks:
-        return True
     return spec.adapter is not None and (
         not isinstance(spec.adapter, Lora) or spec.adapter.rank == 1 or spec.adapter.tokens > 0
     )
 
 
-def _range(spec: StepSpec, follows: str, shortest: int) -> tuple[int, int]:
+def _range(spec: StepSpec, follows: str) -> tuple[int, int]:
     """Return the shortest and the longest length around a step's at which the network computes the
-    same way, multiples of GRANULE if `shortest` is one. Scaled positions begin beyond a length that
+    same way. Scaled positions begin beyond a length that
     the config names; attention windows at that length, where the mask is made.
     """
     config, length = spec.config, spec.sequence_length
@@ -242,9 +248,7 @@ def _range(spec: StepSpec, follows: str, shortest: int) -> tuple[int, int]:
     limits += [value - 1 for value in windows if isinstance(value, int) and value > 0]
     above = min((limit for limit in limits if limit >= length), default=LONGEST)
     below = max((limit for limit in limits if limit < length), default=0)
-    if shortest % GRANULE:
-        return max(below + 1, shortest), min(above, LONGEST)
-    return (below // GRANULE + 1) * GRANULE, min(above, LONGEST) // GRANULE * GRANULE
+    return max(below + 1, SHORTEST), min(above, LONGEST)
 
 
 def _with_length(spec: StepSpec, length: int, follows: str) -> StepSpec:

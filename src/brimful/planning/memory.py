@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brimful.planning.allocator import AllocatorSettings, Usage, replay
+from brimful.planning.allocator import Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
 from brimful.planning.host_heap import heap_bytes, host_reserved, lost_shares
@@ -213,9 +213,7 @@ class Replayed:
     def _replay(self, limit_bytes: int | None) -> Usage:
         key = f"{self._key}/{limit_bytes}"
         if key not in self._known:
-            usage = replay(
-                self.trace.events_E, self.trace.sizes_S, AllocatorSettings(limit_bytes=limit_bytes)
-            )
+            usage = replay(self.trace.events_E, self.trace.sizes_S, limit_bytes)
             if limit_bytes is None:
                 usage = _in_two_pools(self.trace, usage)
             self._known[key] = list(dataclasses.astuple(usage))
@@ -231,10 +229,7 @@ def _in_two_pools(trace: Trace, together: Usage) -> Usage:
     if not apart_S.any():
         return together
     apart_E = apart_S[np.abs(trace.events_E) - 1]
-    pools = [
-        replay(trace.events_E[chosen_E], trace.sizes_S, AllocatorSettings())
-        for chosen_E in (apart_E, ~apart_E)
-    ]
+    pools = [replay(trace.events_E[chosen_E], trace.sizes_S) for chosen_E in (apart_E, ~apart_E)]
     return dataclasses.replace(
         together, peak_reserved_bytes=sum(pool.peak_reserved_bytes for pool in pools)
     )

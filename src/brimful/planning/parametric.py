@@ -1,8 +1,8 @@
 """One trace for all micro-batches and any number of blocks: sizes are affine in the micro-batch,
 equal blocks repeat.
 
-Both are checked: `affine` refuses traces whose events differ, `stretch` refuses steps whose blocks
-do not repeat, and the caller compares the result with a further trace.
+`stretch` refuses steps whose blocks do not repeat, and `recordings` compares the result with a
+further trace.
 
 Suffixes: E events, S storages.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from brimful.planning.events import moved_runs, sizes_at
 from brimful.planning.step import EVALUATION_FACTOR
-from brimful.planning.trace import Int32Array, Int64Array, Names, Trace, same_events
+from brimful.planning.trace import Int32Array, Int64Array, Names, Trace
 from brimful.planning.work import GLOBAL, ParametricWork
 
 EXAMPLES = (4, 5)
@@ -78,28 +78,14 @@ class ParametricTrace:
         return dataclasses.replace(self.trace, sizes_S=sizes_S)
 
 
-def affine(low: Trace, high: Trace, low_at: int, high_at: int) -> tuple[Int64Array, Int64Array]:
-    """Return intercept and slope of the line through two traces, in bytes for every storage.
-
-    Raises:
-        Irregular: the events differ, or a size does not grow by whole bytes.
-    """
-    if not same_events(low, high):
-        raise Irregular("the events differ between two sizes of the step")
-    slope_S, rest_S = np.divmod(high.sizes_S - low.sizes_S, high_at - low_at)
-    if rest_S.any():
-        raise Irregular("a size does not grow by whole bytes")
-    return low.sizes_S - slope_S * low_at, slope_S
-
-
-def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
-    """Return the trace of a model with `blocks` equal blocks from one with few.
+def stretch(short: Trace, blocks: int) -> tuple[Trace, Int64Array]:
+    """Return the trace of a model with `blocks` equal blocks from one with few, and for each of its
+    storages the equal one of the short trace. Sizes and numbers of parameters are those of the
+    short one.
 
     Args:
         short: A step with as many blocks as EXAMPLES says.
         blocks: At least as many.
-        longer: The same step with one block more, which shows how sizes outside the blocks grow
-            with their number.
 
     Raises:
         Irregular: the blocks do not repeat.
@@ -113,31 +99,20 @@ def stretch(short: Trace, blocks: int, longer: Trace | None = None) -> Trace:
     events_E, event_layers_E, moved_starts = _repeated_events(short, example, offsets)
     cursor = len(events_E)
     places_S, places = _renamed(short, example)
-    return Trace(
+    long = Trace(
         events_E=events_E,
         event_layers_E=event_layers_E,
-        sizes_S=_grown_sizes(short, longer, example)[origin_S],
+        sizes_S=short.sizes_S[origin_S],
         kinds_S=short.kinds_S[origin_S],
         places_S=places_S,
         layers_S=layer_S.astype(np.int32),
         places=places,
         blocks=short.blocks,
         marks={name: moved_starts.get(event, cursor) for name, event in short.marks.items()},
-        parameters=_grown(short.parameters, None if longer is None else longer.parameters, example),
-        trainable=_grown(short.trainable, None if longer is None else longer.trainable, example),
+        parameters=short.parameters,
+        trainable=short.trainable,
     )
-
-
-def stretch_values(short: Trace, values_S: Int64Array, blocks: int) -> Int64Array:
-    """Return what `stretch` gives as sizes, for other values of the storages.
-
-    Raises:
-        Irregular: the values of the blocks do not repeat.
-    """
-    example = _Example(int(short.layers_S.max()) + 1, blocks)
-    _refuse_unlike_blocks(dataclasses.replace(short, sizes_S=values_S), example)
-    stretched_S: Int64Array = values_S[_origins(short, example)[0]]
-    return stretched_S
+    return long, origin_S
 
 
 def equal(one: Trace, other: Trace) -> bool:
@@ -379,24 +354,3 @@ def _in_order(short: Trace, layer: int) -> tuple[list[int], Int64Array]:
     number = np.zeros(len(short.places), np.int64)
     number[places] = np.arange(len(places))
     return places, number[place_S]
-
-
-def _grown(count: int, longer_count: int | None, example: _Example) -> int:
-    if longer_count is None:
-        return count
-    return count + (longer_count - count) * example.added
-
-
-def _grown_sizes(short: Trace, longer: Trace | None, example: _Example) -> Int64Array:
-    """Return the sizes with all blocks: storages outside the blocks may grow by the same number of
-    bytes with every block.
-    """
-    if longer is None:
-        return short.sizes_S
-    members = np.flatnonzero(short.layers_S == GLOBAL)
-    grown = np.flatnonzero(longer.layers_S == GLOBAL)
-    if len(members) != len(grown):
-        raise Irregular("the number of tensors outside the blocks depends on their number")
-    sizes_S = short.sizes_S.copy()
-    sizes_S[members] += (longer.sizes_S[grown] - short.sizes_S[members]) * example.added
-    return sizes_S

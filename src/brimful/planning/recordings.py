@@ -1,56 +1,39 @@
-"""Recordings of small steps, and the family that follows from them.
+"""A family from recordings of small steps, in which everything that it leaves open differs.
 
-A few recordings, in which micro-batch, sequence length and rank all differ, determine the product
-of every storage (see `family_key`). It is checked: a size that is no such product raises
-`Irregular`, and so does a further recording that differs from the products.
+Every size, and every summand of the operators' counts, is a whole number times one product of
+these, or one of a few sums (`family_key`). That is checked, and so are further recordings, with one
+block more: what is no such number raises `Irregular`.
 
-Suffixes: P recordings, S storages, W operators, K products, L calls.
+Suffixes: P recordings, N numbers that are recorded in each, K terms; others as in `family`.
 """
 
 import dataclasses
 from dataclasses import dataclass
-from itertools import chain
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from brimful.planning.family import (
-    SUMMANDS,
-    Family,
-    FamilyCalls,
-    ShortFamily,
-    sums_at,
-    values_at,
-    with_sizes,
-)
-from brimful.planning.family_key import StepSize, TraceFamilyKey
+from brimful.planning.family import LAUNCHES, Family, Sums, joined_sums
+from brimful.planning.family_key import TraceFamilyKey
 from brimful.planning.parametric import Irregular, equal, stretch
-from brimful.planning.recorded_sums import TooFew, constant_and_part, constants_of, sums_of
+from brimful.planning.products import Products, SmallRecording
 from brimful.planning.trace import Int64Array, Trace, same_events
 from brimful.planning.work import (
     COUNTS,
     GLOBAL,
     PARTS,
+    Calls,
+    Details,
     IrregularWork,
     Work,
     block_growth,
     refuse_others,
 )
 
-OF_ADAPTERS = ("r", "rP", "A")
-"""Those of SUMMANDS that only adapters have, so that blocks add equal shares of them."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Products:
-    """How sizes follow from the key: a size is `number` bytes times the key's product at index
-    `product`. Where `number` is 0 it is a sum over products, with the bytes for each of them in
-    `sums` (products x sizes).
-    """
-
-    number: Int64Array
-    product: Int64Array
-    sums: Int64Array
+_BYTES = ("bytes_W", "fused_bytes_W")
+_UNLISTED = [
+    index for index, name in enumerate(COUNTS) if name not in _BYTES and index not in LAUNCHES
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,329 +42,265 @@ class Recordings:
 
     Attributes:
         key: What they share.
-        sizes: Of the recordings. The last one checks what the others say; of a model that is
-            divided among devices the last two do, on different numbers of them.
-        traces: With `example` blocks; those that check have one more, where the model has more.
+        few: Those that the family is made from, with `example` blocks.
+        checks: Those that it is compared with; they have one more, where the model has more. Of a
+            model that is divided among devices two, on different numbers of them.
         example: Blocks.
         blocks: Of the model.
         rows: As in `Family`.
+        letters: Of widths that are open, but for those that are another's.
     """
 
     key: TraceFamilyKey
-    sizes: tuple[StepSize, ...]
-    traces: tuple[Trace, ...]
+    few: tuple[SmallRecording, ...]
+    checks: tuple[SmallRecording, ...]
     example: int
     blocks: int
     rows: int = 1
-
-    def family(self) -> Family:
-        """Return the family with all blocks.
-
-        Raises:
-            Irregular: as in `short_family`.
-        """
-        return self.short_family().stretched(self.key)
-
-    def short_family(self) -> ShortFamily:
-        """Return the family with few blocks.
-
-        Raises:
-            Irregular: a size is no product, or the last recording differs from the products.
-        """
-        traces = self.traces[: -self.checks]
-        found = self._products(
-            np.stack([trace.sizes_S for trace in traces]), traces[0].is_evaluation_S
-        )
-        outside_S = self._checked(found)
-        parameters, trainable = (
-            self._grown(np.array([[getattr(trace, name) for trace in self.traces]]).T)[:, 0]
-            for name in ("parameters", "trainable")
-        )
-        work, terms, growth, calls = self._work()
-        return ShortFamily(
-            dataclasses.replace(traces[0], sizes_S=found.number, work=None, details=None),
-            found.product,
-            outside_S,
-            parameters,
-            trainable,
-            work,
-            terms,
-            growth,
-            *calls,
-            self.example,
-            self.blocks,
-            lowest=1 if self.sizes[-1].micro_batch == 1 else 2,
-            sums_S=found.sums,
-            rows=self.rows,
-        )
-
-    def _checked(self, found: _Products) -> Int64Array:
-        """Return the numbers of the storages outside the blocks, after comparing what is found with
-        the recordings for checking.
-        """
-        first = self.traces[0]
-        for size, check in zip(
-            self.sizes[-self.checks :], self.traces[-self.checks :], strict=True
-        ):
-            worth_S = self._worth(size)[first.is_evaluation_S.astype(int), found.product]
-            sums_S = sums_at(self.key, found.sums, size)
-            short = with_sizes(first, found.number * worth_S + sums_S)
-            long = stretch(short, self.example + 1, check) if self._stretches else short
-            if not equal(long, check):
-                raise Irregular("a further trace is not what the others say it is")
-        return self._outside(short, check, found)
-
-    @property
-    def checks(self) -> int:
-        """Return how many recordings, the last ones, the family is not made from but compared
-        with.
-        """
-        return 2 if self.key.in_parts else 1
-
-    @property
-    def _stretches(self) -> bool:
-        return self.example < self.blocks
+    letters: str = ""
 
     def refuse_unlike(self) -> None:
         """Raise Irregular if recordings with the same number of blocks differ in more than
         sizes.
         """
-        few = self.traces
-        if not all(same_events(few[0], other) and few[0].marks == other.marks for other in few[1:]):
-            raise Irregular("the events differ between two members")
-        if any(trace.work is None or trace.details is None for trace in few):
-            raise Irregular("what the operators compute was not recorded")
-        try:
-            for other in few[1:]:
-                refuse_others(few[0].work, other.work)  # type: ignore[arg-type]
-        except IrregularWork as irregular:
-            raise Irregular(str(irregular)) from irregular
+        first, *others = (each.trace for each in self.few)
+        for other in others:
+            if not same_events(first, other) or first.marks != other.marks:
+                raise Irregular("the events differ between two members")
+            if not self.key.is_alone:
+                _refuse_other_work(first, other)
 
-    def _worth(self, size: StepSize) -> Int64Array:
-        """Return the value of each product in the steps of a recording, and in its evaluation batch
-        (2 x K).
+    def family(self) -> Family:
+        """Return the family.
+
+        Raises:
+            TooFew: a further recording would tell what a number is.
+            Irregular: a number is none that it can be, or a check differs from the others.
         """
-        sizes = (size, size.evaluation(self.key.evaluation_factor))
-        return np.array(
-            [[each.product(name) for name in self.key.products] for each in sizes], np.int64
+        self.refuse_unlike()
+        first = self._first
+        sizes = self._products.found(
+            np.stack([each.trace.sizes_S for each in self.few]), first.is_evaluation_S, sums=True
         )
+        sums = {"sizes": sizes.gathered(), "outside": self._outside(sizes), **self._parameters()}
+        work = self._work_or_none()
+        no_calls = Calls(*[np.zeros(0, np.int64)] * 4)
+        operators, calls, longer, further = work or (None, no_calls, no_calls, {})
+        made = Family(
+            dataclasses.replace(
+                first, sizes_S=np.zeros_like(first.sizes_S), work=None, details=None
+            ),
+            operators,
+            calls,
+            longer,
+            self._products.terms,
+            sums | further,
+            self.example,
+            self.blocks,
+            1 if not self.checks or self.checks[-1].size.micro_batch == 1 else 2,
+            self.rows,
+        )
+        self._refuse_other_than(made)
+        if made.work is not None and self._stretches:
+            try:
+                self._refuse_other_growth(made, made.work)
+            except Irregular:
+                if not self.key.is_alone:
+                    raise
+                made = dataclasses.replace(made, work=None)
+        return made.pruned()
 
-    def _products(self, values: Int64Array, is_evaluation: NDArray[np.bool_]) -> _Products:
-        """Return the product or the sum that each column of recorded sizes is (P x anything), from
-        the recordings with equal blocks.
-        """
-        worth_P2K = np.stack([self._worth(size) for size in self.sizes[: -self.checks]])
-        number = np.zeros(values.shape[1], np.int64)
-        product = np.full(values.shape[1], -1, np.int64)
-        product[~values.any(axis=0)] = 0
-        for index in range(len(self.key.products)):
-            quotient, rest = np.divmod(values, worth_P2K[:, is_evaluation.astype(int), index])
-            matches = ~rest.any(axis=0) & (quotient == quotient[0]).all(axis=0) & (quotient[0] != 0)
-            if (matches & (product >= 0)).any():
-                raise TooFew("two products cannot be told apart")
-            number[matches], product[matches] = quotient[0][matches], index
-        other = np.flatnonzero(product < 0)
-        sums = np.zeros((sum(map(len, self.key.sums)), values.shape[1]), np.int64)
-        if len(other):
-            few = self.sizes[: -self.checks]
-            sums[:, other], product[other] = sums_of(self.key, few, values[:, other]), 0
-        return _Products(number, product, sums)
-
-    def _constants(self, values: Int64Array, *, whole: bool = False) -> Int64Array:
-        """Return the coefficients of SUMMANDS for recorded numbers (P x anything); `whole`: of the
-        whole model, also where it is divided among devices.
-        """
-        names = self._constant_names(whole=whole)
-        return constants_of(self.key, names, self.sizes[: -self.checks], values)
-
-    def _constant_names(self, *, whole: bool) -> tuple[str, ...]:
-        """Return those of SUMMANDS that can occur. Without `whole`, numbers are of what a device
-        trains: its part.
-        """
-        if self.key.in_parts and not whole:
-            return ("", "rP", "A") if self.key.has_rank else ("", "P")
-        names = [""]
-        if self.key.has_rank:
-            names.append("r")
-        if self._learns_positions:
-            names.append("T")
-        return tuple(names)
+    @cached_property
+    def _products(self) -> Products:
+        return Products(self.key, self.few, self.checks, self._stretches, self.letters)
 
     @property
-    def _learns_positions(self) -> bool:
-        """Return whether anything that is learned grows with the length. With adapters, whose rank
-        differs, what is frozen shows it.
-        """
-        frozen = {trace.parameters - trace.trainable for trace in self.traces[:-1]}
-        return bool(self.key.follows) and (not self.key.has_rank or len(frozen) > 1)
+    def _first(self) -> Trace:
+        return self.few[0].trace
 
-    def _grown(self, values: Int64Array) -> Int64Array:
-        """Return the same for all blocks, from recordings of which the last has one block more:
-        adapters are in blocks, positions are not.
-        """
-        few = self._constants(values[: -self.checks], whole=True)
-        more = self._one_more(few, values[-self.checks :])
-        return few + (more - few) * (self.blocks - self.example)
+    @property
+    def _stretches(self) -> bool:
+        return self.example < self.blocks
 
-    def _one_more(self, few: Int64Array, longer: Int64Array) -> Int64Array:
-        """Return the coefficients with one block more, from values in the recordings for checking
-        (P x anything).
-        """
-        sizes = self.sizes[-self.checks :]
+    def _outside(self, sizes: Sums) -> Sums:
+        """Return the sizes of storages outside the blocks with one block more."""
+        inside = np.flatnonzero(self._first.layers_S == GLOBAL)
+        places = np.full(sizes.count, -1, np.int64)
+        places[inside] = np.arange(len(inside))
+        kept = places[sizes.places_A] >= 0
+        like = Sums(
+            len(inside), places[sizes.places_A[kept]], sizes.factors_A[kept], sizes.terms_A[kept]
+        )
         if not self._stretches:
-            expected = np.stack([values_at(few, size) for size in sizes])
-            if not np.array_equal(expected, longer):
-                raise Irregular(
-                    "the sum measured at a further size differs from the one that the others give"
-                )
-            return few
-        more = few.copy()
-        for row, name in enumerate(SUMMANDS[: len(few)]):
-            if name in OF_ADAPTERS:
-                each, rest = np.divmod(few[row], self.example)
-                if rest.any():
-                    raise Irregular("adapters differ between blocks")
-                more[row] += each
-        more[[row for row, name in enumerate(SUMMANDS[: len(few)]) if name in ("", "P")]] = 0
-        left = longer - np.stack([values_at(more, size) for size in sizes])
-        constant, part = constant_and_part(self.key, sizes, left)
-        more[0] = constant
-        if self.key.in_parts:
-            more[SUMMANDS.index("P")] = part
-        return more
-
-    def _outside(self, short: Trace, check: Trace, found: _Products) -> Int64Array:
-        """Return the numbers of the last trace's storages outside the blocks, for the products of
-        the equal storages with fewer blocks; none where blocks are not repeated.
-        """
-        if not self._stretches:
-            return np.zeros(0, np.int64)
-        inside = np.flatnonzero(short.layers_S == GLOBAL)
-        outside = np.flatnonzero(check.layers_S == GLOBAL)
+            return like.gathered()
+        check = self.checks[-1]
+        outside = np.flatnonzero(check.trace.layers_S == GLOBAL)
         if len(inside) != len(outside):
             raise Irregular("the number of tensors outside the blocks depends on their number")
-        worth = self._worth(self.sizes[-1])
-        sums = sums_at(self.key, found.sums[:, inside], self.sizes[-1])
-        numbers, rest = np.divmod(
-            check.sizes_S[outside] - sums,
-            worth[short.is_evaluation_S[inside].astype(int), found.product[inside]],
-        )
-        if rest.any():
-            raise Irregular("a tensor outside the blocks grows by no product")
-        return numbers
+        evaluates = self._first.is_evaluation_S[inside]
+        return self._products.longer(
+            like, check, check.trace.sizes_S[outside], evaluates
+        ).gathered()
 
-    def _work(self) -> tuple[Work, Int64Array, Int64Array, tuple[FamilyCalls, FamilyCalls]]:
-        """Return the operators, their counts by product, what a further block adds to these, and
-        the update's calls with few blocks and with one more.
-        """
+    def _parameters(self) -> dict[str, Sums]:
+        """Return the numbers of parameters and of those that are trained."""
+        values, groups = [], []
+        for trace in (each.trace for each in (*self.few, *self.checks)):
+            parameters, trains = np.array([trace.parameters, trace.trainable]), np.arange(2)
+            details = trace.details
+            if details is not None and not self.key.is_alone:
+                of_trained = details.parameters_P[details.trains_P.astype(bool)]
+                parameters = np.concatenate([details.parameters_P, of_trained])
+                trains = np.repeat([0, 1], [len(details.parameters_P), len(of_trained)])
+            values.append(parameters)
+            groups.append(trains)
+        few, longer = self._products.summed(values, 2, groups)
+        return {"parameters": few, "longer parameters": longer}
+
+    def _work_or_none(self) -> tuple[Work, Calls, Calls, dict[str, Sums]] | None:
         try:
-            return self._work_of_blocks()
-        except IrregularWork as irregular:
-            raise Irregular(str(irregular)) from irregular
+            return self._work()
+        except Irregular:
+            if self.key.is_alone:
+                return None
+            raise
 
-    def _work_of_blocks(
-        self,
-    ) -> tuple[Work, Int64Array, Int64Array, tuple[FamilyCalls, FamilyCalls]]:
-        works = [trace.work for trace in self.traces if trace.work is not None]
-        few, checks = works[: -self.checks], works[-self.checks :]
-        terms = self._terms(few)
-        calls = [trace.details.calls for trace in self.traces if trace.details is not None]
-        if any(not one.alike(calls[0]) for one in calls[: -self.checks]) or not np.array_equal(
-            calls[0].rows_L - len(few[0]), calls[-1].rows_L - len(checks[-1])
-        ):
-            raise Irregular("updates call other operators")
-        elements_PL = np.stack([one.elements_L for one in calls])
-        elements = self._constants(elements_PL[: -self.checks])
-        short = FamilyCalls(calls[0], elements)
-        longer = FamilyCalls(
-            dataclasses.replace(calls[-1], rows_L=calls[0].rows_L),
-            self._one_more(elements, elements_PL[-self.checks :]),
+    def _work(self) -> tuple[Work, Calls, Calls, dict[str, Sums]]:
+        """Return the operators, the update's calls with few blocks and with one more, and sums."""
+        first, last = self._first, (*self.few, *self.checks)[-1].trace
+        for other in self.few[1:]:
+            _refuse_other_work(first, other.trace)
+        work, details = _work(first), [_details(each.trace) for each in (*self.few, *self.checks)]
+        calls, longer = details[0].calls, details[-1].calls
+        moved = dataclasses.replace(longer, rows_L=longer.rows_L - len(_work(last)) + len(work))
+        if not np.array_equal(calls.rows_L, moved.rows_L):
+            raise Irregular("updates call other operators with one block more")
+        counts, growth = self._counts()
+        elements, longer_elements = self._products.summed(
+            [each.elements_N for each in details],
+            len(calls.rows_L),
+            [each.calls_N for each in details],
         )
-        work, more = few[0], np.zeros_like(terms)
-        if self._stretches:
-            growths = np.stack(
-                [
-                    block_growth(self._short_work(work, terms, short, size), check, self.example)
-                    for size, check in zip(self.sizes[-self.checks :], checks, strict=True)
-                ]
-            )
-            more = self._growth_terms(terms, growths, work)
-        return work, terms, more, (short, longer)
-
-    def _short_work(
-        self, work: Work, terms: Int64Array, calls: FamilyCalls, size: StepSize
-    ) -> Work:
-        """Return the operators with few blocks at a size."""
-        steps, evaluation = self._worth(size)
-        counts = np.where(
-            work.parts_W == PARTS.index("evaluation"), terms @ evaluation, terms @ steps
+        sums = {
+            "counts": counts,
+            "growth": growth,
+            "elements": elements,
+            "longer elements": longer_elements,
+        }
+        few, more = (
+            dataclasses.replace(each, elements_L=np.zeros_like(each.elements_L))
+            for each in (calls, moved)
         )
-        for name in ("launches_W", "fused_launches_W"):
-            counts[COUNTS.index(name)] += calls.at(size).launches(len(work))
-        return work.with_counts(counts)
+        return work.with_counts(np.zeros_like(work.counts())), few, more, sums
 
-    def _terms(self, few: list[Work]) -> Int64Array:
-        """Return the counts by product, without the launches of updates."""
-        details = [
-            trace.details for trace in self.traces[: -self.checks] if trace.details is not None
-        ]
-        if any(not np.array_equal(each.rows_D, details[0].rows_D) for each in details):
-            raise Irregular("operators touch other tensors")
-        update_W, evaluation_W = (
-            few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation")
-        )
-        terms = np.zeros((len(COUNTS), len(few[0]), len(self.key.products)), np.int64)
-        rest = np.flatnonzero(~update_W)
-        for index, name in enumerate(COUNTS):
-            if name in ("bytes_W", "fused_bytes_W"):
-                rows = details[0].rows_D
-                values = [getattr(each, name.replace("_W", "_D")) for each in details]
-            else:
-                rows, values = rest, [getattr(each, name)[rest] for each in few]
-            found = self._products(np.stack(values), evaluation_W[rows])
-            np.add.at(terms[index], (rows, found.product), found.number)
-            for product, numbers in zip(
-                chain.from_iterable(self.key.sums), found.sums, strict=True
-            ):
-                np.add.at(terms[index, :, self.key.products.index(product)], rows, numbers)
-            if "launches" not in name:
-                self._set_sums(
-                    terms[index],
-                    update_W,
-                    self._constants(np.stack([getattr(each, name)[update_W] for each in few])),
-                )
-        return terms
-
-    def _set_sums(self, terms: Int64Array, rows_W: NDArray[np.bool_], sums: Int64Array) -> None:
-        for name, numbers in zip(SUMMANDS, sums, strict=False):
-            if name in self.key.products:
-                terms[rows_W, self.key.products.index(name)] = numbers
-            elif numbers.any():
-                raise Irregular("updates grow with what is fixed")
-
-    def _growth_terms(self, terms: Int64Array, growths: Int64Array, work: Work) -> Int64Array:
-        """Return the growth of the terms outside the blocks with every block, from that in each
-        recording for checking. Those of the rank are all in blocks, the others are constant, or
-        shares of a constant.
+    def _counts(self) -> tuple[Sums, Sums]:
+        """Return the counts of operators but for the launches of updates, and what one block more
+        adds to them.
         """
-        update_W = work.parts_W == PARTS.index("optimizer")
-        if growths[:, :, ~update_W].any():
-            raise Irregular("operators outside the blocks and the update grow with the blocks")
-        more = np.zeros_like(terms)
-        counted = np.array(["launches" not in name for name in COUNTS])
-        rest = np.where(counted[:, None] & update_W, growths, 0)
-        for name in OF_ADAPTERS:
-            if name not in self.key.products:
-                continue
-            index = self.key.products.index(name)
-            each, left = np.divmod(terms[:, :, index] * update_W, self.example)
-            if left.any():
-                raise Irregular("adapters differ between blocks")
-            more[:, :, index] = each
-            worth = np.array([size.product(name) for size in self.sizes[-self.checks :]], np.int64)
-            rest = rest - each * worth[:, None, None]
-        constant, part = constant_and_part(self.key, self.sizes[-self.checks :], rest)
-        more[:, :, self.key.products.index("")] = constant
-        if self.key.in_parts:
-            more[:, :, self.key.products.index("P")] = part
-        return more
+        few = [_work(each.trace) for each in self.few]
+        details = [_details(each.trace) for each in (*self.few, *self.checks)]
+        number, (update_W, evaluation_W) = (
+            len(few),
+            (few[0].parts_W == PARTS.index(name) for name in ("optimizer", "evaluation")),
+        )
+        rows, size = len(few[0]), len(COUNTS) * len(few[0])
+        rest = np.flatnonzero(~update_W)
+        parts = []
+        for index, name in enumerate(COUNTS):
+            places, values = rest, [getattr(each, name)[rest] for each in few]
+            if name in _BYTES:
+                places = details[0].rows_D
+                values = [getattr(each, name.replace("_W", "_D")) for each in details[:number]]
+            found = self._products.found(np.stack(values), evaluation_W[places], sums=True)
+            parts.append(found.moved(size, index * rows + places))
+        accesses, groups = [], []
+        shifts = [len(_work(each.trace)) - rows for each in (*self.few, *self.checks)]
+        for each, shift in zip(details, shifts, strict=True):
+            accesses.append(np.concatenate([each.bytes_U, each.fused_bytes_U]))
+            groups.append(
+                np.concatenate([COUNTS.index(name) * rows + each.rows_U - shift for name in _BYTES])
+            )
+        short, longer = self._products.summed(accesses, size, groups)
+        plain, longer_plain = self._plain_updates(np.flatnonzero(update_W), size)
+        return joined_sums([*parts, short, plain]), joined_sums([longer, longer_plain]).less(
+            joined_sums([short, plain])
+        )
+
+    def _plain_updates(self, update: Int64Array, size: int) -> tuple[Sums, Sums]:
+        """Return the counts of the update that are no sums over accesses."""
+        works = [_work(each.trace) for each in (*self.few, *self.checks)]
+        values = [
+            each.counts()[_UNLISTED][:, each.parts_W == PARTS.index("optimizer")].ravel()
+            for each in works
+        ]
+        rows = len(works[0])
+        places = np.concatenate([index * rows + update for index in _UNLISTED])
+        none = np.zeros(len(places), np.bool_)
+        few = self._products.found(np.stack(values[: len(self.few)]), none)
+        longer = few
+        if self._stretches:
+            if len(values[-1]) != len(places):
+                raise Irregular("updates call other operators with one block more")
+            longer = self._products.longer(few, self.checks[-1], values[-1], none)
+        return few.moved(size, places).gathered(), longer.moved(size, places).gathered()
+
+    def _refuse_other_than(self, made: Family) -> None:
+        """Raise Irregular where the sizes of a check are not what the family says."""
+        first, blocks = self._first, self.example + int(self._stretches)
+        outside = first.layers_S == GLOBAL
+        for check in self.checks:
+            sizes_S = self._products.at(made.sums["sizes"], check, first.is_evaluation_S)
+            short = dataclasses.replace(first, sizes_S=sizes_S)
+            long, origin_S = stretch(short, blocks) if self._stretches else (short, slice(None))
+            grown_S = sizes_S.copy()
+            grown_S[outside] = self._products.at(
+                made.sums["outside"], check, first.is_evaluation_S[outside]
+            )
+            long = dataclasses.replace(long, sizes_S=grown_S[origin_S])
+            if not equal(long, check.trace):
+                raise Irregular("a further trace is not what the others say it is")
+
+    def _refuse_other_growth(self, made: Family, work: Work) -> None:
+        """Raise Irregular where the operators of a check are not what the family says."""
+        evaluates = np.tile(work.parts_W == PARTS.index("evaluation"), len(COUNTS))
+        for check in self.checks:
+            counts, growth = (
+                self._products.at(made.sums[name], check, evaluates).reshape(len(COUNTS), -1)
+                for name in ("counts", "growth")
+            )
+            elements_L = made.sums["elements"].at(self._products.worth(check)[0])
+            calls = dataclasses.replace(made.calls, elements_L=elements_L)
+            counts[LAUNCHES] += calls.launches(len(work))
+            try:
+                grown = block_growth(work.with_counts(counts), _work(check.trace), self.example)
+            except IrregularWork as irregular:
+                raise Irregular(str(irregular)) from irregular
+            grown[LAUNCHES] = growth[LAUNCHES] = 0
+            if not np.array_equal(grown, growth):
+                raise Irregular("updates do not grow by equal blocks")
+
+
+def _refuse_other_work(first: Trace, other: Trace) -> None:
+    """Raise Irregular if operators of two recordings differ in more than sizes."""
+    try:
+        refuse_others(_work(first), _work(other))
+    except IrregularWork as irregular:
+        raise Irregular(str(irregular)) from irregular
+    one, another = _details(first), _details(other)
+    for name in ("rows_D", "rows_U", "calls_N", "trains_P"):
+        if not np.array_equal(getattr(one, name), getattr(another, name)):
+            raise Irregular("operators touch other tensors")
+    if not one.calls.alike(another.calls):
+        raise Irregular("updates call other operators")
+
+
+def _work(trace: Trace) -> Work:
+    if trace.work is None:
+        raise Irregular("what the operators compute was not recorded")
+    return trace.work
+
+
+def _details(trace: Trace) -> Details:
+    if trace.details is None:
+        raise Irregular("what the operators compute was not recorded")
+    return trace.details

@@ -151,11 +151,6 @@ class StepSpec:
         return "feedback" in self.options
 
     @property
-    def serves_all_ranks(self) -> bool:
-        """Whether recordings for a few numbers of ranks give all that divide the model's rows."""
-        return True
-
-    @property
     def products(self) -> Dtype:
         """dtype of the matrix products."""
         return self.weights if self.autocast == "none" else self.autocast

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -299,49 +299,6 @@ class ParametricWork:
         repeats_W = np.where(self.chunks_W == 1, full_W, 1) * self.work.repeats_W
         return self.work.with_counts(counts).replaced({"repeats_W": repeats_W})
 
-    @classmethod
-    def through(
-        cls,
-        low: Work,
-        high: Work,
-        at: tuple[int, int],
-        sequence_length: int,
-        chunk: int,
-        other: tuple[Work, int] | None,
-    ) -> Self:
-        """Return the line through the operators at two micro-batches and, for the chunked loss, at
-        another chunk.
-
-        Args:
-            low, high: Operators at the micro-batches `at`, with chunks of `chunk` tokens.
-            other: Operators at the lower micro-batch with another chunk, and that chunk's tokens.
-
-        Raises:
-            IrregularWork: they differ in more than their sizes.
-        """
-        refuse_others(low, high)
-        slope = _slope(low, high, at[1] - at[0])
-        chunk_slope = np.zeros_like(slope)
-        if other is not None:
-            refuse_others(low, other[0])
-            chunk_slope = _slope(other[0], low, chunk - other[1])
-        base = low.counts() - slope * at[0] - chunk_slope * chunk
-        return cls(low, base, slope, chunk_slope, chunks_of(low, chunk_slope), sequence_length)
-
-    def grown(
-        self, check: Work, micro_batch: int, chunk: int, example: int, blocks: int
-    ) -> "ParametricWork":
-        """Return the work of a model with `blocks` blocks from a recording with `example` blocks;
-        `check` has one block more.
-
-        Raises:
-            IrregularWork: `check` is not on the line.
-        """
-        counts = self.base + self.slope * micro_batch + self.chunk_slope * chunk
-        growth = block_growth(self.work.with_counts(counts), check, example)
-        work = repeated(self.work, example, blocks)
-        return dataclasses.replace(self, work=work, base=self.base + growth * (blocks - example))
-
 
 def block_growth(short: Work, longer: Work, example: int) -> Int64Array:
     """Return the growth of the counts of operators outside the blocks with every block.
@@ -383,13 +340,6 @@ def refuse_others(one: Work, other: Work) -> None:
         np.array_equal(getattr(one, name), getattr(other, name)) for name in _SHAPE
     ):
         raise IrregularWork("the operators differ between two sizes of the step")
-
-
-def _slope(low: Work, high: Work, difference: int) -> Int64Array:
-    slope, rest = np.divmod(high.counts() - low.counts(), difference)
-    if rest.any():
-        raise IrregularWork("a count does not grow evenly")
-    return slope
 
 
 def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:

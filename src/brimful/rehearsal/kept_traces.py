@@ -9,8 +9,7 @@ from brimful.planning.compiled import Untraced
 from brimful.planning.memory import Replays
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import Tracer
-from brimful.rehearsal.family_store import StoredFamilies
-from brimful.rehearsal.store import StoredTraces, canonical_step
+from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
 
 STEPS_IN_MEMORY = 48
 """Steps that stay in memory after `save`; each takes a few MB."""
@@ -33,15 +32,12 @@ class KeptTraces:
         progress: Is told when a step is traced.
         compiles: Compiled steps are traced, which takes some ten seconds each; else Untraced is
             raised for those that are not stored.
-        ahead: What will probably be asked for next is recorded meanwhile, where there are cores.
     """
 
-    def __init__(
-        self, progress: Say = silent, *, compiles: bool = False, ahead: bool = False
-    ) -> None:
+    def __init__(self, progress: Say = silent, *, compiles: bool = False) -> None:
         self._progress, self._compiles = progress, compiles
         self._folder = cache_folder() / "traces"
-        self._families = StoredFamilies(self._folder, ahead=ahead)
+        self._families = StoredFamilies(self._folder)
         self._replays: dict[StepSpec, tuple[StoredTraces, Replays, int]] = {}
 
     def __call__(self, spec: StepSpec) -> Replays:
@@ -74,22 +70,15 @@ class KeptTraces:
         while len(self._replays) > STEPS_IN_MEMORY:
             self._replays.pop(next(iter(self._replays)))
 
-    def end(self) -> None:
-        """End recordings that nobody waits for."""
-        self._families.end()
-
 
 @contextmanager
-def kept_traces(
-    progress: Say = silent, *, compiles: bool = False, ahead: bool = False
-) -> Iterator[Tracer]:
+def kept_traces(progress: Say = silent, *, compiles: bool = False) -> Iterator[Tracer]:
     """Context of a Tracer with a cache on disk. Devices with the same kernels share a step's traces
-    and replays. New results are saved on exit, also after an exception. For `progress`, `compiles`
-    and `ahead` see KeptTraces.
+    and replays. New results are saved on exit, also after an exception. For `progress`
+    and `compiles` see KeptTraces.
     """
-    traces = KeptTraces(progress, compiles=compiles, ahead=ahead)
+    traces = KeptTraces(progress, compiles=compiles)
     try:
         yield traces
     finally:
-        traces.end()
         traces.save()

@@ -1,8 +1,8 @@
-"""Families of traces that come with brimful: one archive for each network, with the network's
-config and the versions of the libraries that it was traced with.
+"""Families that come with brimful: one archive for each model type, with the versions of the
+libraries that they were recorded with.
 
-`benchmarks/ship_families.py` makes them. They are used where the installed libraries have the same
-major and minor versions, or are not installed; else a step is traced.
+`benchmarks/ship_recordings.py` makes them. They are used where the installed libraries have the
+same major and minor versions, or are not installed; else a step is recorded.
 """
 
 import dataclasses
@@ -12,46 +12,28 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from brimful.base.kept_values import kept_value
 from brimful.base.version import version_of
-from brimful.planning.family_file import FORMAT
-from brimful.planning.family_key import TraceFamilyKey
+from brimful.planning.architecture import NOT_OF_THE_STEP, NotOfItsKind, Widths, network_of, serves
+from brimful.planning.family_file import FORMAT, DamagedFile, compressed, opened
+from brimful.planning.family_key import LONGEST, SHORTEST, TraceFamilyKey
 from brimful.planning.step import StepSpec, canonical
 
 TRACES = {"cuda": 1, "other devices": 2}
-"""Raised by hand when the code that is traced, or that makes families of traces, gives others for
-the same step. A test compares families that come with brimful with new ones.
+"""Raised by hand when the code that is recorded, or that makes families of recordings, gives others
+for the same step. A test compares families that come with brimful with new ones.
 """
-FOLDER = Path(__file__).parent / "families"
+FOLDER = Path(__file__).parent / "recordings"
 ABOUT = "about.json"
+TOGETHER = 8
+"""Families that are compressed together: to read one of them takes some ten milliseconds."""
+_DAMAGED = (OSError, KeyError, NotImplementedError, zipfile.BadZipFile)
+"""What reading an archive of other bytes may raise."""
 _LIBRARIES = ("torch", "transformers", "peft")
-_NOT_OF_THE_STEP = frozenset(
-    {
-        "_model_name_or_path",
-        "bos_token_id",
-        "chunk_size_feed_forward",
-        "eos_token_id",
-        "id2label",
-        "initializer_range",
-        "is_encoder_decoder",
-        "label2id",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "output_attentions",
-        "output_hidden_states",
-        "pad_token_id",
-        "pretraining_tp",
-        "return_dict",
-        "rms_norm_eps",
-        "rope_parameters",
-        "sep_token_id",
-        "unk_token_id",
-    }
-)
-"""Values of a config that change no tensor's size and no operator of a training step."""
 
 
 @dataclass(frozen=True)
@@ -59,64 +41,144 @@ class About:
     """What an archive says of itself.
 
     Attributes:
-        model: The published model whose network it is.
-        versions: Of the libraries that it was traced with.
-        config: As in the catalog of models, canonical JSON.
-        values: The same with the libraries' defaults for what that leaves out.
+        versions: Of the libraries that its families were recorded with.
+        defaults: Values of a config of this type where it leaves them out.
+        places: By name of a family, the entry that it is part of, and where it begins and ends.
     """
 
-    model: str
     versions: Mapping[str, str]
-    config: str
-    values: Mapping[str, Any]
-
-    def is_of(self, key: TraceFamilyKey) -> bool:
-        """Return whether a family's network is this one."""
-        wanted = self.config_of(key)
-        if key.spec.config_json == wanted:
-            return True
-        own, other = (
-            {
-                name: value
-                for name, value in values.items()
-                if name not in _NOT_OF_THE_STEP and name != key.follows
-            }
-            for values in (json.loads(canonical(self.values)), key.spec.config)
-        )
-        return own == other and key.spec.task == "causal_lm"
-
-    def config_of(self, key: TraceFamilyKey) -> str:
-        """Return the config under which a family is kept here."""
-        if not key.follows:
-            return self.config
-        return canonical({**json.loads(self.config), key.follows: 0})
+    defaults: Mapping[str, Any]
+    places: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
 
-class ShippedFamilies:
-    """The archives in a folder."""
+class Shipped:
+    """The archives in a folder; none with None."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path | None = FOLDER) -> None:
         self._folder = folder
 
-    def read(self, key: TraceFamilyKey) -> bytes | None:
+    def path(self, key: TraceFamilyKey) -> Path | None:
+        """Return the archive that a family would be in."""
+        model_type = key.spec.config.get("model_type")
+        return None if self._folder is None else self._folder / f"{model_type}.zip"
+
+    def about(self, key: TraceFamilyKey) -> About:
+        """Return what that archive says of itself; nothing of a missing or damaged one."""
+        path = self.path(key)
+        return (path and _about(path)) or About({}, {})
+
+    def read(self, key: TraceFamilyKey, name: str) -> bytes | None:
         """Return the file of a family; None where there is none, or none for these libraries."""
-        for path, about in _archives(self._folder, str(key.spec.config.get("model_type"))):
-            if about.is_of(key) and agree(about.versions):
-                has_flash = key.spec.flash and key.spec.cuda  # only there kernels are asked for
-                spec = dataclasses.replace(
-                    key.spec, config_json=about.config_of(key), flash=has_flash
-                )
-                content = read_entry(path, name_of(dataclasses.replace(key, spec=spec)))
-                if content is not None:
-                    return content
-        return None
+        path, about = self.path(key), self.about(key)
+        if path is None or name not in about.places or not agree(about.versions):
+            return None
+        entry, start, end = about.places[name]
+        content = _group(path, *state_of(path), entry)
+        return None if content is None else content[start:end]
 
 
-def write_archive(path: Path, about: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write files, by name, as an archive that says of itself what `about` holds; the same ones
-    give the same bytes.
+def widened(
+    key: TraceFamilyKey, defaults: Mapping[str, Any]
+) -> tuple[TraceFamilyKey, Widths] | None:
+    """Return the family of all networks of a structure that a family is part of, and the widths of
+    its own network; None where there is none.
+
+    Args:
+        key: Of a family of one network.
+        defaults: Values of a config of its type where it leaves them out.
     """
-    whole = {ABOUT: json.dumps(about, sort_keys=True).encode(), **files}
+    if key.is_alone or not serves(key):
+        return None
+    try:
+        network = network_of(key.spec.config, defaults, eight_bit="8bit" in key.spec.optimizer)
+    except NotOfItsKind:
+        return None
+    lengths = None if key.lengths is None else (SHORTEST, LONGEST)
+    spec = dataclasses.replace(key.spec, config_json=network.structure)
+    wide = dataclasses.replace(key, spec=spec, lengths=lengths, follows="", any_width=True)
+    return wide, network.widths
+
+
+def name_of(key: TraceFamilyKey, defaults: Mapping[str, Any]) -> str:
+    """Return the name of a family's file: a digest of all that decides it but the libraries.
+
+    Args:
+        key: The family.
+        defaults: Values of a config of its type where it leaves them out.
+    """
+    spec = key.spec
+    if not key.any_width and spec.task == "causal_lm":
+        values = {**defaults, **spec.config}
+        ignored = {*NOT_OF_THE_STEP, key.follows}
+        config = {name: value for name, value in values.items() if name not in ignored}
+        spec = dataclasses.replace(spec, config_json=canonical(config))
+    open_ = [key.lengths, key.follows, key.is_single, key.any_width, key.micro_batch]
+    what = f"{FORMAT} {traces_of(spec)} {spec.key()} {open_}"
+    return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
+
+
+def obstacle(model_type: str, folder: Path = FOLDER) -> str | None:
+    """Return why the recordings of a model type that come with brimful cannot be used, and what is
+    done instead; None where they can, or where there are none.
+    """
+    path = folder / f"{model_type}.zip"
+    if not path.exists():
+        return None
+    about = _about(path)
+    if about is None or not _is_whole(path):
+        why = f"{path} is damaged (install brimful anew to have them)"
+    elif not agree(about.versions):
+        installed = library_versions()
+        made = ", ".join(
+            f"{name} {version} ({installed[name]} is installed)"
+            for name, version in sorted(about.versions.items())
+            if not agree({name: version})
+        )
+        why = f"they were made with {made}"
+    else:
+        return None
+    return (
+        f"recordings of {model_type} models that come with brimful cannot be used: {why}. Steps are"
+        " recorded here instead, some ten seconds each, and kept."
+    )
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether all of an archive can be read. That is checked once for a file."""
+    made_from = [str(path), *state_of(path)]
+    return bool(kept_value(f"whole {path.name}", made_from, lambda: _reads_whole(path)))
+
+
+def _reads_whole(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except _DAMAGED:
+        return False
+
+
+def families_in(path: Path) -> dict[str, bytes]:
+    """Return the families of a whole archive, by the names of their files."""
+    about, state = _about(path) or About({}, {}), state_of(path)
+    groups = {entry: _group(path, *state, entry) or b"" for entry, _, _ in about.places.values()}
+    return {name: groups[entry][start:end] for name, (entry, start, end) in about.places.items()}
+
+
+def write_archive(path: Path, about: About, files: Mapping[str, bytes]) -> None:
+    """Write families, by the names of their files, as an archive; the same ones give the same
+    bytes. Some that are alike are compressed together.
+    """
+    plain = sorted((opened(content), name) for name, content in files.items())
+    places: dict[str, tuple[str, int, int]] = {}
+    whole: dict[str, bytes] = {}
+    for number in range(0, len(plain), TOGETHER):
+        together = b""
+        for content, name in plain[number : number + TOGETHER]:
+            places[name] = (str(number), len(together), len(together) + len(content))
+            together += content
+        whole[str(number)] = compressed(together)
+    said = dataclasses.asdict(dataclasses.replace(about, places=places))
+    whole[ABOUT] = json.dumps(said, sort_keys=True).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in sorted(whole.items()):
             archive.writestr(zipfile.ZipInfo(name), content)
@@ -127,33 +189,30 @@ def traces_of(spec: StepSpec) -> int:
     return TRACES["cuda" if spec.cuda else "other devices"]
 
 
-def name_of(key: TraceFamilyKey) -> str:
-    """Return the name of a family's file: a digest of all that decides it but the libraries."""
-    traces = traces_of(key.spec)
-    what = f"{FORMAT} {traces} {key.spec.key()} {key.lengths} {key.follows} {key.is_single}"
-    what += " any length" * key.any_length
-    return f"{hashlib.sha256(what.encode()).hexdigest()[:32]}.xz"
+def _about(path: Path) -> About | None:
+    """Return what an archive says of itself; None where it is missing or damaged."""
+    return _read_about(path, *state_of(path)) if path.is_file() else None
 
 
-@functools.cache
-def _archives(folder: Path, model_type: str) -> list[tuple[Path, About]]:
-    """Return the readable archives of a model type."""
-    found = []
-    for path in sorted(folder.glob(f"{model_type}.*.zip")):
-        content = read_entry(path, ABOUT)
-        try:
-            found.append((path, About(**json.loads(content or b""))))
-        except (TypeError, ValueError):
-            continue  # a damaged archive: its steps are traced
-    return found
-
-
-def read_entry(path: Path, name: str) -> bytes | None:
-    """Return an entry of an archive; None where one of the two is missing or damaged."""
+@functools.lru_cache(maxsize=32)
+def _read_about(path: Path, size_bytes: int, changed_ns: int) -> About | None:
     try:
-        return _opened(path, *state_of(path)).read(name)
-    except (OSError, KeyError, zipfile.BadZipFile):
+        return About(**json.loads(_entry(path, size_bytes, changed_ns, ABOUT)))
+    except (TypeError, ValueError, *_DAMAGED):
         return None
+
+
+@functools.lru_cache(maxsize=16)
+def _group(path: Path, size_bytes: int, changed_ns: int, entry: str) -> bytes | None:
+    """Return families that are compressed together; None where they are damaged."""
+    try:
+        return opened(_entry(path, size_bytes, changed_ns, entry))
+    except (DamagedFile, *_DAMAGED):
+        return None
+
+
+def _entry(path: Path, size_bytes: int, changed_ns: int, name: str) -> bytes:
+    return _opened(path, size_bytes, changed_ns).read(name)
 
 
 def state_of(path: Path) -> tuple[int, int]:
@@ -179,7 +238,7 @@ def agree(versions: Mapping[str, str]) -> bool:
 
 @functools.cache
 def library_versions() -> Mapping[str, str]:
-    """Return the versions of the installed libraries that decide a trace, without importing
+    """Return the versions of the installed libraries that decide a recording, without importing
     them.
     """
     found = {name: version_of(name) for name in _LIBRARIES}

@@ -1,0 +1,326 @@
+"""Make the recordings that come with brimful: families of all steps that plans of the models most
+asked for, and of some shipped recipes, need on every kind of card (docs/plan.md).
+
+    python benchmarks/ship_recordings.py [--questions WORD ...] [--types TYPE ...] [--minutes 60]
+
+Archives by model type lie in src/brimful/rehearsal/recordings. What is there is not made again
+(delete an archive first), and nothing is dropped. Several processes may work at the same time on
+different types. A test asks the same questions, and makes some families anew
+(tests/rehearsal/test_canaries.py).
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import AutoConfig
+
+from brimful.base.errors import BrimfulError
+from brimful.chains.plans import SurveyRequest, survey_jobs
+from brimful.hardware import catalog as devices
+from brimful.hardware.device import Abilities
+from brimful.hardware.groups import Group, group_of
+from brimful.model import catalog as models
+from brimful.planning.architecture import BLOCKS, KEYS, Widths
+from brimful.planning.compiled import Untraced
+from brimful.planning.family import Family
+from brimful.planning.family_file import from_bytes, to_bytes
+from brimful.planning.family_key import LONGEST, TraceFamilyKey
+from brimful.planning.memory import Replays
+from brimful.planning.parametric import EXAMPLES, Irregular
+from brimful.planning.remedies import remedies
+from brimful.planning.specs import model_facts
+from brimful.planning.step import StepSpec, canonical
+from brimful.planning.surveyed import Surveyed
+from brimful.recipe import Recipe, load
+from brimful.rehearsal.shipped import (
+    FOLDER,
+    About,
+    families_in,
+    library_versions,
+    name_of,
+    widened,
+    write_archive,
+)
+from brimful.rehearsal.store import NO_FAMILY, Found, StoredFamilies, StoredTraces, canonical_step
+from brimful.rehearsal.tracer import record_family
+
+MODELS = (
+    "meta-llama/Llama-3.1-8B",
+    "meta-llama/Llama-3.2-1B",
+    "meta-llama/Llama-3.2-3B",
+    "meta-llama/Llama-3.1-70B",
+    "meta-llama/Meta-Llama-3-8B",
+    "meta-llama/Llama-2-7b-hf",
+    "HuggingFaceTB/SmolLM2-135M",
+    "HuggingFaceTB/SmolLM2-1.7B",
+    "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    "mistralai/Mistral-7B-v0.1",
+    "Qwen/Qwen2.5-0.5B",
+    "Qwen/Qwen2.5-1.5B",
+    "Qwen/Qwen2.5-3B",
+    "Qwen/Qwen2.5-7B",
+    "Qwen/Qwen2.5-14B",
+    "Qwen/Qwen3-0.6B",
+    "Qwen/Qwen3-8B",
+    "google/gemma-2-2b",
+    "google/gemma-2-9b",
+    "allenai/OLMo-2-1124-7B",
+    "ibm/PowerLM-3b",
+)
+"""The most asked for."""
+METHODS = {
+    "LoRA": ("adapter.rank=16",),
+    "QLoRA": ("adapter.rank=16", "quantize=nf4"),
+}
+"""How most people tune."""
+LENGTH = 2048
+RECIPES = ("code-full", "code-lora", "gpt-124m", "okadfa-small")
+"""Shipped recipes that are asked about on every kind of card."""
+CARDS = (
+    "NVIDIA A100-SXM4-40GB",
+    "Tesla T4",
+    "AMD Instinct MI300X",
+    "Apple M1",
+    "Apple M3 Max",
+)
+"""With a flash kernel; without; another maker's; without kernels of NVIDIA's, and without or with
+16-bit precision.
+"""
+_CPU = dataclasses.replace(devices.get("Apple M1"), name="CPU", kind="cpu", dense_flop_per_s={})
+CPUS = {
+    "CPU in fp32": _CPU,
+    "CPU in bf16": dataclasses.replace(
+        _CPU,
+        abilities=Abilities(bf16=True),
+        dense_flop_per_s={"fp32": 1e12, "bf16": 4e12},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A recipe on one or several devices.
+
+    Attributes:
+        name: Says it.
+        words: Of the recipe.
+        device: Its name, in the catalog.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    device: str
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the recipe."""
+        return load(self.words[0], list(self.words[1:]))
+
+    @property
+    def group(self) -> Group:
+        """Return its device."""
+        return group_of(devices.get(self.device), 1)
+
+    @property
+    def model_type(self) -> str:
+        """Return the type of its model."""
+        try:
+            return str(model_facts(self.recipe).config["model_type"])
+        except BrimfulError:
+            return ""
+
+
+def questions() -> Iterator[Question]:
+    """Yield all questions that record nothing, those about one recipe or model together."""
+    for model in MODELS:
+        found = models.find(model)
+        length = min(LENGTH, (found and found.context) or LENGTH)
+        start = ("quickstart", f"model={model}", "tokenizer=null", f"sequence_length={length}")
+        for method, words in METHODS.items():
+            whole = (*start, "batch.sequences=16", *words)
+            for device in CARDS if method == "LoRA" else CARDS[:2]:
+                yield Question(f"{model} {method}, {device}", whole, device)
+    for name in RECIPES:
+        for device in CARDS:
+            yield Question(f"{name}, {device}", (name,), device)
+
+
+class AskedTraces:
+    """A Tracer that remembers nothing but steps.
+
+    Args:
+        families: From which they are taken.
+    """
+
+    def __init__(self, families: StoredFamilies) -> None:
+        self._families = families
+        self._replays: dict[StepSpec, Replays] = {}
+
+    def __call__(self, spec: StepSpec) -> Replays:
+        if spec.compiled != "none":
+            raise Untraced("a compiled step")
+        key = canonical_step(spec)
+        if key not in self._replays:
+            self._replays[key] = Replays(StoredTraces(key, None, self._families), {})
+        return self._replays[key]
+
+
+def ask(question: Question, families: StoredFamilies) -> str | None:
+    """Plan what a question asks for; return why that cannot be."""
+    try:
+        traces, group = AskedTraces(families), question.group
+        # Two of them: neither is looked at closely, which takes long and asks for no other step.
+        (found, _) = survey_jobs(question.recipe, [group, group], SurveyRequest(traces))
+        if isinstance(found, Surveyed) and found.verdict != "fits":
+            derived = found.derived
+            remedies(derived.prepared, traces, recomputes=derived.plan.recompute)
+    except BrimfulError as error:
+        return str(error)
+    return None
+
+
+class Shipping(StoredFamilies):
+    """Families that are recorded into archives, each of all networks of a structure where it can
+    be.
+
+    Args:
+        records: Whether what is missing is recorded; else it is only noted.
+
+    Attributes:
+        kept: Files by model type and name.
+        missing: Names that are not kept.
+    """
+
+    def __init__(self, *, records: bool = True) -> None:
+        super().__init__(None, None)
+        self._records = records
+        self.kept: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self.missing: list[str] = []
+        self._changed: set[str] = set()
+        for path in FOLDER.glob("*.zip"):
+            self.kept[path.stem] = families_in(path)
+
+    def _load(self, key: TraceFamilyKey, fewest: int) -> Found | None:
+        model_type = str(key.spec.config["model_type"])
+        wide = widened(key, defaults_of(model_type))
+        if wide is not None and wide[1].blocks > min(EXAMPLES) + 1:
+            family = self._family(model_type, wide[0], key, wide[1], fewest)
+            if family is not None and (own := family.of(wide[1])) is not None:
+                return Found(own, wide[1])
+        family = self._family(model_type, key, key, None, fewest)
+        return None if family is None else Found(family)
+
+    def _family(
+        self,
+        model_type: str,
+        key: TraceFamilyKey,
+        own: TraceFamilyKey,
+        widths: Widths | None,
+        fewest: int,
+    ) -> Family | None:
+        name = name_of(key, defaults_of(model_type))
+        content = self.kept[model_type].get(name)
+        if content is None:
+            self.missing.append(name)
+            if not self._records:
+                raise LookupError(said(own))
+            start_s = time.process_time()
+            content = recorded(key, own, widths, fewest)
+            self.kept[model_type][name] = content
+            self._changed.add(model_type)
+            took_s = time.process_time() - start_s
+            print(f"  {said(key)}: {len(content):,} bytes, {took_s:.0f} CPU s", flush=True)
+        return None if content == NO_FAMILY else from_bytes(content)
+
+    def write(self) -> None:
+        """Write the archives that have changed."""
+        FOLDER.mkdir(exist_ok=True)
+        for model_type in self._changed:
+            about = About(library_versions(), defaults_of(model_type))
+            write_archive(FOLDER / f"{model_type}.zip", about, self.kept[model_type])
+
+
+def recorded(
+    key: TraceFamilyKey, own: TraceFamilyKey, widths: Widths | None, fewest: int = 0
+) -> bytes:
+    """Return the content of a family's file.
+
+    Args:
+        key: Of the family.
+        own: Of one of its networks.
+        widths: Of that one, where the family is of every one.
+        fewest: As in `record_family`.
+    """
+    if widths is not None:
+        plain = {
+            name: each
+            for name, each in own.spec.config.items()
+            if name not in (*KEYS.values(), BLOCKS)
+        }
+        for name in ("max_position_embeddings", "sliding_window"):
+            if plain.get(name):
+                plain[name] = LONGEST
+        key = dataclasses.replace(
+            key, spec=dataclasses.replace(key.spec, config_json=canonical(plain))
+        )
+    try:
+        return to_bytes(record_family(key, widths, fewest))
+    except Irregular as irregular:
+        print(f"  {said(key)}: {irregular}", flush=True)
+        return NO_FAMILY
+
+
+_DEFAULTS: dict[str, dict[str, Any]] = {}
+
+
+def defaults_of(model_type: str) -> dict[str, Any]:
+    """Return what a config of this type says where nothing is given."""
+    if model_type not in _DEFAULTS:
+        try:
+            config = AutoConfig.for_model(model_type).to_dict()
+        except ValueError:  # a network of brimful's own
+            config = {}
+        _DEFAULTS[model_type] = json.loads(json.dumps(config))
+    return _DEFAULTS[model_type]
+
+
+def said(key: TraceFamilyKey) -> str:
+    """Return what a family's step is, in words."""
+    spec = key.spec
+    words = [spec.weights, spec.autocast, spec.attention, spec.optimizer, spec.quantize]
+    words += ["LoRA" if spec.adapter else "full", "cuda" if spec.cuda else "not cuda"]
+    words += ["recomputed"] * bool(spec.recompute) + ["one sequence"] * key.is_single
+    words += ["every width"] * key.any_width + ["every length"] * (key.lengths is not None)
+    return " ".join([str(spec.config.get("model_type")), *words])
+
+
+def main() -> None:
+    """Make or check the archives, and print what was done."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--questions", nargs="+", default=[""], help="words in their names; all")
+    parser.add_argument("--types", nargs="+", help="of models; all")
+    parser.add_argument("--minutes", type=float, default=60, help="nothing is asked after these")
+    options = parser.parse_args()
+    end_s, families = time.monotonic() + 60 * options.minutes, Shipping()
+    for question in questions():
+        if not any(word in question.name for word in options.questions):
+            continue
+        if options.types and question.model_type not in options.types:
+            continue
+        if time.monotonic() > end_s:
+            break
+        before = len(families.missing)
+        why = ask(question, families)
+        print(question.name, why or "", flush=True)
+        if len(families.missing) > before:
+            families.write()
+
+
+if __name__ == "__main__":
+    main()
