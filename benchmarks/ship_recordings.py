@@ -80,8 +80,10 @@ METHODS = {
 }
 """How most people tune."""
 LENGTH = 2048
-RECIPES = ("code-full", "code-lora", "gpt-124m", "okadfa-small")
+RECIPES = ("code-full", "gpt-124m", "okadfa-small", "quickstart", "tiny-gpt")
 """Shipped recipes that are asked about on every kind of card."""
+EVERYWHERE = "code-lora"
+"""One that is asked about on all cards."""
 CARDS = (
     "NVIDIA A100-SXM4-40GB",
     "Tesla T4",
@@ -149,6 +151,8 @@ def questions() -> Iterator[Question]:
     for name in RECIPES:
         for device in CARDS:
             yield Question(f"{name}, {device}", (name,), device)
+    for device in devices.names():
+        yield Question(f"{EVERYWHERE}, {device}", (EVERYWHERE,), device)
 
 
 class AskedTraces:

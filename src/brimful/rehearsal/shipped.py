@@ -87,7 +87,7 @@ def widened(
         key: Of a family of one network.
         defaults: Values of a config of its type where it leaves them out.
     """
-    if key.is_alone or not serves(key):
+    if key.is_alone or key.in_parts or not serves(key):
         return None
     try:
         network = network_of(key.spec.config, defaults, eight_bit="8bit" in key.spec.optimizer)
