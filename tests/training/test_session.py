@@ -21,6 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from brimful.base.env import runs_folder
 from brimful.base.errors import (
     BrimfulError,
     CheckpointError,
@@ -593,7 +594,7 @@ def test_a_continued_run_plans_anew_only_when_something_that_decides_the_plan_ch
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch, change: str, *, keeps: bool
 ) -> None:
     _interrupt_at(tiny(), monkeypatch, signal.SIGINT, step=3)
-    (path,) = Path(pipeline.runs_folder()).glob("*/plan.json")
+    (path,) = runs_folder().glob("*/plan.json")
     path.write_text(json.dumps(replace(_plan(path.parent), loss_chunk=48).to_json()))
 
     folder, told = _told(tiny(change))
