@@ -4,7 +4,8 @@ of the loss.
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -69,7 +70,9 @@ def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: in
     if key.spec.compiled == "model" and not key.micro_batch:
         raise Irregular("a graph of the whole model has no blocks that repeat")
     problem = Irregular()
-    with without_garbage_collector(), compiler_of(key.spec):
+    with without_garbage_collector(), ExitStack() as stack:
+        with _as_plan_error(key.spec):
+            stack.enter_context(compiler_of(key.spec))
         networks = None if example is None else _networks(key, example)
         blocks, examples = _blocks_of(key, networks)
         rows = _rows(key)
@@ -273,10 +276,17 @@ def _member(
 def _record(
     spec: StepSpec, config: PretrainedConfig, micro_batch: int, factors: tuple[int, int]
 ) -> Trace:
-    try:
+    with _as_plan_error(spec):
         return record_training(spec, config, micro_batch, *factors)
+
+
+@contextmanager
+def _as_plan_error(spec: StepSpec) -> Iterator[None]:
+    """Say of what torch and transformers raise that the step cannot be traced."""
+    try:
+        yield
     except (RuntimeError, ValueError, TypeError) as error:
-        what, said = f"training step of a {config.model_type} model", str(error)
+        what, said = f"training step of a {spec.config['model_type']} model", str(error)
         if spec.compiled != "none":
             what, said = what.replace("training", "compiled"), said.partition("\n")[0][:200]
         raise PlanError(f"the {what} cannot be traced: {said}") from error
