@@ -91,6 +91,10 @@ def test_every_gpu_of_the_catalog_says_what_joins_several() -> None:
     devices = [catalog.get(name) for name in catalog.names()]
     links = {each.name: catalog.link_of(each.name) for each in devices if each.kind == "cuda"}
 
-    assert None not in links.values()
+    # A machine holds one of these.
+    assert {name for name, link in links.items() if link is None} == {
+        "NVIDIA GB10",
+        "AMD Radeon 8060S",
+    }
     rates = {name: link.bytes_per_s for name, link in links.items() if link is not None}
     assert rates["NVIDIA H200"] > rates["NVIDIA A100-SXM4-80GB"] > rates["Tesla T4"]
