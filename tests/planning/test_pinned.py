@@ -86,7 +86,7 @@ def test_keys_that_an_earlier_version_did_not_know_mean_their_defaults(
         del content["recipe"][section][key]
     path.write_text(json.dumps(content))
     assert load_plan(path, tiny(), cpu()) == plan
-    _refused(path, tiny("data.bad_rows=drop"), cpu(), "data.bad_rows: stop -> drop")
+    _refused(path, tiny("data.turns=last"), cpu(), "data.turns: each -> last")
     del content["recipe"]["sequence_length"]
     content["recipe"]["unknown"] = 1
     path.write_text(json.dumps(content))
