@@ -68,7 +68,7 @@ def test_good_data_pass(tmp_path: Path, made: Make) -> None:
         ("pretrain", {"messages": CHAT}, "method=sft"),
         ("pretrain", {"text": 5}, "expected text"),
         ("sft", {"messages": [{"role": "usr", "content": "q"}]}, "unknown role 'usr'"),
-        ("sft", {"prompt": "q", "chosen": "a", "rejected": "b"}, "DPO"),
+        ("sft", {"prompt": "q", "chosen": "a", "rejected": "b"}, "method=dpo"),
         ("sft", {"a": "b"}, "do not make examples"),
         ("classify", {"text": "a", "lable": "b"}, "no column 'label' - did you mean 'lable'?"),
         ("classify", {"text": "a", "label": 1.5}, "lies between classes"),

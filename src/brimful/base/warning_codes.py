@@ -43,6 +43,7 @@ WARNINGS: Mapping[str, str] = {
     "B220": "columns, fields or messages are not used",
     "B221": "an added token is not learned",
     "B222": "a tokenizer learned from parts of very long words",
+    "B223": "pairs of answers that teach nothing, contradict each other, or are repeated",
     # runs
     "B301": "a damaged checkpoint was put aside",
     "B302": "steps are done again, because no checkpoint was written before the stop",
@@ -89,7 +90,7 @@ WARNINGS: Mapping[str, str] = {
 """What each code is about."""
 
 ALWAYS_TOLD = frozenset(
-    {"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221", "B222"}
+    {"B201", "B205", "B215", "B216", "B217", "B218", "B219", "B220", "B221", "B222", "B223"}
 )
 """What no limit of lines hides: data are lost, cut, unread, or learned otherwise than they say."""
 

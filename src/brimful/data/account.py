@@ -39,6 +39,34 @@ KINDS: Mapping[str, AccountKind] = MappingProxyType(
             f" {BAD_ROWS_FILE} of the run folder",
             "row",
         ),
+        "equal_answers": AccountKind(
+            "B223", "left out, because both answers are equal and teach nothing: {count}", "pair"
+        ),
+        "opposed_pairs": AccountKind(
+            "B223",
+            "contradicted by another pair, which prefers the other of the same two answers:"
+            " {count}",
+            "pair",
+            "Remove one of each two",
+        ),
+        "repeated_pairs": AccountKind(
+            "B223", "the same prompt with the same two answers once more: {count}", "pair"
+        ),
+        "opposed_verdicts": AccountKind(
+            "B223",
+            "contradicted by another row, in which the same answer has the other label: {count}",
+            "row",
+            "Remove one of each two",
+        ),
+        "dialogues": AccountKind(
+            "B201", "texts of Human: and Assistant: are read as messages: {count}", "row"
+        ),
+        "shared_prompts": AccountKind(
+            "B201",
+            "no column holds prompts, so what both texts begin with is the prompt: {count}",
+            "row",
+            "A column of prompts is named with data.columns='{{prompt: NAME}}'",
+        ),
         "columns": AccountKind("B220", "columns not read, so not learned: {counted}", "row"),
         "fields": AccountKind(
             "B220", "fields of messages not read, so not learned: {counted}", "message"

@@ -102,6 +102,11 @@ class Message:
         return {"role": self.role, "content": self.content, **fields}
 
 
+def is_answer(turn: Mapping[str, Any]) -> bool:
+    """Whether a message of a row is the assistant's."""
+    return _ROLES.get(str(turn.get("role", turn.get("from")))) == "assistant"
+
+
 def only_read(messages: tuple[Message, ...], count: int) -> tuple[Message, ...]:
     """The messages, of the first `count` of which no answer is learned."""
     return tuple(

@@ -3,18 +3,18 @@ out.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from brimful.base.discover import did_you_mean
 from brimful.base.errors import DataError
 from brimful.base.text import clause
 from brimful.data.account import Account, BadRow, Intake
 from brimful.data.conversations import Message
-from brimful.data.preferences import refuse_judged, refused_preferences
-from brimful.data.row_formats import FORMATS, Prompt, RowFormat, answer_text
+from brimful.data.row_formats import FORMATS, Parts, Prompt, RowFormat, RowParts, answer_text
 from brimful.data.rows import Row, column_name, unread_in
+from brimful.data.wrong_rows import Learned, refuse_judged, refused
 from brimful.recipe import DataRecipe
 
 __all__ = [
@@ -22,10 +22,13 @@ __all__ = [
     "Example",
     "Message",
     "Prompt",
+    "RowReading",
     "answer_text",
     "as_columns",
+    "example_of",
     "examples_of",
     "find_format",
+    "taken_in",
     "text_of_prompt",
 ]
 
@@ -89,7 +92,33 @@ _SYSTEM_SINCE = {"messages", "prompt", "question"}
 """Formats whose column system earlier versions did not read: it decides what is learned."""
 
 
-def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
+Taken = TypeVar("Taken")
+
+
+@dataclass(frozen=True)
+class RowReading(Generic[Parts, Taken]):
+    """How a method's rows are read.
+
+    Attributes:
+        learned: what it learns from.
+        formats: of its rows, by name, in the order in which data.format=auto tries them.
+        made: what is learned from, of a row's parts, its columns and where it stands.
+        answers: the examples in it, of which no answer may be empty.
+    """
+
+    learned: Learned
+    formats: Mapping[str, RowFormat[Parts]]
+    made: Callable[[Parts, Mapping[str, Any], str], Taken]
+    answers: Callable[[Taken], Iterable[Example]]
+
+
+def find_format(
+    columns: Iterable[str],
+    data: DataRecipe,
+    where: str,
+    formats: Mapping[str, RowFormat[Any]] = FORMATS,
+    learned: Learned = "examples",
+) -> tuple[str, dict[str, str]]:
     """The format of rows with these columns, and for each of the format's columns the row's column
     that holds it.
 
@@ -99,43 +128,48 @@ def find_format(columns: Iterable[str], data: DataRecipe, where: str) -> tuple[s
     found = list(columns)
     if isinstance(data.text_column, int):
         data = data.model_copy(update={"text_column": column_name(data.text_column, found, where)})
-    candidates = _candidates(data)
+    candidates = _candidates(data, formats)
     for name in candidates:
-        chosen = _columns_in(found, FORMATS[name], data)
+        chosen = _columns_in(found, formats[name], data)
         if chosen is not None:
             return name, chosen
-    accepted = "; ".join(f"{name}: {_described(FORMATS[name], data)}" for name in candidates)
+    accepted = "; ".join(f"{name}: {_described(formats[name], data)}" for name in candidates)
+    shown = {name: [*formats[name].columns] for name in candidates}
     raise DataError(
-        f"{where}: the columns {', '.join(found)} do not make examples. Accepted: {accepted}. Other"
-        f" names can be given with data.columns, for example"
-        f" data.columns='{{{_renaming(found, candidates)}}}'."
+        f"{where}: the columns {', '.join(found)} do not make {learned}. Accepted: {accepted}."
+        " Other names can be given with data.columns, for example"
+        f" data.columns='{{{_renaming(found, shown)}}}'."
     )
 
 
-def _renaming(found: list[str], candidates: list[str]) -> str:
+def _renaming(found: list[str], candidates: Mapping[str, list[str]]) -> str:
     """Return an example of `data.columns`, with the rows' own columns where only one order of them
     is likely and all can be names.
     """
-    likely = {1: "text", 2: "prompt"}.get(len(found))
-    if likely in candidates and all(map(_NAME.fullmatch, found)):
-        pairs = zip(FORMATS[likely].columns, found, strict=True)
-        return ", ".join(map(": ".join, pairs))
-    shown = "prompt" if "prompt" in candidates else candidates[0]
-    return ", ".join(f"{column}: NAME" for column in FORMATS[shown].columns)
+    likely = candidates.get({1: "text", 2: "prompt"}.get(len(found), ""), [])
+    if len(likely) == len(found) and all(map(_NAME.fullmatch, found)):
+        return ", ".join(map(": ".join, zip(likely, found, strict=True)))
+    shown = candidates.get("prompt") or next(iter(candidates.values()))
+    return ", ".join(f"{column}: NAME" for column in shown)
 
 
 _NAME = re.compile(r"\w[\w .-]{0,60}")
 """What a column may be called; other characters come of rows that were divided wrongly."""
 
 
-def _candidates(data: DataRecipe) -> list[str]:
+def _candidates(data: DataRecipe, formats: Mapping[str, RowFormat[Any]]) -> list[str]:
     """The formats to try: the one asked for, else all that have the columns the recipe gives other
     names to.
     """
     asked: list[str] = [data.format]
     if data.format == "auto":
-        asked = list(FORMATS)
-    known = {name: [*FORMATS[name].columns, *FORMATS[name].optional] for name in asked}
+        asked = list(formats)
+    elif data.format not in formats:
+        raise DataError(
+            f"data.format={data.format}: the method has no such rows. Choose one of auto,"
+            f" {', '.join(formats)}."
+        )
+    known = {name: [*formats[name].columns, *formats[name].optional] for name in asked}
     for column in data.columns:
         names = sorted({name for names in known.values() for name in names})
         if column not in names:
@@ -152,7 +186,9 @@ def _candidates(data: DataRecipe) -> list[str]:
     return candidates
 
 
-def _columns_in(found: list[str], row_format: RowFormat, data: DataRecipe) -> dict[str, str] | None:
+def _columns_in(
+    found: list[str], row_format: RowFormat[Any], data: DataRecipe
+) -> dict[str, str] | None:
     chosen = {}
     for column, accepted in row_format.columns.items():
         held_by = next((name for name in _names(column, accepted, data) if name in found), None)
@@ -170,7 +206,7 @@ def _names(column: str, accepted: tuple[str, ...], data: DataRecipe) -> tuple[st
     return accepted
 
 
-def _described(row_format: RowFormat, data: DataRecipe) -> str:
+def _described(row_format: RowFormat[Any], data: DataRecipe) -> str:
     required = " + ".join(
         "|".join(_names(column, accepted, data)) for column, accepted in row_format.columns.items()
     )
@@ -181,12 +217,23 @@ def _described(row_format: RowFormat, data: DataRecipe) -> str:
 def examples_of(
     rows: Iterable[Row], data: DataRecipe, account: Account | None = None
 ) -> Iterator[Example]:
-    """The examples of rows that all have the format of the first one.
+    """The examples of rows that all have the format of the first one; see `taken_in`."""
+    return taken_in(rows, data, account, _EXAMPLES)
+
+
+def taken_in(
+    rows: Iterable[Row],
+    data: DataRecipe,
+    account: Account | None,
+    reading: RowReading[Parts, Taken],
+) -> Iterator[Taken]:
+    """What is learned from rows that all have the format of the first one.
 
     Args:
         rows: Of one split.
         data: Its `format`, `columns`, `bad_rows`, `leave_out` and `loss_on` count.
         account: gets what of the rows is not learned; None: `bad_rows` does not apply.
+        reading: how they are read.
 
     Raises:
         DataError: missing columns, a value that is not text, an unknown role, a conversation
@@ -200,7 +247,7 @@ def examples_of(
     number = 0
     for number, (values, where, _) in enumerate(rows, start=1):  # noqa: B007 - read below
         try:
-            example = _example_of(values, where, formats, data, intake)
+            taken = _taken(values, where, formats, data, intake, reading)
         except DataError as error:
             if not formats:
                 raise
@@ -208,14 +255,14 @@ def examples_of(
                 raise DataError(f"{error}{remedy}") from error
             bad.append(BadRow(where, str(error)))
             continue
-        if example is None:
+        if taken is None:
             continue
-        if _has_an_empty_answer(example):
+        if any(map(_has_an_empty_answer, reading.answers(taken))):
             empty.append(where)
             if drops:
                 bad.append(BadRow(where, f"{where}: the answer is empty."))
                 continue
-        yield example
+        yield taken
     if empty and not drops:
         few = len(empty) <= MOST_LEFT_OUT * number
         raise DataError(
@@ -231,19 +278,20 @@ def examples_of(
     intake.account.add_bad_rows(bad)
 
 
-def _example_of(
+def _taken(
     values: object,
     where: str,
     formats: dict[tuple[str, ...], tuple[str, dict[str, str]]],
     data: DataRecipe,
     intake: Intake,
-) -> Example | None:
-    """The example of a row, None where nothing of it is learned; `formats` gets the format of rows
-    with its columns.
+    reading: RowReading[Parts, Taken],
+) -> Taken | None:
+    """What is learned from a row, None where nothing is; `formats` gets the format of rows with its
+    columns.
     """
     row = intake.kept(as_columns(values, where), where)
     if tuple(row) not in formats:
-        found = _format_of(row, data, where)
+        found = _format_of(row, data, where, reading)
         if len(names := {name for name, _ in [*formats.values(), found]}) > 1:
             raise DataError(
                 f"{where}: rows of several formats, {' and '.join(sorted(names))}. Choose one"
@@ -253,17 +301,20 @@ def _example_of(
     name, columns = formats[tuple(row)]
     if name in _SYSTEM_SINCE and row.get(columns.get("system", "")):
         intake.account.add("system", where, columns["system"])
-    return _example(FORMATS[name], columns, row, where, intake)
+    parts = _parts(reading.formats[name], columns, row, where, intake)
+    return None if parts is None else reading.made(parts, row, where)
 
 
-def _format_of(row: Mapping[str, Any], data: DataRecipe, where: str) -> tuple[str, dict[str, str]]:
-    """As `find_format`; raises DataError for preferences, too."""
-    if data.format == "auto" and not data.columns:
+def _format_of(
+    row: Mapping[str, Any], data: DataRecipe, where: str, reading: RowReading[Any, Any]
+) -> tuple[str, dict[str, str]]:
+    """As `find_format`; raises DataError for rows that another method learns from, too."""
+    if data.format == "auto" and not data.columns and reading.learned == "examples":
         refuse_judged(row, where)
     try:
-        return find_format(row, data, where)
+        return find_format(row, data, where, reading.formats, reading.learned)
     except DataError as error:
-        raise refused_preferences(row, where) or error from None
+        raise refused(row, where, reading.learned) or error from None
 
 
 def as_columns(values: object, where: str) -> dict[str, Any]:
@@ -286,14 +337,14 @@ def as_columns(values: object, where: str) -> dict[str, Any]:
     )
 
 
-def _example(
-    row_format: RowFormat,
+def _parts(
+    row_format: RowFormat[Parts],
     columns: Mapping[str, str],
     row: Mapping[str, Any],
     where: str,
     intake: Intake,
-) -> Example | None:
-    """The example of a row; None: nothing of it is learned."""
+) -> Parts | None:
+    """The parts of a row; None: nothing of it is learned."""
     read = {column: row[held_by] for column, held_by in columns.items()}
     known, flag = {*columns.values(), _DOCUMENT}, row.get(_ROW_FLAG)
     is_flag = _ROW_FLAG not in known and flag in (0, 1)
@@ -303,13 +354,19 @@ def _example(
     if is_flag and not flag:
         intake.account.add("rows_flagged", where, _ROW_FLAG)
         return None
-    if (parts := row_format.parts(read, where, intake)) is None:
-        return None
+    return row_format.parts(read, where, intake)
+
+
+def example_of(parts: RowParts, row: Mapping[str, Any], where: str) -> Example:
+    """The example of a row's parts."""
     example = Example(parts.prompt, parts.completion, where, "", parts.extra)
     document = row.get(_DOCUMENT)
     if not isinstance(document, str):
         document = text_of_prompt(example)
     return replace(example, group=document)
+
+
+_EXAMPLES = RowReading("examples", FORMATS, example_of, lambda example: (example,))
 
 
 def _has_an_empty_answer(example: Example) -> bool:

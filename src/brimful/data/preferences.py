@@ -1,46 +1,288 @@
-"""Rows that hold preferences between answers, which another method learns from, are told apart."""
+"""Rows of preferences: two answers to one prompt, of which one is better, and answers that are
+desired or not.
 
-from collections.abc import Mapping
-from typing import Any
+Conventions of TRL (https://huggingface.co/docs/trl/dataset_formats), LLaMA-Factory's files of
+rankings (its data/README.md), UltraFeedback, Anthropic's HH-RLHF and Intel's orca_dpo_pairs, read
+2026-11-28.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import xxhash
 
 from brimful.base.errors import DataError
+from brimful.data.account import Account, Intake
+from brimful.data.conversations import is_answer, only_read
+from brimful.data.formats import Example, RowReading, example_of, taken_in
+from brimful.data.row_formats import FORMATS, RowFormat, RowParts
+from brimful.data.rows import Row, short, text_of
+from brimful.recipe import DataRecipe
 
-_PROMPTS = ("prompt", "question", "instruction", "query", "input")
-"""Usual names of the column that both answers belong to."""
 
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to one prompt.
 
-def refused_preferences(row: Mapping[str, Any], where: str) -> DataError | None:
-    """The error for a row with a chosen and a rejected answer: which method learns from such rows,
-    and how their chosen answers can be learned; None for other rows.
+    An answer of several messages has all but its last one in the prompt of its example, where they
+    are learned; what both share is only read.
+
+    Attributes:
+        chosen: the better answer.
+        rejected: the worse one.
     """
-    chosen = next((name for name in row if name.startswith("chosen")), None)
-    rejected = next((name for name in row if name.startswith("rejected")), None)
-    if chosen is None or rejected is None:
-        return None
-    return DataError(
-        f"{where}: the columns {chosen!r} and {rejected!r} hold preferences, a better and a worse"
-        " answer. They are learned by direct preference optimisation (DPO), which brimful does not"
-        f" have. Supervised fine-tuning on the better answers: {_remedy(row, chosen)}."
+
+    chosen: Example
+    rejected: Example
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One answer, and whether it is desired."""
+
+    example: Example
+    desired: bool
+
+
+class _Both(NamedTuple):
+    chosen: RowParts
+    rejected: RowParts
+
+
+class _Verdict(NamedTuple):
+    parts: RowParts
+    desired: bool
+
+
+def preferences_of(
+    rows: Iterable[Row], data: DataRecipe, account: Account | None = None
+) -> Iterator[Preference]:
+    """The pairs of rows that all have the format of the first one, but those of equal answers.
+
+    Args:
+        rows: of one split.
+        data: its `format`, `columns`, `bad_rows`, `leave_out` and `loss_on` count.
+        account: gets what of the rows is not learned, and pairs that are equal or contradict each
+            other; None: `bad_rows` does not apply.
+
+    Raises:
+        DataError: as `taken_in`; prompts that differ within a pair, texts without a prompt.
+    """
+    told, seen = account or Account(), set[bytes]()
+    for pair in taken_in(rows, data, account, _PAIRS):
+        chosen, rejected = _hash(pair.chosen), _hash(pair.rejected)
+        where = pair.chosen.where
+        if chosen == rejected:
+            told.add("equal_answers", where)
+            continue
+        told.add("repeated_pairs", where, count=int(chosen + rejected in seen))
+        told.add("opposed_pairs", where, count=int(rejected + chosen in seen))
+        seen.add(chosen + rejected)
+        yield pair
+
+
+def judged_of(
+    rows: Iterable[Row], data: DataRecipe, account: Account | None = None
+) -> Iterator[Judged]:
+    """The answers of rows with a column label, which says whether they are desired; see
+    `preferences_of`.
+    """
+    told, seen = account or Account(), dict[bytes, bool]()
+    for judged in taken_in(rows, data, account, _VERDICTS):
+        before = seen.setdefault(_hash(judged.example), judged.desired)
+        told.add("opposed_verdicts", judged.example.where, count=int(before != judged.desired))
+        yield judged
+
+
+def _hash(example: Example) -> bytes:
+    return xxhash.xxh3_128_digest(
+        repr((example.prompt, example.completion, example.extra)).encode()
     )
 
 
-def _remedy(row: Mapping[str, Any], chosen: str) -> str:
-    has_messages = isinstance(row[chosen], list)
-    for prompt in _PROMPTS:
-        if prompt in row and isinstance(row[prompt], list) == has_messages:
-            renamed = "" if prompt == "prompt" else f"prompt: {prompt}, "
-            return f"data.format=prompt data.columns='{{{renamed}completion: {chosen}}}'"
-    if has_messages:
-        return f"data.format=messages data.columns='{{messages: {chosen}}}'"
-    return f"data.format=text data.columns='{{text: {chosen}}}'"
+def _read_both(
+    name: str, row: Mapping[str, Any], column: str, answers: list[Any], where: str, intake: Intake
+) -> _Both | None:
+    """Both answers, each in a column of a format of examples; what they share is only read."""
+    read = [
+        FORMATS[name].parts({**row, column: answer}, f"{where}, {which}", intake)
+        for which, answer in zip(_ANSWERS, answers, strict=True)
+    ]
+    found = [parts for parts in read if parts is not None]
+    prompts = [parts.prompt for parts in found if isinstance(parts.prompt, tuple)]
+    if len(prompts) == len(answers):
+        shared = _num_shared(*prompts)
+        for prompt in prompts:
+            if prompt[shared:] and prompt[shared].role != "assistant":
+                raise DataError(
+                    f"{where}: the prompts of the two answers differ, at message {shared + 1}, the"
+                    f" {prompt[shared].role}'s. A pair is two answers to one prompt. Correct or"
+                    " remove the row."
+                )
+        found = [
+            parts._replace(prompt=only_read(prompt, shared))
+            for parts, prompt in zip(found, prompts, strict=True)
+        ]
+    return _Both(*found) if len(found) == len(answers) else None
 
 
-def refuse_judged(row: Mapping[str, Any], where: str) -> None:
-    """Raise DataError if a row says of its completion whether it is desired."""
-    if "prompt" in row and "completion" in row and isinstance(row.get("label"), bool):
+def _num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many of the first items of two sequences are equal."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _to_prompt(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+    if not all(isinstance(row[name], str) for name in ("prompt", *_ANSWERS)):
+        return _to_messages(row, row["prompt"], where, intake)
+    return _to_texts(row, row["prompt"], where, intake)
+
+
+def _to_conversation(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+    return _to_messages(row, row["conversations"], where, intake)
+
+
+def _to_instruction(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+    return _read_both("alpaca", row, "output", [row["chosen"], row["rejected"]], where, intake)
+
+
+def _to_messages(
+    row: Mapping[str, Any], prompt: object, where: str, intake: Intake
+) -> _Both | None:
+    """Answers as messages, alone or with all that stands before them; a prompt that is text and
+    occurs in neither is not read.
+    """
+    wholes = [_whole(prompt, row[name]) for name in _ANSWERS]
+    if isinstance(prompt, str) and not all(
+        any(prompt in turn.values() for turn in turns if isinstance(turn, dict))
+        for turns in wholes
+        if isinstance(turns, list)
+    ):
+        intake.account.add("columns", where, "prompt")
+    return _read_both("messages", row, "messages", wholes, where, intake)
+
+
+def _whole(prompt: object, answer: object) -> object:
+    """The conversation that an answer ends, which the answer's column may hold already."""
+    turns = answer if isinstance(answer, list) else [answer]
+    if isinstance(answer, str):
+        turns = [{"role": "assistant", "content": answer}]
+    if isinstance(prompt, list):
+        return turns if turns[: len(prompt)] == prompt else [*prompt, *turns]
+    first = turns[0] if turns and isinstance(turns[0], dict) else {}
+    if isinstance(prompt, str) and is_answer(first):
+        return [{"role": "user", "content": prompt}, *turns]
+    return turns
+
+
+def _without_prompt(row: Mapping[str, Any], where: str, intake: Intake) -> _Both | None:
+    if not all(isinstance(row[name], str) for name in _ANSWERS):
+        return _to_messages(row, None, where, intake)
+    return _to_texts(row, "", where, intake)
+
+
+def _to_texts(row: Mapping[str, Any], prompt: str, where: str, intake: Intake) -> _Both | None:
+    """Answers as text; without a prompt it is what both begin with."""
+    texts = [text_of(row, name, where) for name in _ANSWERS]
+    dialogues = [_dialogue(prompt + text) for text in texts]
+    if all(dialogues):
+        intake.account.add("dialogues", where)
+        return _read_both("messages", row, "messages", dialogues, where, intake)
+    if "prompt" not in row:
+        prompt = _LAST_WORD.sub("", texts[0][: _num_shared(*texts)])
+        if not prompt.strip():
+            raise DataError(
+                f"{where}: there is no column of prompts, and the texts of chosen and rejected"
+                " begin differently, so no prompt is found in them. Name the column of prompts:"
+                " data.columns='{prompt: NAME}'."
+            )
+        intake.account.add("shared_prompts", where)
+        row, texts = {**row, "prompt": prompt}, [text[len(prompt) :] for text in texts]
+    return _read_both("prompt", row, "completion", texts, where, intake)
+
+
+_LAST_WORD = re.compile(r" ?\S*\Z")
+"""Of what two texts begin with: the word within which they may differ, and the space before it."""
+_TURN = re.compile(r"\n\n(Human|Assistant):")
+
+
+def _dialogue(text: str) -> list[dict[str, str]]:
+    """The messages of a text as Anthropic's HH-RLHF has it; empty: it is none."""
+    before, *turns = _TURN.split(f"\n\n{text.lstrip()}")
+    if before or turns[:1] != ["Human"] or "Assistant" not in turns[::2]:
+        return []
+    return [
+        {"role": role.lower(), "content": content.strip()}
+        for role, content in zip(turns[::2], turns[1::2], strict=True)
+    ]
+
+
+_ANSWERS = {"chosen": ("chosen",), "rejected": ("rejected",)}
+_PAIR_FORMATS: Mapping[str, RowFormat[_Both]] = MappingProxyType(
+    {
+        "alpaca": RowFormat(
+            {"instruction": ("instruction",), **_ANSWERS},
+            ("input", "system", "history"),
+            _to_instruction,
+        ),
+        "prompt": RowFormat(
+            {"prompt": ("prompt", "question", "query", "user", "input"), **_ANSWERS},
+            ("tools", "system"),
+            _to_prompt,
+        ),
+        "conversations": RowFormat(
+            {"conversations": ("conversations", "messages"), **_ANSWERS},
+            ("tools", "system"),
+            _to_conversation,
+        ),
+        "messages": RowFormat(_ANSWERS, ("tools", "system"), _without_prompt),
+    }
+)
+_PAIRS = RowReading(
+    "pairs",
+    _PAIR_FORMATS,
+    lambda both, row, where: Preference(
+        example_of(both.chosen, row, where), example_of(both.rejected, row, where)
+    ),
+    lambda pair: (pair.chosen, pair.rejected),
+)
+
+
+def _judged(
+    row_format: RowFormat[RowParts], row: Mapping[str, Any], where: str, intake: Intake
+) -> _Verdict | None:
+    """An answer with its verdict; earlier answers are only read."""
+    desired = _VERDICT_WORDS.get(str(row["label"]).strip().lower().removesuffix(".0"))
+    if desired is None:
         raise DataError(
-            f"{where}: 'label' says whether the completion is a good one: such judgements are"
-            " learned by Kahneman-Tversky optimisation (KTO), which brimful does not have."
-            " Supervised fine-tuning would learn the bad ones, too: remove these rows, then the"
-            " column label; data.format=prompt learns all rows as they are."
+            f"{where}: 'label' holds {short(row['label'])}, but it must be true for a desired"
+            " answer and false for another. Correct or remove the row."
         )
+    parts = row_format.parts(row, where, intake)
+    if parts is None:
+        return None
+    if isinstance(parts.prompt, tuple) and "completion" not in row_format.columns:
+        parts = parts._replace(prompt=only_read(parts.prompt, len(parts.prompt)))
+    return _Verdict(parts, desired)
+
+
+_VERDICT_WORDS = {"true": True, "1": True, "false": False, "0": False}
+_VERDICTS = RowReading(
+    "judged answers",
+    {
+        name: RowFormat(
+            {**each.columns, "label": ("label", "kto_tag")},
+            each.optional,
+            partial(_judged, each),
+        )
+        for name, each in FORMATS.items()
+        if name != "text"
+    },
+    lambda verdict, row, where: Judged(example_of(verdict.parts, row, where), verdict.desired),
+    lambda judged: (judged.example,),
+)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from brimful.base.errors import DataError
 from brimful.base.text import clause
@@ -22,9 +22,12 @@ Prompt = tuple[Message, ...] | str
 """Messages, which a template turns into text, or text that is used unchanged."""
 
 
+Parts = TypeVar("Parts")
+
+
 @dataclass(frozen=True)
-class RowFormat:
-    """How rows hold examples.
+class RowFormat(Generic[Parts]):
+    """How rows hold examples, or what else a method learns from.
 
     Attributes:
         columns: For each of the format's required columns, the names under which it may stand.
@@ -35,7 +38,7 @@ class RowFormat:
 
     columns: Mapping[str, tuple[str, ...]]
     optional: tuple[str, ...]
-    parts: Callable[[Mapping[str, Any], str, Intake], "RowParts | None"]
+    parts: Callable[[Mapping[str, Any], str, Intake], Parts | None]
 
 
 class RowParts(NamedTuple):
@@ -194,7 +197,7 @@ def _text(row: Mapping[str, Any], where: str, intake: Intake) -> RowParts:
     return RowParts(None, text_of(row, "text", where))
 
 
-FORMATS: Mapping[str, RowFormat] = MappingProxyType(
+FORMATS: Mapping[str, RowFormat[RowParts]] = MappingProxyType(
     {
         "messages": RowFormat({"messages": ("messages",)}, ("tools", "system"), _messages),
         "conversations": RowFormat(
