@@ -11,6 +11,7 @@ from brimful.model.catalog import needs_folder, require_weights
 from brimful.model.obtained import folder_of_model, origin_of
 from brimful.model.trainer_checkpoint import what_is_left_out
 from brimful.recipe import OF_RECIPE, Recipe, load
+from brimful.runs.files import MODEL_FOLDER
 
 
 def named_model(recipe: Recipe, say: Say = silent) -> str:
@@ -64,7 +65,7 @@ def source_at_hand(recipe: Recipe, say: Say = silent) -> str:
     if not names_recipe(recipe):
         return named_model(recipe, say)
     base = recipe_of_base(recipe)
-    folder = folder_of(base) / "model"
+    folder = folder_of(base) / MODEL_FOLDER
     if not folder.is_dir():
         raise RequestError(
             f"{recipe.name} tunes the model of {base.name}, which is not trained yet, so"

@@ -15,7 +15,7 @@ from brimful.data.counts import published_rows
 from brimful.planning.cost import Conditions, whole_run
 from brimful.planning.job import ANSWERS, ORDER, SAMPLING, TRAINING, VERIFYING, JobPhase, WholeJob
 from brimful.planning.memory import Footprint
-from brimful.planning.plan import Plan, Prediction, plan_from_json, summed
+from brimful.planning.plan import Plan, Prediction, summed
 from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.planning.writing import Texts, TextsWritten, TextWriter, task_examples, verdicts_time
@@ -30,7 +30,7 @@ _UNREAD = "not known before the questions are read; rft.questions.max_questions=
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """The plan of a job's trainings that are alike.
+    """The plan that those trainings of a job share that differ in their data or seed only.
 
     Attributes:
         recipe: As planning counts.
@@ -61,7 +61,7 @@ class PlannedTraining:
         return int(self.plan.device.get("memory_bytes") or 0)
 
     def total_time(self, steps: int | None) -> Prediction | None:
-        """Of one training, with another number of steps where one is given."""
+        """Return the time of one training, of `steps` optimizer steps in place of the plan's."""
         if steps is None:
             return self.plan.predicted.get("total_time_s")
         return whole_run(self.recipe, self.plan, self.conditions, steps).get("total_time_s")
@@ -76,7 +76,7 @@ def as_trained(entries: Mapping[str, Surveyed | Unplanned]) -> "Alike":
 
 
 Alike = Mapping[str, PlannedTraining | Unplanned]
-"""By variant the trainings of a job: those of rounds are all alike."""
+"""Plans of a job's trainings, by variant of a study; all trainings of rounds share that of ""."""
 
 
 def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
@@ -183,14 +183,14 @@ def _answers(
         return
     base = done[0][1].plan.base
     scores_base = has_base or bool(base and base.tasks)
-    written = []
-    for number, (own, each) in enumerate(done):
-        if texts := _texts_of(own, each):
+    written, asked = [], [_texts_of(own, each) for own, each in done]
+    for number, ((own, each), texts) in enumerate(zip(done, asked, strict=True)):
+        if texts:
             models = 1 + (scores_base and number == 0)
             written.append(_writer(own, each, None).write(models, texts))
     if written:
-        texts = _texts_of(*done[0])
-        names, count = ", ".join(each.what for each in texts), sum(each.count for each in texts)
+        names = ", ".join(each.what for each in asked[0])
+        count = sum(each.count for each in asked[0])
         told = plural(len(written) + scores_base, "model")
         base_too = ", the base among them," if scores_base else ""
         about = f"{told}{base_too} x {count:,} answers to {names}"
@@ -212,7 +212,7 @@ def _texts_of(recipe: Recipe, trained: PlannedTraining) -> list[Texts]:
 def _writing(
     name: str, about: str, trained: PlannedTraining, written: Sequence[TextsWritten]
 ) -> JobPhase:
-    """The phase of models that write one after another."""
+    """Return the phase in which several models write, one after another."""
     times = [each.time_s for each in written if each.time_s is not None]
     most = max(written, key=lambda each: (ORDER.index(each.verdict), each.memory.value))
     return JobPhase(
@@ -301,9 +301,8 @@ def phases_beside_measured(
         done: Trainings, in order.
         drawn: Facts of the drawings; `seconds` is the time of the last session of each.
     """
-    from brimful.runs import read_run  # noqa: PLC0415 - plans do without
-    from brimful.runs.deciding import read_deciding  # noqa: PLC0415
-    from brimful.runs.files import PLAN_FILE  # noqa: PLC0415
+    from brimful.kinds.run_data import plan_of  # noqa: PLC0415 - plans do without torch
+    from brimful.runs import read_run  # noqa: PLC0415
     from brimful.runs.measurements import answering_time_s, total_time_s  # noqa: PLC0415
 
     measured: dict[tuple[str, str], float] = {}
@@ -319,22 +318,12 @@ def phases_beside_measured(
     measured[ANSWERS, ""] = sum(answering_time_s(read_run(folder)) for folder in scored)
     try:
         plans = {
-            name: PlannedTraining(
-                each.recipe, plan_from_json(read_deciding(each.folder, PLAN_FILE))
-            )
-            for name, each in first.items()
+            name: PlannedTraining(each.recipe, plan_of(each.folder)) for name, each in first.items()
         }
         phases = job_of(recipe, plans).phases
     except BrimfulError:  # what can no longer be predicted leaves what was measured
         phases = tuple(JobPhase(name, "", None, variant=variant) for name, variant in measured)
     return [_record(phase, measured.get((phase.name, phase.variant))) for phase in phases]
-
-
-def _plan_of(folder: Path) -> Plan:
-    from brimful.runs.deciding import read_deciding  # noqa: PLC0415
-    from brimful.runs.files import PLAN_FILE  # noqa: PLC0415
-
-    return plan_from_json(read_deciding(folder, PLAN_FILE))
 
 
 def _record(phase: JobPhase, measured_s: float | None) -> dict[str, Any]:

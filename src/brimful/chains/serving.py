@@ -32,7 +32,7 @@ EXTRAS: dict[Server, str] = {"vllm": "vllm", "brimful": "serve"}
 MOST_TOKENS = 8192
 """New tokens of one text, where the model's context allows them."""
 MOST_CONNECTIONS = 1024
-"""At the same time; more are answered with 503."""
+"""The most connections at the same time; further ones are answered with status 503."""
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ OWN_BYTES_PER_TOKEN = (
 (measured 2026-11-27); of other text it is a guess.
 """
 PUBLISHED_BYTES_PER_TOKEN = 4.0
-"""Of a published tokenizer (assumption; English 4.4, code 3.4)."""
+"""Bytes of a token of a published tokenizer (assumption; English 4.4, code 3.4)."""
 TEMPLATE_TOKENS = 10
-"""Of an example beside its texts (assumption)."""
+"""Tokens that a template adds to the texts of an example (assumption)."""
 VALUE_BYTES = 4
 """What Arrow keeps beside each text."""
 LOOK_S = 0.5

@@ -49,7 +49,7 @@ class EncodedLabels:
 
     @property
     def num_tokens(self) -> int:
-        """N."""
+        """Tokens of all texts together."""
         return len(self.tokens_N)
 
     @property

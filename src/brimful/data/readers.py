@@ -167,8 +167,8 @@ def rows_of_lines(
 def texts_of_rows(
     rows: Iterable[Row], reading: Reading, unread: dict[str, str] | None = None
 ) -> Iterator[str]:
-    """The documents in the rows' text column; `unread` gets other columns that hold something, each
-    with the first place where it does.
+    """Yield the documents in the text column of rows. Every other column that has a value is added
+    to `unread`, with the place of its first value.
     """
     return documents_of_rows(
         (_text(row, reading.text_column, unread) for row in rows), reading.document_start

@@ -36,7 +36,7 @@ BATCH_CHARACTERS = 1 << 19
 PIECE_CHARACTERS = 1 << 16
 """The length from which a document is encoded in pieces."""
 CONTEXT_CHARACTERS = 256
-"""On either side of a cut, by which it is tried."""
+"""Characters on either side of a cut, with which it is tried."""
 _WORD = 16
 """Characters to the next cut where one is left out."""
 LONGEST_PIECE = 16

@@ -92,16 +92,16 @@ class Sums:
     def less(self, other: "Sums") -> "Sums":
         """Return the differences from as many other numbers."""
         negative = dataclasses.replace(other, factors_A=-other.factors_A)
-        return joined_sums([self, negative])
+        return joined_sums([self, negative]).gathered()
 
 
 def joined_sums(parts: Sequence[Sums]) -> Sums:
-    """Return the sums of as many numbers of all parts."""
+    """Return as many numbers as each part has, each the sum of those at its place in the parts."""
     arrays = (
         np.concatenate([getattr(each, name) for each in parts])
         for name in ("places_A", "factors_A", "terms_A")
     )
-    return Sums(parts[0].count, *arrays).gathered()
+    return Sums(parts[0].count, *arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ class Family:
         return ParametricWork(work, base, slope, chunk_slope, chunks_W, size.scored)
 
     def pruned(self) -> "Family":
-        """Return the same with those terms only that occur."""
+        """Return the same family without the terms that no number uses."""
         used = np.unique(np.concatenate([each.terms_A for each in self.sums.values()]))
         sums = {
             name: dataclasses.replace(each, terms_A=np.searchsorted(used, each.terms_A))

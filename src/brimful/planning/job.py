@@ -84,7 +84,7 @@ class WholeJob:
 
     @property
     def predicted(self) -> dict[str, Prediction]:
-        """OF_JOB, as far as they are known."""
+        """Time, energy and cost of the whole job, by the names in OF_JOB, as far as known."""
         total = total_of(self.phases)
         if total is None:
             return {}

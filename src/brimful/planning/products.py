@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from brimful.planning.architecture import Monomial, Widths, monomials
-from brimful.planning.family import Sums, Term
+from brimful.planning.family import Sums, Term, joined_sums
 from brimful.planning.family_key import StepSize, TraceFamilyKey
 from brimful.planning.parametric import Irregular
 from brimful.planning.step import StepSpec
@@ -44,7 +44,7 @@ class SmallRecording:
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Finds what numbers are.
+    """Writes recorded numbers as sums of whole numbers times terms.
 
     Attributes:
         key: What the recordings share.
@@ -94,7 +94,8 @@ class Products:
         *,
         sums: bool = False,
     ) -> Sums:
-        """Return what recorded numbers (P x N) are. The first summands are one for each of them.
+        """Return recorded numbers (P x N) as sums of terms. The first N summands belong to the N
+        numbers in their order.
 
         Args:
             values: The numbers.
@@ -124,18 +125,14 @@ class Products:
                 places = np.flatnonzero(number[first])
                 terms = np.full(len(places), self.key.products.index(name))
                 parts.append(Sums(count, places, number[first][places], terms))
-        return Sums(
-            count,
-            *(
-                np.concatenate([getattr(each, name) for each in parts])
-                for name in ("places_A", "factors_A", "terms_A")
-            ),
-        )
+        return joined_sums(parts)
 
     def _single(
         self, values: Int64Array, evaluates_N: Int64Array, products: Sequence[str]
     ) -> tuple[Int64Array, Int64Array]:
-        """Return factor and term of the numbers that are one product; the term of others is -1."""
+        """Return, for each number, the whole factor and the index of the one term that it is a
+        multiple of; the index is -1 where there is no such term.
+        """
         factor, term = np.zeros(values.shape[1], np.int64), np.full(values.shape[1], -1, np.int64)
         term[~values.any(axis=0)] = 0
         open_, divisor = term < 0, 1
@@ -174,7 +171,7 @@ class Products:
         return solved
 
     def at(self, sums: Sums, member: SmallRecording, evaluates_N: np.ndarray) -> Int64Array:
-        """Return the numbers in a recording."""
+        """Return what the sums come to in one recording."""
         steps, evaluation = (sums.at(worth_K) for worth_K in self.worth(member))
         return np.where(evaluates_N, evaluation, steps)
 

@@ -222,9 +222,8 @@ class Recordings:
             )
         short, longer = self._products.summed(accesses, size, groups)
         plain, longer_plain = self._plain_updates(np.flatnonzero(update_W), size)
-        return joined_sums([*parts, short, plain]), joined_sums([longer, longer_plain]).less(
-            joined_sums([short, plain])
-        )
+        growth = joined_sums([longer, longer_plain]).less(joined_sums([short, plain]))
+        return joined_sums([*parts, short, plain]).gathered(), growth
 
     def _plain_updates(self, update: Int64Array, size: int) -> tuple[Sums, Sums]:
         """Return the counts of the update that are no sums over accesses."""

@@ -24,7 +24,7 @@ ANY_NUMBER = 0
 
 _NAMED_BY_TASK = frozenset({"pretrain", "feedback", "mlm", "classify"})
 _UNSAID = {"feedback": "", "labels": 2, "masked_share": 0.15}
-"""In the keys of steps that have no such option."""
+"""Values that keys hold for steps without such an option, as shipped recordings are named."""
 
 
 @dataclass(frozen=True)

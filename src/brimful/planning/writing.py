@@ -59,7 +59,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class TextsWritten:
-    """What writing texts takes.
+    """Time and memory that writing texts is predicted to take.
 
     Attributes:
         time_s: None where the device's rates are not known.
@@ -100,15 +100,15 @@ class TextWriter:
 
     @property
     def _element_bytes(self) -> int:
-        """Of a weight."""
+        """Bytes of one weight while texts are written."""
         if self._is_cpu or (self.is_student and self.plan.precision == "fp32"):
             return 4
         return 2
 
     @property
     def _copied_bytes(self) -> int:
-        """Of a weight, the copies that a CPU writes texts with: in bf16, or in fp32 where adapters
-        are merged into them.
+        """Further bytes of one weight, for the copies that a CPU writes texts with: in bf16, or
+        in fp32 where adapters are merged into them.
         """
         if not self._is_cpu:
             return 0
@@ -144,12 +144,15 @@ class TextWriter:
         )
         rows = max(1, min(most, positions // reach, max(each.count for each in texts)))
         least_bytes, peak_bytes = standing_bytes + row_bytes, standing_bytes + rows * row_bytes
-        verdict: Verdict = "fits" if LEAST_ROOM * least_bytes <= self.usable_bytes else "uncertain"
+        verdict: Verdict = "fits"
+        if least_bytes > self.usable_bytes:
+            verdict = "does not fit"
+        elif LEAST_ROOM * least_bytes > self.usable_bytes:
+            verdict = "uncertain"
         basis = f"weights and {rows:,} texts at once; one at a time {format_bytes(least_bytes)}"
         memory = Prediction(
             peak_bytes, least_bytes, max(peak_bytes, LEAST_ROOM * least_bytes), basis
         )
-        verdict = "does not fit" if least_bytes > self.usable_bytes else verdict
         return TextsWritten(self._time(times, texts, rows), memory, verdict, rows)
 
     @property

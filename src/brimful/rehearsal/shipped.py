@@ -80,8 +80,8 @@ class Shipped:
 def widened(
     key: TraceFamilyKey, defaults: Mapping[str, Any]
 ) -> tuple[TraceFamilyKey, Widths] | None:
-    """Return the family of all networks of a structure that a family is part of, and the widths of
-    its own network; None where there is none.
+    """Return the key of the family that serves networks of any width with this structure, and the
+    widths of this network; None where steps of this kind have no such family.
 
     Args:
         key: Of a family of one network.

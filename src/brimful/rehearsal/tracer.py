@@ -47,11 +47,11 @@ _SHORT = 1500
 _RANKS = (4, 2, 8, 2, 2)
 """Devices among which the model is divided, in parts."""
 _LAST_RANKS, _LAST_RANK = 8, 5
-"""Of a second recording that checks the others, in parts: an adapter with fewer rows than there are
-devices.
+"""Devices and adapter rank of a second recording that checks the others, in parts: the adapter has
+fewer rows than there are devices.
 """
 _BLOCKS = 9
-"""Of a network that stands for every one: more than are recorded."""
+"""Blocks of the network whose recordings serve every width: more than are recorded."""
 
 
 def record_family(key: TraceFamilyKey, example: Widths | None = None, fewest: int = 0) -> Family:

@@ -50,12 +50,12 @@ class SeenExample:
 
     @property
     def text(self) -> str:
-        """As it is rendered."""
+        """The example's text with its special tokens."""
         return "".join(token.text for token in self.tokens)
 
     @property
     def stretches(self) -> Iterator[tuple[bool, list[SeenToken]]]:
-        """Whether the next tokens are learned, and they, in turn."""
+        """Consecutive tokens that are all learned or all only read: which of the two, and they."""
         for is_learned, tokens in groupby(self.tokens, lambda token: token.is_learned):
             yield is_learned, [*tokens]
 
@@ -101,7 +101,7 @@ class SeenSplit:
 
     @property
     def share_learned(self) -> float:
-        """From 0 to 1."""
+        """Share of the tokens that are learned, from 0 to 1."""
         return self.learned_tokens / max(self.tokens, 1)
 
     @property
@@ -115,7 +115,7 @@ class SeenSplit:
 
     @property
     def line(self) -> str:
-        """For a person."""
+        """Counts of the split in one line."""
         return f"{plural(self.items, self.unit)}, {plural(self.tokens, 'token')}" + clause(
             self.learned_tokens,
             f", of which {self.learned_tokens:,} ({self.share_learned:.0%}) are learned",

@@ -11,7 +11,7 @@ from brimful.data.formats import Message
 from brimful.generation.sampler import SamplingSettings
 
 MOST_TEXTS = 64
-"""Texts of one request."""
+"""The most texts that one request may ask for."""
 MOST_SAID = 2000
 """Characters of an error, which repeats wrong values."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -54,7 +54,7 @@ class _Turn(BaseModel):
 
     @property
     def message(self) -> Message:
-        """As data holds it."""
+        """The message as chat templates take it."""
         content = self.content
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         return Message(self.role, text)

@@ -158,7 +158,9 @@ def _remedy_notes(planned: Sequence[Surveyed]) -> list[str]:
 
 
 def _worst_notes(planned: Sequence[Surveyed]) -> list[str]:
-    """Return `sampling does not fit Tesla T4, NVIDIA L4`: a note for each phase of a job."""
+    """Return `sampling does not fit Tesla T4, NVIDIA L4`: one note for each phase that decides a
+    verdict, with the devices.
+    """
     worst: dict[str, list[str]] = {}
     for entry in planned:
         if entry.chain is not None and entry.verdict != "fits":
