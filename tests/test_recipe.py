@@ -896,6 +896,8 @@ def test_labels_and_thresholds_may_be_written_as_numbers(
         (["method=sft"], "labels belongs to method classify, not to sft"),
         (["data.bad_rows=drop"], "data.bad_rows is for method sft, not for classify"),
         (["data.leave_out=[url]"], "data.leave_out is for method sft, not for classify"),
+        (["data.turns=last"], "data.turns is for method sft, not for classify"),
+        (["data.columns={text: body}"], "data.columns is for method sft, not for classify"),
     ],
 )
 def test_what_a_classifier_cannot_be_is_told(overrides: list[str], message: str) -> None:

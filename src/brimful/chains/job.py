@@ -189,12 +189,15 @@ def _answers(
             models = 1 + (scores_base and number == 0)
             written.append(_writer(own, each, None).write(models, texts))
     if written:
-        names = ", ".join(each.what for each in asked[0])
-        count = sum(each.count for each in asked[0])
         told = plural(len(written) + scores_base, "model")
         base_too = ", the base among them," if scores_base else ""
-        about = f"{told}{base_too} x {count:,} answers to {names}"
+        about = f"{told}{base_too} x {_told(asked[0])}"
         yield _writing(ANSWERS, about, done[0][1], written)
+
+
+def _told(texts: Sequence[Texts]) -> str:
+    names = ", ".join(each.what for each in texts)
+    return f"{sum(each.count for each in texts):,} answers to {names}"
 
 
 def _texts_of(recipe: Recipe, trained: PlannedTraining) -> list[Texts]:
