@@ -179,7 +179,7 @@ def test_progress_is_told() -> None:
     find_repeats(
         [row("x", 0), row("y", 0), row("y", 0), row("z", 1)], 0.8, lambda *said: told.append(said)
     )
-    assert told == [("looking for near duplicates", 2, 2)]
+    assert told == [("looking for near duplicates", 3, 3)]
 
 
 @pytest.mark.parametrize("threshold", [None, 0.8])

@@ -16,7 +16,7 @@ from brimful.base.errors import CheckpointError
 from brimful.data.tokens import TokenSplit, batch_encoder
 from brimful.evaluation import diagnose
 from brimful.evaluation.alignment import Alignment, SegmentAlignment
-from brimful.evaluation.diagnose import Finding, diagnose_model, distinct_share, first_tokens
+from brimful.evaluation.diagnose import Finding, diagnose_model, distinct_share
 from brimful.evaluation.kernel_fidelity import AttentionFidelity, AttentionLayer
 from brimful.generation.load import LoadedRun
 from brimful.model.build import build
@@ -453,15 +453,6 @@ def test_damaged_checkpoints_are_named_with_what_is_wrong(snapshot: SnapshotAsse
     assert found.verdict == "bad"
     assert found.value == snapshot
     assert diagnose.checkpoints(verify, []).verdict == "warn"
-
-
-def test_scoring_can_be_cut_short_for_model_and_baselines_alike(validation: TokenSplit) -> None:
-    part = first_tokens(validation, 100)
-    assert len(part.tokens_N) == 100
-    assert part.num_bytes == round(validation.num_bytes * 100 / len(validation.tokens_N))
-    assert part.document_offsets.tolist() == [0, int(validation.document_offsets[1]), 100]
-    assert part.num_documents == 2
-    assert first_tokens(validation, 10**9) is validation
 
 
 def test_distinct_n_grams() -> None:

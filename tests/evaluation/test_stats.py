@@ -127,7 +127,7 @@ def test_of_passes_and_failures_the_p_value_is_that_of_mcnemars_exact_test(
 def test_chance_alone_gets_below_5_percent_about_5_times_in_100() -> None:
     generator = np.random.default_rng(11)
     p_values = [
-        sign_flip_p_value(generator.choice([-1.0, 0.0, 1.0], 40, p=[0.1, 0.8, 0.1]), resamples=400)
+        sign_flip_p_value(generator.choice([-1.0, 0.0, 1.0], 40, p=[0.1, 0.8, 0.1]), 400)
         for _ in range(400)
     ]
     assert np.mean([p_value < 0.05 for p_value in p_values]) < 0.07

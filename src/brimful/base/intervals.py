@@ -4,18 +4,20 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
+CONFIDENCE = 0.95
+"""Share of repetitions in which an interval holds the true value."""
+
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds that hold the true value in `confidence` of repetitions."""
+    """Bounds that hold the true value in `CONFIDENCE` of repetitions."""
 
     low: float
     high: float
-    confidence: float = 0.95
 
     def scaled(self, factor: float) -> "Interval":
         """The same interval in another unit."""
-        return Interval(self.low * factor, self.high * factor, self.confidence)
+        return Interval(self.low * factor, self.high * factor)
 
 
 def bounds_of(interval: Interval | None) -> list[float] | None:
@@ -25,9 +27,8 @@ def bounds_of(interval: Interval | None) -> list[float] | None:
     return [interval.low, interval.high]
 
 
-def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> Interval:
-    """Return the score interval of a share (Wilson 1927), which is sound near 0 and 1. Written out
-    here because scipy's takes whole counts only, and examples may count in part.
+def wilson_interval(passed: float, count: int) -> Interval:
+    """Return the score interval of a share (Wilson 1927), which is sound near 0 and 1.
 
     Written here because scipy's `binomtest` takes whole counts only, and examples may count in
     part.
@@ -36,12 +37,9 @@ def wilson_interval(passed: float, count: int, *, confidence: float = 0.95) -> I
         passed: Out of `count`; a fraction where examples count in part, whose spread is then at
             most as large.
         count: At least 1.
-        confidence: Share of repetitions that the interval holds the true share in.
     """
-    z2 = NormalDist().inv_cdf((1 + confidence) / 2) ** 2
+    z2 = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
     share = passed / count
     centre = (share + z2 / (2 * count)) / (1 + z2 / count)
     half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count) / (1 + z2 / count)
-    return Interval(
-        min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)), confidence
-    )
+    return Interval(min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half)))

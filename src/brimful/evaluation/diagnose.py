@@ -2,7 +2,6 @@
 checkpoints.
 """
 
-import dataclasses
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,8 @@ from brimful.model.published import tensors_not_finite
 
 Verdict = Literal["ok", "warn", "bad"]
 
+BATCH_SIZE = 8
+"""Windows per forward pass."""
 ROUND_TRIP_DOCUMENTS, ROUND_TRIP_TOKENS = 50, 4000
 CUT_TOKENS = 64
 """Where a document is cut for the check, the cut may fall into a word: this many last tokens are
@@ -84,9 +85,7 @@ def diagnose_model(
     train: TokenSplit,
     validation: TokenSplit,
     *,
-    batch_size: int = 8,
     chunk_tokens: int = 1024,
-    max_tokens: int | None = None,
     verify_checkpoint: Callable[[Path], object] | None = None,
     checkpoint_folders: Sequence[Path] = (),
     progress: Progress | None = None,
@@ -97,10 +96,7 @@ def diagnose_model(
         loaded: The run; its model is used on the device and in the dtype it has.
         train: Tokens the run was trained on; the baselines count them.
         validation: Held-out tokens, made by the same tokenizer.
-        batch_size: Windows per forward pass.
         chunk_tokens: Positions per chunk of logits.
-        max_tokens: Score the first so many validation tokens only, model and baselines the same
-            ones.
         verify_checkpoint: Raises CheckpointError for a damaged checkpoint folder.
         checkpoint_folders: What to pass to it.
         progress: See `likelihood.score_split`.
@@ -116,19 +112,7 @@ def diagnose_model(
         weights(loaded),
     ]
     if findings[-1].verdict == "ok":
-        scored = validation
-        if max_tokens is not None:
-            scored = first_tokens(validation, max_tokens)
-        findings.append(
-            loss_against_counting(
-                loaded,
-                train,
-                scored,
-                batch_size=batch_size,
-                chunk_tokens=chunk_tokens,
-                progress=progress,
-            )
-        )
+        findings.append(loss_against_counting(loaded, train, validation, chunk_tokens, progress))
         findings += inside(loaded, validation, loss_chunk=chunk_tokens)
         findings.append(samples(loaded))
     if verify_checkpoint is not None:
@@ -259,10 +243,8 @@ def loss_against_counting(
     loaded: LoadedRun,
     train: TokenSplit,
     validation: TokenSplit,
-    *,
-    batch_size: int,
     chunk_tokens: int,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> Finding:
     """Bits per byte beside those of uniform, unigram and bigram models of the same tokens."""
     try:
@@ -270,7 +252,7 @@ def loss_against_counting(
             loaded.model,
             validation,
             context=min(loaded.recipe.sequence_length, loaded.context),
-            batch_size=batch_size,
+            batch_size=BATCH_SIZE,
             chunk_tokens=chunk_tokens,
             device=loaded.model.device,
             progress=progress,
@@ -522,26 +504,6 @@ def distinct_share(token_ids: Sequence[int], order: int) -> float:
     if not grams:
         return 1.0
     return len(set(grams)) / len(grams)
-
-
-def first_tokens(split: TokenSplit, count: int) -> TokenSplit:
-    """The first `count` tokens as a split; bytes and characters in proportion, documents that begin
-    there.
-    """
-    if count >= len(split.tokens_N):
-        return split
-    share = count / len(split.tokens_N)
-    begins = np.asarray(split.document_offsets[:-1])
-    offsets = np.append(begins[begins < count], count).astype(split.document_offsets.dtype)
-    return dataclasses.replace(
-        split,
-        tokens_N=split.tokens_N[:count],
-        document_offsets=offsets,
-        num_documents=len(offsets) - 1,
-        num_bytes=round(split.num_bytes * share),
-        num_characters=round(split.num_characters * share),
-        num_words=round(split.num_words * share),
-    )
 
 
 def _documents(split: TokenSplit) -> Iterator[tuple[int, list[int], bool]]:

@@ -82,8 +82,7 @@ class BootstrapResult:
             interval = share_interval(*counts, draws_R)
         if interval is not None:
             # Resamples can only add to the calibration error, so its value may lie below them.
-            low, high = min(value, interval.low), max(value, interval.high)
-            interval = Interval(low, high, interval.confidence)
+            interval = Interval(min(value, interval.low), max(value, interval.high))
         return MetricEstimate(value, interval)
 
     def _of(self, name: str, label: int | None) -> tuple[float, Floats]:
@@ -221,9 +220,7 @@ def f1_interval(hits: float, misses: float, draws_R: Floats) -> Interval | None:
     share = share_interval(hits, hits + misses, draws_R)
     if share is None or min(hits, misses) >= FEW_OF_A_KIND:
         return share
-    return Interval(
-        2 * share.low / (1 + share.low), 2 * share.high / (1 + share.high), share.confidence
-    )
+    return Interval(2 * share.low / (1 + share.low), 2 * share.high / (1 + share.high))
 
 
 def _weights(count: int, resamples: int, seed: int) -> Iterator[NDArray[np.float32]]:

@@ -17,13 +17,15 @@ from brimful.base.text import reason_of
 from brimful.evaluation.task import LM_EVAL
 from brimful.evaluation.task_prompts import Subject
 
+_BATCH_SIZE = 8
+"""Rows per forward pass."""
+
 
 def evaluate_with_lm_eval(
     subject: Subject,
     names: Sequence[str],
     *,
     max_examples: int | None = None,
-    batch_size: int = 8,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Run the harness's tasks and give their results the shape of our own.
@@ -33,7 +35,6 @@ def evaluate_with_lm_eval(
             harness's plain prompts.
         names: Without the prefix: tasks or groups of the harness.
         max_examples: The first so many of each task (the harness's `limit`; it cannot spread them).
-        batch_size: Rows per forward pass.
         seed: Of everything the harness draws.
 
     Returns:
@@ -48,7 +49,7 @@ def evaluate_with_lm_eval(
         pretrained=subject.model,
         tokenizer=subject.tokenizer,
         max_length=subject.context,
-        batch_size=batch_size,
+        batch_size=_BATCH_SIZE,
     )
     is_chat = subject.ways[0] == "chat" and subject.template.style == "chat"
     started_s = time.perf_counter()

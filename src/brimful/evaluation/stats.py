@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brimful.base.intervals import Interval, wilson_interval
+from brimful.base.intervals import CONFIDENCE, Interval, wilson_interval
 
 Floats = NDArray[np.float64]
 
@@ -18,6 +18,7 @@ MAX_BLOCKS = 1000
 """Neighbouring windows share a document, so they are resampled together; this many blocks still
 give smooth intervals.
 """
+RESAMPLES = 1000
 DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
 FEW_OF_A_KIND = 10
@@ -47,8 +48,7 @@ def mean_interval(
     sums: ArrayLike,
     weights: ArrayLike,
     *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
+    resamples: int = RESAMPLES,
     max_blocks: int = MAX_BLOCKS,
     seed: int = 0,
 ) -> Interval | None:
@@ -63,7 +63,6 @@ def mean_interval(
     Args:
         sums: N sums of the numerator.
         weights: N sums of the denominator, not negative.
-        confidence: Share of resamples inside.
         resamples: R.
         max_blocks: Largest K.
         seed: Same seed, same interval.
@@ -75,7 +74,7 @@ def mean_interval(
     block_sums_K, block_weights_K = _blocks(
         np.asarray(sums, np.float64), np.asarray(weights, np.float64), max_blocks
     )
-    return _ratio_interval(block_sums_K, block_weights_K, confidence, resamples, seed)
+    return _ratio_interval(block_sums_K, block_weights_K, resamples, seed)
 
 
 def paired_difference(
@@ -83,10 +82,7 @@ def paired_difference(
     second_sums: ArrayLike,
     weights: ArrayLike,
     *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    max_blocks: int = MAX_BLOCKS,
-    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> PairedDifference:
     """Compare two runs on the same windows: the same blocks are drawn for both, so what is hard for
     both cancels.
@@ -95,10 +91,7 @@ def paired_difference(
         first_sums: N numerators of the first run, such as nats per window.
         second_sums: N numerators of the second, same windows in the same order.
         weights: N denominators, the same for both (tokens; bytes where the tokenizers differ).
-        confidence: Share of resamples inside the interval.
         resamples: R.
-        max_blocks: Largest K.
-        seed: Same seed, same result.
 
     Raises:
         ValueError: the three differ in length.
@@ -113,15 +106,15 @@ def paired_difference(
         )
     delta_N = first_N - second_N
     difference = float(delta_N.sum() / weights_N.sum())
-    block_deltas_K, block_weights_K = _blocks(delta_N, weights_N, max_blocks)
-    interval = _ratio_interval(block_deltas_K, block_weights_K, confidence, resamples, seed)
+    block_deltas_K, block_weights_K = _blocks(delta_N, weights_N)
+    interval = _ratio_interval(block_deltas_K, block_weights_K, resamples)
     if interval is None:
         return PairedDifference(difference, None, None)
-    p_value = sign_flip_p_value(block_deltas_K, resamples=resamples, seed=seed)
+    p_value = sign_flip_p_value(block_deltas_K, resamples)
     return PairedDifference(difference, interval, p_value)
 
 
-def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0) -> float:
+def sign_flip_p_value(deltas: ArrayLike, resamples: int) -> float:
     """Two-sided p-value of "no difference" between pairs: how often random signs make a sum as far
     from 0 (Fisher 1935, section 21).
 
@@ -132,7 +125,6 @@ def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0
     Args:
         deltas: First minus second, one of a pair.
         resamples: R, the draws of signs.
-        seed: Same seed, same value.
 
     Returns:
         At least 1 / (R + 1).
@@ -144,7 +136,7 @@ def sign_flip_p_value(deltas: ArrayLike, *, resamples: int = 1000, seed: int = 0
     reached = abs(float(deltas_N.sum())) * (1 - 1e-9)  # sums in another order are equal sums
     as_far = sum(
         int((np.abs((2.0 * signs_RN - 1) @ deltas_N) >= reached).sum())
-        for signs_RN in _choices(2, resamples, seed, len(deltas_N))
+        for signs_RN in _choices(2, resamples, count=len(deltas_N))
     )
     return (as_far + 1) / (resamples + 1)
 
@@ -164,12 +156,7 @@ def example_interval(values: Sequence[float], *, is_share: bool) -> tuple[Interv
 
 
 def bootstrap_interval(
-    statistic: Callable[[NDArray[np.int64]], float],
-    count: int,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
+    statistic: Callable[[NDArray[np.int64]], float], count: int
 ) -> Interval | None:
     """Percentile bootstrap of anything that can be computed from numbers of examples, such as a
     corpus score.
@@ -177,9 +164,6 @@ def bootstrap_interval(
     Args:
         statistic: Given `count` example numbers, drawn with replacement.
         count: Examples.
-        confidence: Share of resamples inside.
-        resamples: R.
-        seed: Same seed, same interval.
 
     Returns:
         None with fewer than two examples.
@@ -187,13 +171,9 @@ def bootstrap_interval(
     if count < 2:
         return None
     values_R = np.array(
-        [
-            statistic(numbers_N)
-            for chosen in _choices(count, resamples, seed)
-            for numbers_N in chosen
-        ]
+        [statistic(numbers_N) for chosen in _choices(count, RESAMPLES) for numbers_N in chosen]
     )
-    return _percentiles(values_R, confidence)
+    return _percentiles(values_R)
 
 
 def mean_of_known(values: Iterable[float | None]) -> float | None:
@@ -205,7 +185,7 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def _ratio_interval(
-    sums_K: Floats, weights_K: Floats, confidence: float, resamples: int, seed: int
+    sums_K: Floats, weights_K: Floats, resamples: int, seed: int = 0
 ) -> Interval | None:
     """Percentile bootstrap of sum(sums) / sum(weights) over K blocks; None with fewer than two
     blocks or a value that is not finite.
@@ -218,10 +198,12 @@ def _ratio_interval(
             for chosen_RK in _choices(len(sums_K), resamples, seed)
         ]
     )
-    return _percentiles(ratios_R, confidence)
+    return _percentiles(ratios_R)
 
 
-def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats, Floats]:
+def _blocks(
+    sums_N: Floats, weights_N: Floats, max_blocks: int = MAX_BLOCKS
+) -> tuple[Floats, Floats]:
     counted_N = weights_N > 0
     sums_N, weights_N = sums_N[counted_N], weights_N[counted_N]
     if not len(sums_N):
@@ -232,7 +214,7 @@ def _blocks(sums_N: Floats, weights_N: Floats, max_blocks: int) -> tuple[Floats,
 
 
 def _choices(
-    kinds: int, resamples: int, seed: int, count: int | None = None
+    kinds: int, resamples: int, seed: int = 0, count: int | None = None
 ) -> Iterator[NDArray[np.int64]]:
     """Draw numbers below `kinds` with replacement: pieces of [rows, count], R rows in all. The
     count is `kinds` unless given.
@@ -244,10 +226,10 @@ def _choices(
         yield generator.integers(kinds, size=(min(rows, resamples - start), count))
 
 
-def _percentiles(values_R: Floats, confidence: float) -> Interval:
-    tail = (1 - confidence) / 2
+def _percentiles(values_R: Floats) -> Interval:
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values_R, [tail, 1 - tail])
-    return Interval(float(low), float(high), confidence)
+    return Interval(float(low), float(high))
 
 
 def perplexity_of(loss: float) -> float:
