@@ -22,10 +22,10 @@ from typing import Any
 import psutil
 
 from brimful.base.env import shared_data_folder
-from brimful.verify.canary import canaries, squaring
 from brimful.verify.code import MBPP_TOGETHER, humaneval_program, mbpp_program
 from brimful.verify.isolation import LEVELS, ProgramLimits
 from brimful.verify.sandbox import Program, ProgramResult, Sandbox
+from canary import canaries, squaring
 from record import summary, write_record
 
 PATIENT = ProgramLimits(seconds=60.0)

@@ -20,6 +20,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
+from archives import families_in, write_archive
 from brimful.base.errors import BrimfulError
 from brimful.chains.plans import SurveyRequest, survey_jobs
 from brimful.hardware import catalog as devices
@@ -41,11 +42,9 @@ from brimful.recipe import Recipe, load
 from brimful.rehearsal.shipped import (
     FOLDER,
     About,
-    families_in,
     library_versions,
     name_of,
     widened,
-    write_archive,
 )
 from brimful.rehearsal.store import NO_FAMILY, Found, StoredFamilies, StoredTraces, canonical_step
 from brimful.rehearsal.tracer import record_family

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from archives import write_archive
 from brimful.planning.architecture import KEYS, values_of, widths
 from brimful.planning.family_key import TraceFamilyKey, family_keys_of
 from brimful.planning.step import Lora, StepSpec, canonical
@@ -20,7 +21,6 @@ from brimful.rehearsal.shipped import (
     name_of,
     obstacle,
     widened,
-    write_archive,
 )
 from brimful.rehearsal.store import canonical_step
 

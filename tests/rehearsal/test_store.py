@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from fixture_types import Refuses
 
+from archives import write_archive
 from brimful.base.errors import PlanError
 from brimful.base.version import version_of
 from brimful.planning.family import Family
@@ -27,7 +28,7 @@ from brimful.planning.trace import Trace, Unrecorded
 from brimful.planning.work import IrregularWork
 from brimful.rehearsal import store, tracer
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.shipped import About, library_versions, name_of, write_archive
+from brimful.rehearsal.shipped import About, library_versions, name_of
 from brimful.rehearsal.store import StoredFamilies, StoredTraces, canonical_step
 from brimful.rehearsal.tracer import record_family
 

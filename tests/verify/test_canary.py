@@ -2,8 +2,8 @@
 
 import pytest
 
-from brimful.verify.canary import canaries, squaring
 from brimful.verify.sandbox import Program, Sandbox
+from canary import canaries, squaring
 
 CANARIES = canaries()
 

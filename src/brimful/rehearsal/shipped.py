@@ -19,7 +19,7 @@ from typing import Any
 from brimful.base.kept_values import kept_value
 from brimful.base.version import version_of
 from brimful.planning.architecture import NOT_OF_THE_STEP, NotOfItsKind, Widths, network_of, serves
-from brimful.planning.family_file import FORMAT, DamagedFile, compressed, opened
+from brimful.planning.family_file import FORMAT, DamagedFile, opened
 from brimful.planning.family_key import LONGEST, SHORTEST, TraceFamilyKey
 from brimful.planning.step import StepSpec, canonical
 
@@ -29,8 +29,6 @@ for the same step. A test compares families that come with brimful with new ones
 """
 FOLDER = Path(__file__).parent / "recordings"
 ABOUT = "about.json"
-TOGETHER = 8
-"""Families that are compressed together: to read one of them takes some ten milliseconds."""
 _DAMAGED = (OSError, KeyError, NotImplementedError, zipfile.BadZipFile)
 """What reading an archive of other bytes may raise."""
 _LIBRARIES = ("torch", "transformers", "peft")
@@ -155,33 +153,6 @@ def _reads_whole(path: Path) -> bool:
             return archive.testzip() is None
     except _DAMAGED:
         return False
-
-
-def families_in(path: Path) -> dict[str, bytes]:
-    """Return the families of a whole archive, by the names of their files."""
-    about, state = _about(path) or About({}, {}), state_of(path)
-    groups = {entry: _group(path, *state, entry) or b"" for entry, _, _ in about.places.values()}
-    return {name: groups[entry][start:end] for name, (entry, start, end) in about.places.items()}
-
-
-def write_archive(path: Path, about: About, files: Mapping[str, bytes]) -> None:
-    """Write families, by the names of their files, as an archive; the same ones give the same
-    bytes. Some that are alike are compressed together.
-    """
-    plain = sorted((opened(content), name) for name, content in files.items())
-    places: dict[str, tuple[str, int, int]] = {}
-    whole: dict[str, bytes] = {}
-    for number in range(0, len(plain), TOGETHER):
-        together = b""
-        for content, name in plain[number : number + TOGETHER]:
-            places[name] = (str(number), len(together), len(together) + len(content))
-            together += content
-        whole[str(number)] = compressed(together)
-    said = dataclasses.asdict(dataclasses.replace(about, places=places))
-    whole[ABOUT] = json.dumps(said, sort_keys=True).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in sorted(whole.items()):
-            archive.writestr(zipfile.ZipInfo(name), content)
 
 
 def traces_of(spec: StepSpec) -> int:
