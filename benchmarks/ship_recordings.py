@@ -83,6 +83,10 @@ RECIPES = ("code-full", "gpt-124m", "okadfa-small", "quickstart", "tiny-gpt")
 """Shipped recipes that are asked about on every kind of card."""
 EVERYWHERE = "code-lora"
 """One that is asked about on all cards."""
+SMALL = ("quickstart", "shakespeare-char", "wikitext2-small")
+"""Those that are trained on a CPU first, whose attention in blocks gives recordings of one network
+and length.
+"""
 CARDS = (
     "NVIDIA A100-SXM4-40GB",
     "Tesla T4",
@@ -93,14 +97,12 @@ CARDS = (
 """With a flash kernel; without; another maker's; without kernels of NVIDIA's, and without or with
 16-bit precision.
 """
-_CPU = dataclasses.replace(devices.get("Apple M1"), name="CPU", kind="cpu", dense_flop_per_s={})
+_CPU = dataclasses.replace(
+    devices.get("Apple M1"), name="CPU", kind="cpu", dense_flop_per_s={"fp32": 1e12, "bf16": 4e12}
+)
 CPUS = {
-    "CPU in fp32": _CPU,
-    "CPU in bf16": dataclasses.replace(
-        _CPU,
-        abilities=Abilities(bf16=True),
-        dense_flop_per_s={"fp32": 1e12, "bf16": 4e12},
-    ),
+    f"CPU in {precision}": dataclasses.replace(_CPU, abilities=Abilities(bf16=precision == "bf16"))
+    for precision in ("fp32", "bf16")
 }
 
 
@@ -111,7 +113,7 @@ class Question:
     Attributes:
         name: Says it.
         words: Of the recipe.
-        device: Its name, in the catalog.
+        device: Its name, in the catalog or among `CPUS`.
     """
 
     name: str
@@ -126,7 +128,7 @@ class Question:
     @property
     def group(self) -> Group:
         """Return its device."""
-        return group_of(devices.get(self.device), 1)
+        return group_of(CPUS.get(self.device) or devices.get(self.device), 1)
 
     @property
     def model_type(self) -> str:
@@ -149,6 +151,9 @@ def questions() -> Iterator[Question]:
                 yield Question(f"{model} {method}, {device}", whole, device)
     for name in RECIPES:
         for device in CARDS:
+            yield Question(f"{name}, {device}", (name,), device)
+    for name in SMALL:
+        for device in CPUS:
             yield Question(f"{name}, {device}", (name,), device)
     for device in devices.names():
         yield Question(f"{EVERYWHERE}, {device}", (EVERYWHERE,), device)
