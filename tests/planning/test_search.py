@@ -466,6 +466,29 @@ def test_evaluation_is_not_compiled_and_takes_as_long(
     assert compiled.time.evaluation_s == plain.time.evaluation_s > 0
 
 
+@pytest.mark.parametrize("fusible", [0.0, 0.4])
+def test_compiling_gains_what_timed_passes_leave_to_gain(
+    fusible: float, prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates]
+) -> None:
+    """By operators alone it would gain more; where passes were timed, their own share of
+    element-wise operators shrinks, and the update stays.
+    """
+    eager, compiled = (
+        search(
+            prepared(f"plan.compile={text}"), tracer, rates(host_s=1e-2), 100, fusible=fusible
+        ).taken.time
+        for text in ("false", "true")
+    )
+
+    assert eager is not None
+    assert compiled is not None
+    update_s = eager.terms.get("optimizer update", 0.0)
+    least_s = eager.seconds - fusible * (eager.seconds - update_s)
+    assert least_s <= compiled.seconds <= eager.seconds
+    assert (compiled.seconds < eager.seconds) is (fusible > 0)
+    assert sum(compiled.terms.values()) == pytest.approx(compiled.seconds)
+
+
 def test_reasons_and_the_worth_of_compiling_count_in_times_as_earlier_runs_measured_them(
     prepared: Preparing, tracer: Tracer, rates: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:

@@ -186,6 +186,24 @@ def test_passes_are_as_large_as_there_is_time(
     assert _size(positions, 3, length) == size
 
 
+def test_a_pass_is_in_its_blocks_between_the_first_and_the_last(clock: list[float]) -> None:
+    stamps, block, outputs, parts = _stamps(), nn.Identity(), [], [_stamps().part()]
+    stamps.begin("forward")
+    for index in range(3):
+        parts.append(stamps.part())
+        outputs.append(torch.zeros(1, requires_grad=True))
+        stamps.made(index, block, (), (outputs[-1],))
+    parts.append(stamps.part())
+    stamps.begin("backward")
+    for index in reversed(range(3)):
+        parts.append(stamps.part())
+        outputs[index].sum().backward()
+    parts.append(stamps.part())
+
+    inside = ["blocks"] * 2
+    assert parts == ["", "outside", *inside, "outside", "outside", *inside, "outside"]
+
+
 def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
     stamps = _stamps()
     for _ in range(3):
@@ -245,6 +263,8 @@ def test_every_way_of_running_a_step_is_timed(
     assert timed is not None
     assert min(timed.first_s, timed.further_s, timed.update_s) > 0
     assert timed.micro_batch <= 2
+    assert timed.fusible is not None
+    assert 0 < timed.fusible < 1
     assert torch.equal(torch.get_rng_state(), before)
 
 

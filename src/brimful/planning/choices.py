@@ -43,9 +43,9 @@ COMPILE_SECONDS = 30.0
 CPU time, 29 of them in compilers that run side by side (docs/log.md); where it was, 8.
 """
 COMPILE_GAIN = {"cpu": 1.3, "mps": 1.0, "cuda": 1.85}
-"""Most that a compiled step gains over an eager one, whatever the roofline says: CPU measured on
-one with AMX (benchmarks/pretrain_cpu.py; 1.08 on one without, where products take longer); CUDA the
-largest published figure (nanoGPT, 250 to 135 ms); MPS not measured.
+"""Most that a compiled step gains over an eager one where no passes were timed, whatever the
+roofline says: CPU measured on one with AMX (benchmarks/pretrain_cpu.py; 1.08 on one without, where
+products take longer); CUDA the largest published figure (nanoGPT, 250 to 135 ms); MPS not measured.
 """
 PACKED_ATTENTION = "brimful_packed"
 TEXTS_ATTENTION = "brimful_texts"

@@ -193,7 +193,13 @@ def derive_with_memory(
         level = level_of(prepared, facts.timer, facts.rates, result, total_steps, facts.fill)
     if level is not None:
         result = search(
-            prepared, tracer, facts.rates, total_steps, factor_at=level.factor_at, fill=facts.fill
+            prepared,
+            tracer,
+            facts.rates,
+            total_steps,
+            factor_at=level.factor_at,
+            fusible=level.passes.fusible,
+            fill=facts.fill,
         )
     return _derived(prepared, facts, result, total_steps, level)
 

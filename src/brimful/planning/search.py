@@ -25,7 +25,7 @@ from brimful.planning.offload import with_offloading
 from brimful.planning.plan import Choice
 from brimful.planning.step import Recompute
 from brimful.planning.survey import Memory, Prepared, Tracer
-from brimful.planning.timing import StepTime, UnknownRate, step_time
+from brimful.planning.timing import Scale, StepTime, UnknownRate, step_time
 from brimful.planning.work import IrregularWork
 from brimful.recipe import Recipe
 
@@ -115,6 +115,7 @@ def search(
     total_steps: int | None,
     *,
     factor_at: Callable[[int], float] = lambda micro_batch: 1.0,
+    fusible: float | None = None,
     fill: float = 1.0,
     first: Callable[[SearchResult], None] | None = None,
 ) -> SearchResult:
@@ -127,16 +128,17 @@ def search(
         total_steps: Updates of the run, over which compiling has to pay.
         factor_at: Of the times of a micro-batch, as earlier runs on the device or passes that were
             timed there say.
+        fusible: As in `TimedPasses`; None where no passes were timed.
         fill: Share of the rows' positions that is computed on average.
         first: Is told the way without recomputation where it fits, before recomputation is looked
             at, which may have to be recorded.
     """
-    recipe = prepared.recipe
+    recipe, scale = prepared.recipe, Scale(factor_at, fusible, fill)
     wanted, why = _asked_for(recipe)
     if wanted != "auto":
-        asked = _Way(prepared, tracer, rates, factor_at, fill, recompute=wanted)
+        asked = _Way(prepared, tracer, rates, scale, recompute=wanted)
         return _settle(prepared, asked, total_steps, Choice("recompute", wanted, why))
-    plain = _Way(prepared, tracer, rates, factor_at, fill, recompute=False)
+    plain = _Way(prepared, tracer, rates, scale, recompute=False)
     fixed = recipe.plan.micro_batch
     least = 1 if fixed == "auto" else min(fixed, recipe.effective_batch)
     if plain.largest >= (highest_useful(prepared) if fixed == "auto" else least):
@@ -147,7 +149,7 @@ def search(
         return _settle(prepared, plain, total_steps, Choice("recompute", False, reason, True))
     if first is not None and plain.largest >= least:
         first(_settle(prepared, plain, total_steps, Choice("recompute", False, "it fits", True)))
-    again = _Way(prepared, tracer, rates, factor_at, fill, recompute=True)
+    again = _Way(prepared, tracer, rates, scale, recompute=True)
     if plain.largest < least:
         size = "one sequence" if least == 1 else f"a micro-batch of {least} sequences"
         if plain.memory.verdict(least) == "uncertain" and again.largest < least:
@@ -191,13 +193,12 @@ class _Way:
         prepared: Prepared,
         tracer: Tracer,
         rates: Rates | None,
-        factor_at: Callable[[int], float],
-        fill: float,
+        scale: Scale,
         *,
         recompute: Recompute,
     ) -> None:
         self.recompute, self._prepared, self._tracer = recompute, prepared, tracer
-        self._rates, self._factor_at, self._fill = rates, factor_at, fill
+        self._rates, self._scale = rates, scale
         self.memory = prepared.memory(tracer, recompute=recompute)
         self.largest = self.memory.largest(
             highest_useful(prepared), margin=prepared.recipe.plan.margin
@@ -253,9 +254,9 @@ class _Way:
                     rates,
                     precision=precision,
                     compiled=compiled,
-                    fill=self._fill,
+                    fill=self._scale.fill,
                 ),
-                self._factor_at(micro_batch),
+                self._scale.factor_at(micro_batch),
             )
         except (UnknownRate, IrregularWork):
             return None
@@ -263,9 +264,9 @@ class _Way:
             time = with_offloading(time, self._prepared.spec(recompute=True), sum(sizes))
         if not compiled:
             return time
-        eager_s = _seconds(self.candidate(micro_batch, compiled=False))
-        least_s = eager_s / COMPILE_GAIN[self._prepared.device.kind]
-        compiled_time = _scaled(time, max(1.0, least_s / time.seconds))
+        eager = self.candidate(micro_batch, compiled=False).time
+        most = COMPILE_GAIN[self._prepared.device.kind]
+        compiled_time = _scaled(time, self._scale.compiled_s(time, eager, most) / time.seconds)
         return replace(compiled_time, evaluation_s=time.evaluation_s)  # evaluation runs eagerly
 
     def candidates(self) -> list[Candidate]:

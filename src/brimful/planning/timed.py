@@ -68,6 +68,8 @@ class TimedPasses:
         fixed_s: Of a pass, what does not grow with its positions: reading weights, and the program
             that issues operators. None where passes of one size were timed.
         new_length_s: How much longer a pass of a new length takes, whose kernels are not made yet.
+        fusible: Share of a pass that element-wise operators of blocks take, of which compiling
+            makes few kernels. None where that was not looked at.
     """
 
     micro_batch: int
@@ -83,6 +85,7 @@ class TimedPasses:
     lengths: int = 2
     fixed_s: float | None = None
     new_length_s: float = 0.0
+    fusible: float | None = None
 
     @property
     def is_in_proportion(self) -> bool:

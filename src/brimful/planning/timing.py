@@ -32,7 +32,7 @@ in the fit (benchmarks/time_model.py).
 """
 EVEN_SHARE = 2 ** (-1 / RUN_AHEAD_NORM)
 """Time of the device over that of the step, where device and program take as long."""
-ISSUING = "issuing operators"
+ISSUING, ELEMENT_WISE = "issuing operators", "element-wise and norms"
 UNPACKING = "unpacking 4-bit weights"
 WAITS = "the program that issues operators takes longer than the device"
 TERMS: Mapping[str, str] = {
@@ -40,11 +40,11 @@ TERMS: Mapping[str, str] = {
     "batched matrix": "matrix products",
     "attention": "attention",
     "attention backward": "attention",
-    "pointwise": "element-wise and norms",
-    "transcendental": "element-wise and norms",
-    "reduction": "element-wise and norms",
-    "gather": "element-wise and norms",
-    "copy": "element-wise and norms",
+    "pointwise": ELEMENT_WISE,
+    "transcendental": ELEMENT_WISE,
+    "reduction": ELEMENT_WISE,
+    "gather": ELEMENT_WISE,
+    "copy": ELEMENT_WISE,
     "optimizer": "optimizer update",
     "dequantise": UNPACKING,
 }
@@ -84,6 +84,35 @@ class StepTime:
     evaluation_s: float = 0.0
     slowest_host_s: float = 0.0
     waits_for_program: bool = False
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What is known of a device's times beside its rates.
+
+    Attributes:
+        factor_at: Of the times of a micro-batch.
+        fusible: Share of an eager pass that compiling makes few kernels of; None where no passes
+            were timed.
+        fill: Share of the rows' positions that is computed on average.
+    """
+
+    factor_at: Callable[[int], float]
+    fusible: float | None
+    fill: float
+
+    def compiled_s(self, compiled: StepTime, eager: StepTime | None, most: float) -> float:
+        """Return the seconds of a compiled step: where its eager passes were timed, as much less
+        as their fusible part shrinks by the bytes that it moves; else as predicted, but gaining at
+        most so much.
+        """
+        if eager is None:
+            return compiled.seconds
+        if self.fusible is None:
+            return max(compiled.seconds, eager.seconds / most)
+        kept = compiled.terms[ELEMENT_WISE] / eager.terms[ELEMENT_WISE]
+        passes_s = eager.seconds - eager.terms.get(TERMS["optimizer"], 0.0)
+        return eager.seconds - passes_s * self.fusible * (1 - kept)
 
 
 def share_of(rates: Rates, time: StepTime) -> tuple[float, float]:

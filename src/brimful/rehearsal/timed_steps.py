@@ -26,6 +26,7 @@ from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import MUON
 from brimful.planning.step import StepSpec
 from brimful.planning.timed import TimedPasses
+from brimful.rehearsal.element_wise import ElementWiseWatch, Part
 from brimful.rehearsal.models import (
     config_of,
     count_parameters,
@@ -140,6 +141,7 @@ class _Stamps:
         until_s: When nothing is timed any more.
         passes_s: By "first" and "further": (whole pass, blocks after the first) of every pass.
         updates_s: Of every update.
+        operators: Of further passes of this size, whose operators were timed one by one.
     """
 
     micro_batch: int
@@ -151,6 +153,7 @@ class _Stamps:
         default_factory=lambda: defaultdict(list)
     )
     updates_s: list[float] = field(default_factory=list)
+    operators: ElementWiseWatch | None = None
     phase: str = ""
     in_step: int = 0
     since_s: float = 0.0
@@ -189,6 +192,15 @@ class _Stamps:
 
     def _came(self, index: int, _gradient: Tensor) -> None:
         self.backward_s[index] = time.perf_counter()
+
+    def part(self) -> Part:
+        """Return the part of a pass that is running."""
+        if self.phase not in {"forward", "backward"}:
+            return ""
+        ends, done = (0, self.blocks - 1), self.forward_s
+        if self.phase == "backward":
+            ends, done = ends[::-1], self.backward_s
+        return "blocks" if ends[0] in done and ends[1] not in done else "outside"
 
     def _middle_s(self) -> float:
         """Return the seconds of all blocks after the first; not a number without their stamps."""
@@ -293,6 +305,7 @@ def timed_passes(
         lengths=len({each.length for each, _ in usable}),
         fixed_s=_fixed_s([(each.positions, seconds[1]) for each, seconds in usable]),
         new_length_s=longest.first_of_its_length_s,
+        fusible=longest.operators and longest.operators.share(longest.blocks, whole),
     )
 
 
@@ -357,6 +370,10 @@ def _run(spec: StepSpec, model: nn.Module, micro_batch: int, seconds: float) -> 
         rows, length = _size(positions, micro_batch, spec.sequence_length)
         timed.append(_Stamps(rows, length, len(blocks), trainable, until_s))
         _take_steps(spec, model, blocks, timed[-1], end_s=end_s)
+        watched = _Stamps(rows, length, len(blocks), trainable, until_s)
+        with ElementWiseWatch(watched.part) as operators:
+            _take_steps(spec, model, blocks, watched, end_s=began_s)
+        timed[-1].operators = operators
     return timed
 
 

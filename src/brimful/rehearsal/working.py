@@ -290,7 +290,7 @@ class WorkLog:
         )
 
     def _learn(self, func: Any) -> _Operator:
-        name = str(func.__name__).partition(".")[0]
+        name = _name_of(func)
         arguments = [argument for argument in func._schema.arguments if not argument.kwarg_only]
         writes = tuple(
             index
@@ -375,6 +375,15 @@ def _unseen(access: _StorageAccess, seen: dict[int, dict[int, int]]) -> int:
     )
     parts[access.offset] = parts.get(access.offset, 0) + new_bytes
     return new_bytes
+
+
+def is_fusible(func: Any) -> bool:
+    """Return whether a compiler joins an operator with those before and after it."""
+    return CLASSES.index(_class_of(_name_of(func), func)) in _FUSIBLE
+
+
+def _name_of(func: Any) -> str:
+    return str(func.__name__).partition(".")[0]
 
 
 def _class_of(name: str, func: Any) -> str:
