@@ -266,6 +266,14 @@ def train_with_trainer(worker: _Worker) -> None:
 
 def train_brimful(worker: _Worker) -> None:
     """brimful's own loop under the plan it derives for one thread of this machine."""
+    from brimful.recipe import load
+
+    recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])
+    train_as_planned(worker, recipe, worker.ids_NT, vocabulary=8192)
+
+
+def train_as_planned(worker: Worker, recipe: Any, ids_NT: Any, *, vocabulary: int) -> None:
+    """Train a fresh model on sequences of token ids in their order, over and over."""
     from brimful.base.env import wait_politely
 
     wait_politely()
@@ -276,33 +284,32 @@ def train_brimful(worker: _Worker) -> None:
     from brimful.hardware.host import keep_freed_memory
     from brimful.model.build import build
     from brimful.planning.derive import derive
-    from brimful.recipe import load
     from brimful.rehearsal.kept_traces import kept_traces
     from brimful.training.method import Network, compiled, hidden_states_of
 
-    recipe = load(str(worker.folder / "recipe.yaml"), OURS[worker.name])
     device = here(recipe)
     with kept_traces() as traces:
-        plan = derive(recipe, device, traces, facts_of(device, measures=True, vocabulary=8192))
+        plan = derive(
+            recipe, device, traces, facts_of(device, measures=True, vocabulary=vocabulary)
+        )
     keep_freed_memory()
     model = build(
         recipe,
-        vocabulary=8192,
+        vocabulary=vocabulary,
         end_of_text_id=0,
         attention=plan.attention,
         device=torch.device("cpu"),
     )
     model.train()
     worker.note_memory()
+    shape = (plan.micro_batches[0], recipe.sequence_length)
     hidden_states = (
-        compiled(model, shape=(4, 256), say=print) if plan.compile else hidden_states_of(model)
+        compiled(model, shape=shape, say=print) if plan.compile else hidden_states_of(model)
     )
 
     class Rows:
         def batch(self, first_sample: int, count: int) -> Batch:
-            ids_BT = worker.ids_NT[
-                torch.arange(first_sample, first_sample + count) % len(worker.ids_NT)
-            ]
+            ids_BT = ids_NT[torch.arange(first_sample, first_sample + count) % len(ids_NT)]
             return Batch(ids_BT, torch.nn.functional.pad(ids_BT[:, 1:], (0, 1), value=-100))
 
     network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from brimful.base.env import hidden_instructions
+from brimful.hardware.calibrate import measure_matrix_rates
 from brimful.hardware.environment import describe_environment
 from brimful.hardware.host import cpu_flags
 from brimful.hardware.probe import probe
-from tables import WITHOUT_AMX
+from tables import SLOW_BF16, WITHOUT_AMX
 
 RECORDS = Path(__file__).parent / "records"
 INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512_fp16", "avx512f", "avx2")
@@ -39,18 +40,29 @@ def commit(checkout: Path | None = None) -> str:
     return done.stdout.strip()
 
 
-def cpu() -> dict[str, list[str]]:
-    """The instructions that the CPU has, and the variables that hide some of them."""
+@functools.cache
+def cpu() -> dict[str, Any]:
+    """The instructions that the CPU has, the variables that hide some of them, and the rates of
+    matrix products on one thread.
+    """
     flags = cpu_flags()
+    threads = torch.get_num_threads()
+    rates = measure_matrix_rates(torch.device("cpu"), ("fp32", "bf16"))
     return {
         "instructions": [name for name in INSTRUCTIONS if name in flags],
         "hidden_by": hidden_instructions(),
+        "matrix_flop_per_s": {dtype: rate / threads for dtype, rate in rates.items()},
     }
 
 
 def of_this_kind_of_cpu(name: str) -> str:
-    """The name of a record that is kept for CPUs with and without AMX: hidden counts as without."""
+    """The name of a record that is kept for each kind of CPU (`tables.CPU_KINDS`): bf16 is slow
+    where its products are no faster than those in fp32; hidden AMX counts as none.
+    """
     here = cpu()
+    rates = here["matrix_flop_per_s"]
+    if rates["bf16"] <= rates["fp32"]:
+        return name + SLOW_BF16
     return name + WITHOUT_AMX * bool("amx_bf16" not in here["instructions"] or here["hidden_by"])
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).parent / "records"
-WITHOUT_AMX = "_without_amx"
-"""Ends the name of a record of a CPU whose bf16 products have no unit of their own."""
+WITHOUT_AMX, SLOW_BF16 = "_without_amx", "_slow_bf16"
+CPU_KINDS = {"": "with AMX", WITHOUT_AMX: "without AMX", SLOW_BF16: "on which bf16 is slow"}
+"""Kinds of CPU that a benchmark may have a record of each, by the ending of its name."""
 
 
 def main() -> None:
@@ -23,9 +24,9 @@ def main() -> None:
 def table() -> str:
     """Markdown rows; every figure comes from a record."""
     rows = [
-        *_on_both_cpus("pretrain_cpu", _speed),
+        *_on_every_cpu("pretrain_cpu", _speed),
         *_speed_since(),
-        *_on_both_cpus("nanogpt_cpu", _nanogpt),
+        *_on_every_cpu("nanogpt_cpu", _nanogpt),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_learned("okadfa-small"),
@@ -58,7 +59,7 @@ def table() -> str:
         *_plan_speed(),
         *_studio_speed(),
         *_sandbox(),
-        *_on_both_cpus("sampling_cpu", _sampling),
+        *_on_every_cpu("sampling_cpu", _sampling),
         *_sampling_before(),
         *_sampling_published(),
         *_evaluation(),
@@ -162,11 +163,11 @@ def _over(result: dict[str, Any], best: str) -> str:
 DEFAULT_TRAINER, FASTEST_TRAINER = "Trainer, default", "Trainer, bf16 + fused + compile"
 
 
-def _on_both_cpus(
+def _on_every_cpu(
     name: str, row: Callable[[str], tuple[str, str, str]]
 ) -> list[tuple[str, str, str]]:
     """A row for each kind of CPU that a benchmark has a record of; a kind without one is named."""
-    kinds, rows = {name: "with AMX", name + WITHOUT_AMX: "without AMX"}, []
+    kinds, rows = {name + ending: kind for ending, kind in CPU_KINDS.items()}, []
     lacks = "".join(
         f"; no record of a CPU {kind} yet" for each, kind in kinds.items() if not _is_made(each)
     )
@@ -1167,11 +1168,12 @@ TUNING = {
 
 
 def _tuning_speed() -> list[tuple[str, str, str]]:
-    return [row for name in TUNING for row in _on_both_cpus(name, _tuned_speed)]
+    return [row for name in TUNING for row in _on_every_cpu(name, _tuned_speed)]
 
 
 def _tuned_speed(name: str) -> tuple[str, str, str]:
-    (tuned, contestant), (record, source) = TUNING[name.removesuffix(WITHOUT_AMX)], _record(name)
+    of_any_cpu = name.removesuffix(WITHOUT_AMX).removesuffix(SLOW_BF16)
+    (tuned, contestant), (record, source) = TUNING[of_any_cpu], _record(name)
     results = record["results"]
     ours, default = results[contestant], results["TRL, default"]
     peaks = {each: result["memory"]["peak_bytes"] / 2**30 for each, result in results.items()}

@@ -6,18 +6,22 @@ or fewer steps.
 
 Every run trains with its own seed, in turns, and evaluates `EVALUATIONS` times on the recipe's
 validation split. Steps to a loss follow from a straight line between two evaluations; they do not
-depend on the machine. Seconds are these steps at the run's mean step time, without evaluations and
-checkpoints. The losses asked for are `--loss`, and the mean final loss of the recipe as it is. A
-run that never reaches one says so.
+depend on the machine. Seconds are these steps at the CPU time of a step on one thread, without
+evaluations and checkpoints: each way of training is a process of its own on random tokens, and
+steps are timed in turns, because a machine shared with others changes from run to run. The losses
+asked for are `--loss`, and the mean final loss of the recipe as it is. A run that never reaches one
+says so.
 
 Every run's result is kept in RESULTS as it ends; the same command goes on from there.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -29,10 +33,12 @@ wait_politely()
 
 from brimful.base.rundir import read_journal  # noqa: E402
 from brimful.recipe import load  # noqa: E402
+from contestant import Contestant, Worker, interleaved  # noqa: E402
 from record import ratio_interval, summary, write_record  # noqa: E402
 
 AS_IT_IS = "as it is"
 EVALUATIONS = 20
+ROUNDS, TIMED_STEPS, SETTLING = 7, 20, 10
 MUON = "optimizer.kind=muon"
 RIVALS: Mapping[str, tuple[float, list[str]]] = {
     AS_IT_IS: (1.0, []),
@@ -53,7 +59,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, required=True, help="where results are kept")
     parser.add_argument("--loss", type=float, action="append", default=[], help="nats a token")
+    parser.add_argument("--vocabulary", type=int, default=65, help="of the steps that are timed")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        _work(options)
+        return
     options.folder.mkdir(parents=True, exist_ok=True)
     names = [AS_IT_IS, *(name for name in options.rivals if name != AS_IT_IS)]
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
@@ -64,6 +75,41 @@ def main() -> None:
     wanted = {f"{loss:g}": loss for loss in options.loss}
     wanted["the mean end of the recipe as it is"] = statistics.mean(ends)
     _report(runs, wanted, options)
+
+
+def _work(options: argparse.Namespace) -> None:
+    """Train as one way does, on random tokens, and answer requests."""
+    import torch
+
+    from pretrain_cpu import train_as_planned
+
+    _, changes = RIVALS[options.worker]
+    on_one_thread = ["plan.threads=1", "plan.device=cpu"]
+    recipe = load(options.recipe, [*options.overrides, *changes, *on_one_thread])
+    worker = Worker(options.worker, options.folder, SETTLING)
+    ids_NT = torch.randint(options.vocabulary, (256, recipe.sequence_length))
+    train_as_planned(worker, recipe, ids_NT, vocabulary=options.vocabulary)
+
+
+def _timed(names: Sequence[str], options: argparse.Namespace) -> tuple[dict[str, Any], list[float]]:
+    """CPU seconds of a step of each way, round by round, and the load before each round. Ways that
+    differ in their number of steps alone are timed once.
+    """
+    loads: list[float] = []
+    ways: dict[tuple[str, ...], str] = {}
+    for name in names:
+        ways.setdefault(tuple(RIVALS[name][1]), name)
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, __file__, options.recipe, *options.overrides, "--folder", folder]
+        words += ["--vocabulary", str(options.vocabulary), "--worker"]
+        contestants = [Contestant(name, Path(folder), [*words, name]) for name in ways.values()]
+        step_s: dict[str, list[float]] = {name: [] for name in ways.values()}
+        for each in interleaved(contestants, ROUNDS, loads):
+            cpu_s, steps = each.ask(f"run {TIMED_STEPS}")
+            step_s[each.name].append(cpu_s / steps)
+        for each in contestants:
+            each.quit()
+    return {name: step_s[ways[tuple(RIVALS[name][1])]] for name in names}, loads
 
 
 def _run(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -89,8 +135,8 @@ def _run(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         made = {
             "steps": [each["step"] for each in evaluated],
             "losses": [each["loss"] for each in evaluated],
-            "mean_step_s": statistics.mean(times_s),
             "median_step_s": statistics.median(times_s),
+            "load": os.getloadavg()[0],
         }
         result.write_text(json.dumps(made), encoding="utf-8")
     found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
@@ -119,29 +165,24 @@ def _report(
     options: argparse.Namespace,
 ) -> None:
     results: dict[str, Any] = {}
+    step_cpu_s, loads = _timed(list(runs), options)
     for name, each in runs.items():
+        step_s = statistics.median(step_cpu_s[name])
         result: dict[str, Any] = {
             "steps": each[0]["steps"][-1],
             "final_loss": summary([run["losses"][-1] for run in each]),
-            "median_step_s": summary([run["median_step_s"] for run in each]),
-            "step_time_over_as_it_is": ratio_interval(
-                [run["median_step_s"] for run in each],
-                [run["median_step_s"] for run in runs[AS_IT_IS]],
-            ),
+            "step_cpu_s": summary(step_cpu_s[name]),
+            "step_time_over_as_it_is": ratio_interval(step_cpu_s[name], step_cpu_s[AS_IT_IS]),
         }
         print(
             f"{name:<28} loss {result['final_loss']['median']:.4f} after"
-            f" {result['steps']:,} steps, a step takes"
+            f" {result['steps']:,} steps, a step takes {1000 * step_s:.1f} ms of CPU time,"
             f" {result['step_time_over_as_it_is']['median']:.2f}x"
         )
         for title, loss in wanted.items():
             steps = [steps_to(loss, run) for run in each]
             reached = [one for one in steps if one is not None]
-            seconds = [
-                one * run["median_step_s"]
-                for one, run in zip(steps, each, strict=True)
-                if one is not None
-            ]
+            seconds = [one * step_s for one in reached]
             result[f"to {title}"] = {
                 "loss": loss,
                 "reached": f"{len(reached)} of {len(each)}",
@@ -151,7 +192,13 @@ def _report(
             took = f"{statistics.median(reached):,.0f} steps" if reached else "never"
             print(f"  to {loss:.4f} ({title}): {took}, {len(reached)} of {len(each)} runs")
         results[name] = result
-    values = {"recipe": options.recipe, "seeds": options.seeds, "results": results}
+    values = {
+        "recipe": options.recipe,
+        "seeds": options.seeds,
+        "loads": loads,
+        "contestant_threads": 1,
+        "results": results,
+    }
     print(write_record(f"time_to_loss-{options.recipe}", values | {"losses": dict(runs)}))
 
 
