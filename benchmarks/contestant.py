@@ -303,9 +303,12 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
     worker.precision = plan.precision
     device, precision, latest = torch.device("cpu"), Precision(plan.precision), [0.0]
     with Journal(worker.folder / f"{os.getpid()}.jsonl") as journal:
-        meter = Meter(
-            journal, [lambda record: latest.append(record["loss"])], device=device, total_steps=1
-        )
+
+        def note(record: Mapping[str, Any]) -> None:
+            if record["kind"] == "step":
+                latest.append(record["loss"])
+
+        meter = Meter(journal, [note], device=device, total_steps=1)
 
         def loss() -> float:
             meter.flush()
