@@ -27,6 +27,7 @@ def table() -> str:
         *_on_every_cpu("pretrain_cpu", _speed),
         *_speed_since(),
         *_on_every_cpu("nanogpt_cpu", _nanogpt),
+        *_times_to_loss(),
         *_learned("shakespeare-char"),
         *_learned("wikitext2-small"),
         *_learned("okadfa-small"),
@@ -240,6 +241,37 @@ def _nanogpt(name: str) -> tuple[str, str, str]:
         f" split after {record['whole_updates']:,} updates: {losses}",
         source,
     )
+
+
+def _times_to_loss() -> list[tuple[str, str, str]]:
+    """How soon each way of training reaches the first loss that was asked for."""
+    rows = []
+    for path in sorted(RECORDS.glob("time_to_loss-*.json")):
+        record, source = _record(path.stem)
+        told = []
+        for way, result in record["results"].items():
+            to = next(each for name, each in result.items() if name.startswith("to "))
+            reached = "never"
+            if to["steps"]:
+                seconds = to["seconds"]
+                reached = (
+                    f"{to['steps']['median']:,.0f} steps, {seconds['median']:.0f} s"
+                    f" ({seconds['min']:.0f} to {seconds['max']:.0f})"
+                )
+            told.append(
+                f"{way}: {reached}, at its end after {result['steps']:,} steps"
+                f" {result['final_loss']['median']:.3f}, {1000 * result['step_cpu_s']['median']:.0f}"
+                " ms a step"
+            )
+        rows.append(
+            (
+                f"Time to a validation loss of {to['loss']:g}, recipe `{record['recipe']}`, CPU time"
+                f" of one thread; {record['device']}",
+                f"{'; '.join(told)}; {record['seeds']} seeds, median (smallest to largest)",
+                source,
+            )
+        )
+    return rows
 
 
 def _is_made(name: str) -> bool:

@@ -305,7 +305,9 @@ def timed_passes(
         lengths=len({each.length for each, _ in usable}),
         fixed_s=_fixed_s([(each.positions, seconds[1]) for each, seconds in usable]),
         new_length_s=longest.first_of_its_length_s,
-        fusible=longest.operators and longest.operators.share(longest.blocks, whole),
+        fusible=None
+        if longest.operators is None
+        else longest.operators.share(longest.blocks, whole),
     )
 
 
