@@ -2,10 +2,10 @@
 the names that the command line takes, and need no console.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console
 
@@ -13,13 +13,14 @@ from brimful.base.env import runs_folder
 from brimful.base.errors import RequestError
 from brimful.chains import pipeline, plans, rounds, scoring, study
 from brimful.chains.jobs import dismiss, follow_jobs
+from brimful.chains.opening import RunOptions
 from brimful.chains.phases import folder_of
 from brimful.chains.task_scores import DEFAULT_REQUEST, EvaluationRequest
 from brimful.hardware.device import Device
 from brimful.planning.plan import Plan
 from brimful.recipe import Recipe, load
 from brimful.runs.named import resolve_run
-from brimful.training.world import ALONE, World
+from brimful.training.world import ALONE
 
 
 def train(
@@ -80,46 +81,35 @@ def run(
 def run_several(
     recipe: Recipe,
     console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
     side_by_side: study.SideBySide | None = None,
+    **options: Unpack[RunOptions],
 ) -> Path:
     """Run every variant of a study, or every round of rejection-sampling fine-tuning; compare the
-    runs and return the path of the report. Ranks after the first help, and return the folder.
+    runs and return the path of the report.
 
     Args:
         side_by_side: As `study.run_study`.
     """
-    if not world.is_first:
-        follow_jobs(world, rounds.ROUNDS)
-        return folder_of(recipe)
     run_all = rounds.run_rounds
     if recipe.rft is None:
         run_all = partial(study.run_study, side_by_side=side_by_side)
-    page = run_all(recipe, console, fresh=fresh, accept=accept, world=world)
-    dismiss(world)
-    return page
+    return _led(run_all, recipe, console, options)
 
 
-def sample(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
-) -> Path:
-    """Draw the samples of a recipe's first round and return their folder; see `rounds.sample`.
-    Ranks after the first help.
-    """
+def sample(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path:
+    """Draw the samples of a recipe's first round and return their folder; see `rounds.sample`."""
+    return _led(rounds.sample, recipe, console, options)
+
+
+def _led(act: Callable[..., Path], recipe: Recipe, console: Console, options: RunOptions) -> Path:
+    """Let the first rank act; the others help, and return the recipe's folder."""
+    world = options.get("world", ALONE)
     if not world.is_first:
         follow_jobs(world, rounds.ROUNDS)
         return folder_of(recipe)
-    folder = rounds.sample(recipe, console, fresh=fresh, accept=accept, world=world)
+    path = act(recipe, console, **options)
     dismiss(world)
-    return folder
+    return path
 
 
 def plan(

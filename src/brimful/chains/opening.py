@@ -1,12 +1,15 @@
 """What a run says before its first step: few lines of the width of the terminal, more if asked."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.base.text import plural, wrapped
 from brimful.base.warning_codes import is_always_told
+from brimful.training.world import World
 
 MOST_LINES = 12
 """Lines before the first step."""
@@ -14,6 +17,24 @@ LATER_LINES = {"data": 8, "plan": 5, "steps": 2}
 """Lines that are kept free for what is said from here on: by the data, the plan, and the loop,
 which says that it starts and may score the model first.
 """
+
+
+class RunOptions(TypedDict, total=False):
+    """How a command wants its runs to be trained.
+
+    Attributes:
+        fresh: Start over; unfinished work is moved aside.
+        accept: Keys whose changed values a continued run accepts.
+        plan_file: A saved plan to use as it is.
+        explain: Print the whole plan before the first step.
+        world: Ranks that train and score together; all but the first follow, and return folders.
+    """
+
+    fresh: bool
+    accept: Sequence[str]
+    plan_file: Path | None
+    explain: bool
+    world: World
 
 
 class Opening:

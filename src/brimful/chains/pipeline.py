@@ -5,6 +5,7 @@ report. Start reading here.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from rich.console import Console
 
@@ -17,7 +18,7 @@ from brimful.chains.checks import (
 )
 from brimful.chains.jobs import dismiss, follow_jobs
 from brimful.chains.messages import greeting, outcome_lines, plan_lines, remember_run
-from brimful.chains.opening import Opening
+from brimful.chains.opening import Opening, RunOptions
 from brimful.chains.other_versions import refuse_breaking_versions
 from brimful.chains.phases import folder_of
 from brimful.chains.ranks import (
@@ -61,20 +62,9 @@ class Run:
     trained_now: bool
 
 
-def run(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    plan_file: Path | None = None,
-    explain: bool = False,
-    world: World = ALONE,
-) -> Path:
-    """Plan, train, sample, evaluate and report; return the report's path. `explain` prints the
-    whole plan before the first step. Of a `world` of several ranks all train and score, the first
-    does the rest, and the others return the run folder.
-    """
+def run(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path:
+    """Plan, train, sample, evaluate and report; return the report's path."""
+    world = options.get("world", ALONE)
     if not world.is_first:
         folder = follow(recipe, world)
         follow_jobs(world, SCORING)
@@ -82,15 +72,7 @@ def run(
     say = console_printer(console)
     if not is_scored(folder_of(recipe), recipe):
         refuse_unreadable_tasks(recipe)
-    trained = _train(
-        recipe,
-        console,
-        fresh=fresh,
-        accept=accept,
-        plan_file=plan_file,
-        explain=explain,
-        world=world,
-    )
+    trained = _train(recipe, console, world, options)
     if trained.trained_now:
         scores = lead_evaluation(trained.folder, console, world)
         say("\n".join(evaluation_lines(scores, width_of(console))))
@@ -107,31 +89,14 @@ def run(
     return report
 
 
-def train(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    plan_file: Path | None = None,
-    explain: bool = False,
-    world: World = ALONE,
-) -> Run:
-    """Train a recipe, or continue its unfinished run, by the saved plan if one is given; at the
-    end the model is exported and used once. `explain` prints the whole plan before the first step.
-    The ranks of a `world` train together.
+def train(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Run:
+    """Train a recipe, or continue its unfinished run; at the end the model is exported and used
+    once.
     """
+    world = options.get("world", ALONE)
     if not world.is_first:
         return Run(follow(recipe, world), trained_now=True)
-    trained = _train(
-        recipe,
-        console,
-        fresh=fresh,
-        accept=accept,
-        plan_file=plan_file,
-        explain=explain,
-        world=world,
-    )
+    trained = _train(recipe, console, world, options)
     if trained.trained_now:
         _say_what_tuning_changed(trained.folder, console_printer(console))
     return trained
@@ -142,17 +107,9 @@ def _say_what_tuning_changed(folder: Path, say: Say) -> None:
         say("\n".join(lines))
 
 
-def _train(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool,
-    accept: Sequence[str],
-    plan_file: Path | None,
-    explain: bool,
-    world: World,
-) -> Run:
-    say, opening = console_printer(console), Opening(console, explain=explain)
+def _train(recipe: Recipe, console: Console, world: World, options: RunOptions) -> Run:
+    say, opening = console_printer(console), Opening(console, explain=options.get("explain", False))
+    fresh, accept = options.get("fresh", False), options.get("accept", ())
     _mend(folder_of(recipe), say, fresh=fresh)
     mirror = open_mirror(recipe, folder_of(recipe), opening.remark, fresh=fresh, accept=accept)
     admission = admit(recipe, folder := folder_of(recipe), fresh=fresh, accept=accept)
@@ -171,7 +128,7 @@ def _train(
         source, own = source_of(recipe, console), for_rank(recipe, world)
         with waiting(console, "planning") as show:
             several = (world.size, world.machines)
-            earlier = earlier_plans(own, device, admission, plan_file, show, several)
+            earlier = earlier_plans(own, device, admission, options.get("plan_file"), show, several)
     with claim(admission) as lease, mirror.kept(fresh=fresh):
         begin_together(world, folder, source, lease)
         opening.say(greeting(recipe, device, admission, opening.width), "data")

@@ -1,10 +1,8 @@
 """One recipe's rounds of rejection sampling: its runs and samples in a folder of their own."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import xxhash
@@ -16,6 +14,7 @@ from brimful.base.rundir import write_text_atomically
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.demonstrations import asked_like, demonstration_lines, read_demonstrations
+from brimful.chains.opening import RunOptions
 from brimful.chains.phases import (
     DEMONSTRATIONS_FILE,
     SFT,
@@ -54,10 +53,9 @@ class RoundChain:
         folder: Holds the runs and samples.
         questions: What is asked.
         demonstrations: Solved examples that the evaluation does not ask.
-        train: Trains and scores a member.
+        options: How members are trained.
         drawn: Facts of every drawing, for the page.
         done: Runs that are trained and scored.
-        world: Ranks that draw samples together; all but the first follow jobs.
     """
 
     recipe: Recipe
@@ -65,21 +63,12 @@ class RoundChain:
     questions: SamplingQuestions
     demonstrations: tuple[Example, ...]
     console: Console
-    train: Callable[[Member], None]
+    options: RunOptions
     drawn: list[dict[str, Any]] = field(default_factory=list)
     done: list[Member] = field(default_factory=list)
-    world: World = ALONE
 
     @classmethod
-    def begin(
-        cls,
-        recipe: Recipe,
-        console: Console,
-        *,
-        fresh: bool,
-        accept: Sequence[str],
-        world: World = ALONE,
-    ) -> "RoundChain":
+    def begin(cls, recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> "RoundChain":
         """Read all data, and claim the folder, before anything is trained.
 
         Raises:
@@ -99,8 +88,7 @@ class RoundChain:
             say(told)
         source = pipeline.source_of(recipe, console) or recipe.model
         sourced = recipe.model_copy(update={"model": source})
-        train = partial(train_and_score, console=console, fresh=fresh, accept=accept, world=world)
-        return cls(sourced, folder, questions, demonstrations, console, train, world=world)
+        return cls(sourced, folder, questions, demonstrations, console, options)
 
     def descriptions(self) -> dict[str, str]:
         """What each variant was trained on, by its name."""
@@ -113,6 +101,11 @@ class RoundChain:
                 f"the base tuned anew on {both}what was kept in {rounds}"
             )
         return described
+
+    @property
+    def world(self) -> World:
+        """Ranks that draw samples together; all but the first follow jobs."""
+        return self.options.get("world", ALONE)
 
     @property
     def phases(self) -> list[JobPart]:
@@ -152,7 +145,7 @@ class RoundChain:
         """Train and score a run."""
         self.console.rule(member.folder.name)
         self.note_examples(member)
-        self.train(member)
+        train_and_score(member, self.console, **self.options)
         if member.variant != SFT:
             self.drawn[-1]["trained_tokens"] = {
                 each.variant: trained_tokens(each.folder) for each in (self.done[-1], member)

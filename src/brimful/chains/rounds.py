@@ -6,14 +6,15 @@ and on all distinct correct answers that were sampled so far. Deviation: samples
 student of the round before, or from a teacher in all rounds.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Unpack
 
 from rich.console import Console
 
 from brimful.base.errors import DataError
 from brimful.chains.job import phases_beside_measured
 from brimful.chains.jobs import Jobs
+from brimful.chains.opening import RunOptions
 from brimful.chains.phases import RoundSampling
 from brimful.chains.round_chain import RoundChain
 from brimful.chains.round_drawing import DRAWING
@@ -22,31 +23,22 @@ from brimful.chains.study_members import TRAINING, score_base, train_member
 from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
 from brimful.report.comparison.results import LOSS
-from brimful.training.world import ALONE, World
 
 ROUNDS: Jobs = {**TRAINING, **DRAWING}
 """What ranks after the first do while the first one goes through rounds."""
 
 
-def run_rounds(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
-) -> Path:
+def run_rounds(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path:
     """Run the whole chain with every seed: tune on demonstrations, then in rounds sample and tune
     on what was kept; score all, compare, write the page. Return the path of the page.
 
     The same command again continues where it stopped. The base is scored before anything is
-    sampled; if nothing that is sampled can be kept, the table has what there is until then. All
-    ranks of a `world` train, draw and score; all but the first follow jobs.
+    sampled; if nothing that is sampled can be kept, the table has what there is until then.
 
     Raises:
         BrimfulError: as sampling, training and evaluation do.
     """
-    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
+    chain = RoundChain.begin(recipe, console, **options)
     try:
         for phase in chain.phases:
             chain.do(phase)
@@ -70,24 +62,17 @@ def _publish(chain: RoundChain, console: Console) -> Path:
     return publish(chain.recipe, chain.folder, comparison, console, facts=facts)
 
 
-def sample(
-    recipe: Recipe,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
-) -> Path:
+def sample(recipe: Recipe, console: Console, **options: Unpack[RunOptions]) -> Path:
     """Draw the samples of the first round and return their folder. A student that draws them is
-    tuned on the demonstrations before. All but the first rank of a `world` follow jobs.
+    tuned on the demonstrations before.
 
     Raises:
         BrimfulError: as sampling and training do.
     """
-    chain = RoundChain.begin(recipe, console, fresh=fresh, accept=accept, world=world)
+    chain = RoundChain.begin(recipe, console, **options)
     drawing = next(phase for phase in chain.phases if isinstance(phase, RoundSampling))
     if drawing.student is not None:
         chain.note_examples(drawing.student)
-        train_member(drawing.student, console, fresh=fresh, accept=accept, world=world)
+        train_member(drawing.student, console, **options)
     chain.sample(drawing)
     return drawing.folder

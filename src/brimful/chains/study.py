@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from rich.console import Console
 
@@ -15,6 +16,7 @@ from brimful.base.errors import (
 from brimful.chains import pipeline
 from brimful.chains.checks import refuse_unreadable_tasks
 from brimful.chains.job import phases_beside_measured
+from brimful.chains.opening import RunOptions
 from brimful.chains.parallel_study import Failed
 from brimful.chains.phases import BaseScores, Member, folder_of, members, phases_of
 from brimful.chains.score_files import is_scored
@@ -24,7 +26,7 @@ from brimful.data.first_look import first_look
 from brimful.planning import scaling
 from brimful.recipe import BASE, Recipe
 from brimful.report.comparison.compare import compare
-from brimful.training.world import ALONE, World
+from brimful.training.world import ALONE
 
 SideBySide = Callable[[Path, Sequence[str]], Mapping[str, Failed]]
 """Runs variants by their names, given the study's folder, and returns what failed."""
@@ -39,17 +41,14 @@ class VariantsFailed(BrimfulError):
 def run_study(
     recipe: Recipe,
     console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
     side_by_side: SideBySide | None = None,
+    **options: Unpack[RunOptions],
 ) -> Path:
     """Train and score what is not done yet, then compare; return the path of the study's page. The
     same command again continues where it stopped.
 
     A variant that does not fit this device, or that has no kernels here, is left out, with the
-    reason in the table. All ranks of a `world` train and score; all but the first follow jobs.
+    reason in the table.
 
     Args:
         side_by_side: Runs variants in processes of their own, one on each device.
@@ -65,9 +64,7 @@ def run_study(
     planned = members(recipe.model_copy(update={"model": model}))
     failed: Mapping[str, Failed] = {}
     if side_by_side is None:
-        done, left_out = _train_all(
-            recipe, planned, console, fresh=fresh, accept=accept, world=world
-        )
+        done, left_out = _train_all(recipe, planned, console, options)
     else:
         failed = side_by_side(folder, [each.folder.name for each in unfinished])
         done = [each for each in planned if each.folder.name not in failed]
@@ -75,7 +72,7 @@ def run_study(
     _refuse_none(recipe, done, left_out)
     runs = [member.folder for member in done]
     if any(isinstance(phase, BaseScores) for phase in phases_of(recipe)):
-        runs.insert(0, score_base(done, folder, console, world))
+        runs.insert(0, score_base(done, folder, console, options.get("world", ALONE)))
     remarks = "".join(f"\nLeft out: {name}: {reason}\n" for name, reason in left_out.items())
     base = folder / BASE if folder / BASE in runs else None
     facts = {"left_out": left_out, "phases": phases_beside_measured(recipe, base, done)}
@@ -114,9 +111,7 @@ def _tell_broken(recipe: Recipe, failed: Mapping[str, Failed], page: Path) -> No
         )
 
 
-def run_variant(
-    recipe: Recipe, name: str, console: Console, *, fresh: bool = False, accept: Sequence[str] = ()
-) -> Path:
+def run_variant(recipe: Recipe, name: str, console: Console, **options: Unpack[RunOptions]) -> Path:
     """Train and score one variant of a study, as `run_study` does; return its folder.
 
     Args:
@@ -137,18 +132,12 @@ def run_variant(
     member = planned[known.index(name)]
     for note in scaling.notes(recipe, member.recipe):
         console_printer(console)(note)
-    train_and_score(member, console, fresh=fresh, accept=accept)
+    train_and_score(member, console, **options)
     return member.folder
 
 
 def _train_all(
-    recipe: Recipe,
-    planned: Sequence[Member],
-    console: Console,
-    *,
-    fresh: bool,
-    accept: Sequence[str],
-    world: World,
+    recipe: Recipe, planned: Sequence[Member], console: Console, options: RunOptions
 ) -> tuple[list[Member], dict[str, str]]:
     """Train and score every member; return the finished ones, and by name why others are not."""
     say = console_printer(console)
@@ -159,7 +148,7 @@ def _train_all(
         for note in scaling.notes(recipe, member.recipe):
             say(note)
         try:
-            train_and_score(member, console, fresh=fresh, accept=accept, world=world)
+            train_and_score(member, console, **options)
         except (PlanError, DeviceError) as error:
             left_out[member.folder.name] = str(error)
             say(f"left out: {error}")

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rich.console import Console
 
 from brimful.base.console import console_printer
 from brimful.chains import pipeline
 from brimful.chains.jobs import Jobs, lead
+from brimful.chains.opening import RunOptions
 from brimful.chains.phases import Member
 from brimful.chains.score_files import is_scored
 from brimful.chains.scoring import SCORING, evaluate_rest, lead_evaluation
@@ -18,21 +19,14 @@ from brimful.training.admission import status_of
 from brimful.training.world import ALONE, World
 
 
-def train_and_score(
-    member: Member,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
-) -> None:
+def train_and_score(member: Member, console: Console, **options: Unpack[RunOptions]) -> None:
     """Train a member, or continue it, and make the scores that its recipe asks for and that it
-    does not have yet. Other ranks of a `world` follow jobs.
+    does not have yet.
 
     Raises:
         BrimfulError: as training and evaluation do.
     """
-    trained = train_member(member, console, fresh=fresh, accept=accept, world=world)
+    trained, world = train_member(member, console, **options), options.get("world", ALONE)
     if trained.trained_now:
         lead_evaluation(trained.folder, console, world)
     else:
@@ -40,29 +34,17 @@ def train_and_score(
     catch_up(member.recipe, trained.folder, console_printer(console))
 
 
-def train_member(
-    member: Member,
-    console: Console,
-    *,
-    fresh: bool = False,
-    accept: Sequence[str] = (),
-    world: World = ALONE,
-) -> pipeline.Run:
-    """Train a member as `pipeline.train` does; `fresh` leaves a finished one as it is. Other ranks
-    of a `world` follow jobs.
+def train_member(member: Member, console: Console, **options: Unpack[RunOptions]) -> pipeline.Run:
+    """Train a member as `pipeline.train` does; `fresh` leaves a finished one as it is.
 
     Raises:
         BrimfulError: as training does.
     """
     recipe = member.recipe
-    lead(world, "train", recipe=recipe.model_dump(mode="json"))
-    return pipeline.train(
-        recipe,
-        console,
-        fresh=fresh and status_of(member.folder) != "finished",
-        accept=accept,
-        world=world,
-    )
+    lead(options.get("world", ALONE), "train", recipe=recipe.model_dump(mode="json"))
+    if status_of(member.folder) == "finished":
+        options["fresh"] = False
+    return pipeline.train(recipe, console, **options)
 
 
 def _help_to_train(world: World, recipe: dict[str, Any]) -> None:

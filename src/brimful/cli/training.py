@@ -28,6 +28,7 @@ from brimful.cli.options import (
 from brimful.cli.output import loading, open_console, say
 
 if TYPE_CHECKING:
+    from brimful.chains.opening import RunOptions
     from brimful.chains.study import SideBySide
     from brimful.recipe import Recipe
 
@@ -49,19 +50,18 @@ def train(  # noqa: PLR0913 - every option of a verb is a parameter
     command again continues what is unfinished.
     """
     resolved = load_recipe(recipe, overrides, session=session, yes=yes)
+    options = _options(fresh, accept_change, plan_file, explain)
     with with_data_ahead(resolved, devices):
-        _train(resolved, fresh, accept_change, plan_file, explain, devices, restarts)
+        _train(resolved, options, devices, restarts)
 
 
-def _train(
-    recipe: "Recipe",
-    fresh: bool,
-    accept: list[str] | None,
-    plan_file: Path | None,
-    explain: bool,
-    devices: str | None,
-    restarts: int,
-) -> None:
+def _options(
+    fresh: bool, accept: list[str] | None, plan_file: Path | None = None, explain: bool = False
+) -> "RunOptions":
+    return {"fresh": fresh, "accept": accept or [], "plan_file": plan_file, "explain": explain}
+
+
+def _train(recipe: "Recipe", options: "RunOptions", devices: str | None, restarts: int) -> None:
     with loading():
         import_transformers()
         from brimful.chains import pipeline, ranks
@@ -69,18 +69,11 @@ def _train(
     if _started_ranks(recipe, devices, restarts):
         return
     if recipe.makes_several_runs:
-        _run_several(recipe, fresh, accept, plan_file, explain)
+        _run_several(recipe, options)
         return
     with ranks.joined() as world:
-        finished = pipeline.train(
-            recipe,
-            open_console(),
-            fresh=fresh,
-            accept=accept or [],
-            plan_file=plan_file,
-            explain=explain,
-            world=world,
-        )
+        options["world"] = world
+        finished = pipeline.train(recipe, open_console(), **options)
     if not world.is_first:
         return
     name = finished.folder.name
@@ -148,20 +141,14 @@ def run(  # noqa: PLR0913 - every option of a verb is a parameter
         if parallel or only:
             _refuse_without_study(resolved, devices, parallel=parallel, only=only)
         if only:
-            _run_variant(resolved, only, fresh, accept_change)
+            _run_variant(resolved, only, _options(fresh, accept_change))
             return
-        _run(resolved, fresh, accept_change, plan_file, explain, devices, restarts, parallel)
+        options = _options(fresh, accept_change, plan_file, explain)
+        _run(resolved, options, devices, restarts, parallel)
 
 
 def _run(
-    recipe: "Recipe",
-    fresh: bool,
-    accept: list[str] | None,
-    plan_file: Path | None,
-    explain: bool,
-    devices: str | None,
-    restarts: int,
-    parallel: bool,
+    recipe: "Recipe", options: "RunOptions", devices: str | None, restarts: int, parallel: bool
 ) -> None:
     with loading():
         import_transformers()
@@ -170,18 +157,11 @@ def _run(
         return
     if recipe.makes_several_runs:
         beside = _side_by_side(recipe, str(devices), restarts) if parallel else None
-        _run_several(recipe, fresh, accept, plan_file, explain, beside)
+        _run_several(recipe, options, beside)
         return
     with ranks.joined() as world:
-        path = pipeline.run(
-            recipe,
-            open_console(),
-            fresh=fresh,
-            accept=accept or [],
-            plan_file=plan_file,
-            explain=explain,
-            world=world,
-        )
+        options["world"] = world
+        path = pipeline.run(recipe, open_console(), **options)
     if not world.is_first:
         return
     say(f"report: {path}")
@@ -210,8 +190,9 @@ def sample(
     with ranks.joined() as world:
         console = open_console()
         console.quiet = not world.is_first
-        accept = accept_change or []
-        folder = calls.sample(resolved, console, fresh=fresh, accept=accept, world=world)
+        folder = calls.sample(
+            resolved, console, fresh=fresh, accept=accept_change or [], world=world
+        )
     if not world.is_first:
         return
     say(f"samples: {folder / 'samples.jsonl'}")
@@ -242,21 +223,16 @@ def launch(
 
 
 def _run_several(
-    recipe: "Recipe",
-    fresh: bool,
-    accept: list[str] | None,
-    plan_file: Path | None,
-    explain: bool,
-    side_by_side: "SideBySide | None" = None,
+    recipe: "Recipe", options: "RunOptions", side_by_side: "SideBySide | None" = None
 ) -> None:
     from brimful.chains.calls import run_several
     from brimful.chains.ranks import joined
 
-    if plan_file is not None:
+    if options["plan_file"] is not None:
         raise RequestError(
             f"--plan is the plan of one run, but {recipe.name} makes several. Leave it out."
         )
-    if explain:
+    if options["explain"]:
         raise RequestError(
             f"--explain shows the plan of one run, but {recipe.name} makes several. Leave it out;"
             " `brimful plan` and the reports show every choice."
@@ -264,14 +240,8 @@ def _run_several(
     console = open_console(least_width=120)
     with joined() as world:
         console.quiet = not world.is_first
-        path = run_several(
-            recipe,
-            console,
-            fresh=fresh,
-            accept=accept or [],
-            world=world,
-            side_by_side=side_by_side,
-        )
+        options["world"] = world
+        path = run_several(recipe, console, side_by_side, **options)
     if world.is_first:
         say(f"report: {path}")
 
@@ -291,13 +261,13 @@ def _refuse_without_study(
         raise RequestError(f"--only {only} takes one device. Leave out --devices.")
 
 
-def _run_variant(recipe: "Recipe", name: str, fresh: bool, accept: list[str] | None) -> None:
+def _run_variant(recipe: "Recipe", name: str, options: "RunOptions") -> None:
     from brimful.base.errors import DeviceError, PlanError
     from brimful.chains.parallel_study import LEFT_OUT
     from brimful.chains.study import run_variant
 
     try:
-        folder = run_variant(recipe, name, open_console(), fresh=fresh, accept=accept or [])
+        folder = run_variant(recipe, name, open_console(), **options)
     except (DeviceError, PlanError) as error:
         error.exit_code = LEFT_OUT
         raise
