@@ -279,14 +279,14 @@ def test_the_micro_batch_on_a_cpu_is_the_largest_that_surely_fits(
     planned: Callable[..., Plan],
     snapshot: SnapshotAssertion,
 ) -> None:
-    """990 of 1100 MiB may be used; with a tenth in doubt 900 MiB of tensors fit, which is 400 and
-    10 x 50.
+    """1,350 of 1,500 MiB may be used; with half as much in doubt 900 MiB of tensors fit, which is
+    400 and 10 x 50.
     """
-    plan = planned(tiny("plan={}", "batch.sequences=64"), cpu(free_memory_bytes=1100 * MIB), hand)
+    plan = planned(tiny("plan={}", "batch.sequences=64"), cpu(free_memory_bytes=1500 * MIB), hand)
 
     assert plan.micro_batches == (10,) * 6 + (4,)
     assert _reason(plan, "micro_batch") == snapshot
-    assert plan.predicted["peak_memory_bytes"].value == 1.05 * 900 * MIB
+    assert plan.predicted["peak_memory_bytes"].value == pytest.approx(1.1 * 900 * MIB)
 
 
 @pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"])
@@ -348,7 +348,7 @@ def test_what_may_fit_is_tried_with_one_sequence_and_the_doubt_is_said(
     planned: Callable[..., Plan],
     snapshot: SnapshotAssertion,
 ) -> None:
-    """One sequence takes 450 to 495 MiB, recomputed or not; 468 of 520 MiB may be used."""
+    """One sequence takes 450 to 675 MiB, recomputed or not; 468 of 520 MiB may be used."""
     plan = planned(tiny("plan={}"), cpu(free_memory_bytes=520 * MIB), lambda spec: by_hand())
 
     assert plan.micro_batches == (1,) * 8
@@ -398,7 +398,7 @@ def test_what_cannot_fit_can_still_be_looked_at(
 
 @pytest.mark.parametrize(
     ("free_mib", "verdict"),
-    [(551, "fits"), (550, "fits"), (549, "uncertain"), (500, "uncertain"), (499, "does not fit")],
+    [(751, "fits"), (750, "fits"), (749, "uncertain"), (500, "uncertain"), (499, "does not fit")],
 )
 def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
     tiny: Callable[..., Recipe],
@@ -407,7 +407,7 @@ def test_free_memory_counts_where_it_was_measured_and_the_process_is_in_it(
     free_mib: int,
     verdict: str,
 ) -> None:
-    """One sequence takes 450 to 495 MiB, which is nine tenths of 500 to 550; the process is there
+    """One sequence takes 450 to 675 MiB, which is nine tenths of 500 to 750; the process is there
     already and still grows.
     """
     recipe, device = (

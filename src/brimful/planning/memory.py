@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from brimful.planning.allocator import Usage, replay
 from brimful.planning.earlier_runs import corrected
 from brimful.planning.events import peak_bytes
-from brimful.planning.host_heap import heap_bytes, host_reserved, lost_shares
+from brimful.planning.host_heap import host_reserved
 from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.target import METAL_SLACK, WORKSPACES, Target
 from brimful.planning.trace import KINDS, Names, Trace
@@ -45,9 +45,8 @@ _OF_A_PASS = ("activations", "loss and logits", "temporaries")
 _Number = TypeVar("_Number", np.int32, np.int64)
 LARGEST_TENSORS = 10
 HEAP_AT_MOST = 3.0
-"""Above so many times the tensors no interval ends: no simulated heap was seen above twice the
-tensors, and passes of many lengths lose at most twice what they hold. Where that fits, no heap need
-be simulated to be sure.
+"""Above so many times the tensors no interval ends, as passes lose at most twice what they hold.
+Where that fits, no trace is needed to be sure.
 """
 NEAR = 1.05
 """Below this many times the tensors, a replay within the limit is asked first: without it, more
@@ -176,14 +175,6 @@ class Replayed:
     def usage(self) -> Usage:
         """The replay on a device without limit."""
         return self._replay(None)
-
-    @cached_property
-    def heap_bytes(self) -> int:
-        """How far a CPU's heap grows."""
-        key = f"{self._key}/heap"
-        if key not in self._known:
-            self._known[key] = [heap_bytes(self.trace)]
-        return self._known[key][0] or 0
 
     @cached_property
     def allocated_bytes(self) -> int:
@@ -368,8 +359,7 @@ def footprint(
     at_peak = _terms(trace, peak_event)
     if target.kind == "cpu":
         held_bytes = sum(at_peak[kind] for kind in _OF_A_PASS)
-        lost_bytes = [share * held_bytes for share in lost_shares(varying_passes)]
-        reserved = host_reserved(allocated, replayed.heap_bytes, *lost_bytes)
+        reserved = host_reserved(allocated, held_bytes, varying_passes)
     else:
         slack = METAL_SLACK * allocated
         basis = "live tensors, the allocator's slack assumed"

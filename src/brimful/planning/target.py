@@ -25,10 +25,6 @@ to 620 MiB (torch 2.10).
 CONTEXT_DEFAULT_OFFSET_MIB = -52
 CONTEXT_UNCERTAINTY_MIB = {True: 75, False: 250}
 """Largest residual on generations that were measured (True: 8.0 on), and a guess for the others."""
-HOST_SLACK = 0.05
-"""Share of the live tensors that is lost on a CPU at least, beside a simulated heap that lost less
-(assumption).
-"""
 HOST_GROWTH_BYTES = 60 * MIB
 """Memory that a training process allocates after planning, beside tensors, plus or minus as much:
 libraries imported late (peft alone 28 MiB, where the data are not known yet), the monitor, and
