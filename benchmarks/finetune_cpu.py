@@ -342,9 +342,10 @@ def _fresh_base(folder: Path, recipe: Any) -> Any:
 
     from brimful.data.formats import examples_of, text_of_prompt
     from brimful.data.sources import open_rows
-    from brimful.data.tokenizer import train_tokenizer
+    from brimful.data.tokenizer import as_transformers, train_backend
     from brimful.model.build import build
     from brimful.recipe import load
+    from brimful.recipe.data import TokenizerRecipe
 
     (folder / "model.yaml").write_text(MODEL)
     model = load(str(folder / "model.yaml"))
@@ -353,7 +354,7 @@ def _fresh_base(folder: Path, recipe: Any) -> Any:
         f"{text_of_prompt(example)}\n{example.completion}"
         for example in examples_of(rows, recipe.data)
     ]
-    tokenizer = train_tokenizer("bpe", 8192, 2, texts)
+    tokenizer = as_transformers(train_backend(TokenizerRecipe(vocabulary=8192), texts))
     build(
         model,
         vocabulary=len(tokenizer),

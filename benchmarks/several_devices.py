@@ -85,7 +85,8 @@ def make_data(folder: Path) -> None:
     """Write texts, examples, labelled texts, and a published model of two blocks."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from brimful.data.tokenizer import train_tokenizer
+    from brimful.data.tokenizer import as_transformers, train_backend
+    from brimful.recipe.data import TokenizerRecipe
 
     drawn, words = random.Random(0), ["red", "green", "blue", "cat", "dog", "sees", "tree"]
     texts = [" ".join(drawn.choices(words, k=drawn.randint(2, 60))) for _ in range(60)]
@@ -110,9 +111,8 @@ def make_data(folder: Path) -> None:
             f"{text} {number},{'ab'['red' in text]}\n" for number, text in enumerate(labelled)
         )
     )
-    tokenizer = train_tokenizer(
-        "bpe", 280, 2, ["say red twice green blue three times number tree\n" * 20]
-    )
+    texts = ["say red twice green blue three times number tree\n" * 20]
+    tokenizer = as_transformers(train_backend(TokenizerRecipe(vocabulary=280), texts))
     end = tokenizer.eos_token_id
     tokenizer.pad_token = tokenizer.eos_token
     shape = {

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trained_tokenizers import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.env import shared_data_folder
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
-from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import TokenSplit
 from brimful.recipe import DataRecipe, Recipe
 

@@ -12,11 +12,11 @@ import pytest
 from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 from tokenizers import processors
+from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import DataError
 from brimful.data import prepare as prepare_module
 from brimful.data.prepare import PreparedData, prepare
-from brimful.data.tokenizer import train_tokenizer
 from brimful.model.description import MASK_ID, SEP_ID
 from brimful.recipe import Recipe
 
@@ -67,7 +67,7 @@ def test_documents_stand_between_the_tokens_of_a_published_tokenizer(
     """Its end of text follows each, and its begin of text where it writes one before a text. Models
     that differ in these alone do not share what is kept.
     """
-    published = train_tokenizer("bpe", 300, 2, ["the cat sat on the mat\n" * 9], accept_fewer=True)
+    published = train_tokenizer("bpe", 300, 2, ["the cat sat on the mat\n" * 9], fewer="accept")
     published.add_special_tokens({"bos_token": "<s>", "eos_token": "</s>"})
     wanted = recipe({"path": corpus, "validation": 0.2}).model_copy(update={"tokenizer": None})
 

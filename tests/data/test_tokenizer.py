@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 from fixture_types import Refuses
+from trained_tokenizers import train_backend, train_tokenizer
 from transformers import AutoTokenizer, LlamaConfig
 
 from brimful.base.errors import DataError
@@ -14,8 +15,6 @@ from brimful.data.tokenizer import (
     check_compression,
     round_trips,
     tokenizer_fingerprint,
-    train_backend,
-    train_tokenizer,
     verdict,
 )
 from brimful.data.tokens import batch_encoder
@@ -224,13 +223,13 @@ def test_a_tokenizer_that_is_no_encoders_is_the_same_as_ever(
 
 def test_bpe_learns_from_text_without_white_space() -> None:
     """Its time grew with the square of a word's length: a million letters took no end."""
-    tokenizer = train_backend("bpe", 270, 2, ["a" * 1_000_000], accept_fewer=True)
+    tokenizer = train_backend("bpe", 270, 2, ["a" * 1_000_000], fewer="accept")
     assert len(tokenizer.encode("a" * 64).ids) < 64
 
 
 def test_words_of_usual_length_are_learned_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the text is, and with words up to the cut."""
     texts = ["the cat sat on the mat " * 2000 + "x" * 10_000 + " and the rat " * 100]
-    cut = train_backend("bpe", 300, 2, texts, accept_fewer=True).to_str()
+    cut = train_backend("bpe", 300, 2, texts, fewer="accept").to_str()
     monkeypatch.setattr("brimful.data.tokenizer.LEARNED_PIECE_CHARACTERS", 1 << 20)
-    assert train_backend("bpe", 300, 2, texts, accept_fewer=True).to_str() == cut
+    assert train_backend("bpe", 300, 2, texts, fewer="accept").to_str() == cut

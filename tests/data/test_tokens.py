@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from fixture_types import Refuses
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import DataError
 from brimful.base.rundir import read_json
 from brimful.data import tokens
 from brimful.data.cache_places import token_dtype
-from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import (
     batch_encoder,
     pieces_in_context,
@@ -198,7 +198,7 @@ def test_cutting_a_long_document_does_not_change_its_ids(
         600 if is_bpe else None,
         2,
         [text],
-        accept_fewer=True,
+        fewer="accept",
         split_digits=kind == "digits",
     )
     encode = batch_encoder(tokenizer)

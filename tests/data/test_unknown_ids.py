@@ -1,14 +1,14 @@
 import numpy as np
 from fixture_types import Refuses
+from trained_tokenizers import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.data.unknown_ids import refuse_unknown_ids
 
 
 def _longer() -> PreTrainedTokenizerFast:
-    tokenizer = train_tokenizer("bpe", 260, 2, ["say red twice\n" * 9], accept_fewer=True)
+    tokenizer = train_tokenizer("bpe", 260, 2, ["say red twice\n" * 9], fewer="accept")
     tokenizer.add_tokens(["<pad>", "<more>"])
     return tokenizer
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tokenizers import Tokenizer
+from trained_tokenizers import train_backend
 
 from brimful.data import word_encoder
 from brimful.data.builtin import python_code, python_docs
-from brimful.data.tokenizer import train_backend
 from brimful.data.tokens import batch_encoder
 from brimful.data.word_encoder import WordEncoder, quickest_encoder
 

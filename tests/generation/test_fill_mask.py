@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from fixture_types import Refuses
+from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import RequestError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import TokenSplit, batch_encoder
 from brimful.generation.fill_mask import FINISH, GUESSES, SNIPPET_TOKENS, fill_masks, snippets
 from brimful.generation.load import LoadedRun

@@ -6,10 +6,10 @@ import pytest
 from fixture_types import Refuses
 from gguf import TokenType
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from trained_tokenizers import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import RequestError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_vocabulary import LOOKS_UP_WORDS, SPLITTING, vocabulary_of
 
 

@@ -10,6 +10,7 @@ import torch
 from fixture_types import Refuses
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
+from trained_tokenizers import train_tokenizer
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -20,7 +21,6 @@ from transformers import (
 )
 
 from brimful.base.errors import RequestError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.model.gguf_file import ARCHITECTURES, read_gguf
 from brimful.model.gguf_writing import LAYOUTS, GgufType, origin_in, write_gguf
 

@@ -13,6 +13,7 @@ from fixture_types import Refuses
 from safetensors.torch import load as load_tensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from trained_tokenizers import train_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -23,7 +24,6 @@ from transformers import (
 )
 
 from brimful.base.errors import DeviceError, PlanError, RecipeError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.model import published
 from brimful.model.catalog import config_of_model
 from brimful.model.published import (

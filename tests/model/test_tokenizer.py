@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from fixture_types import Refuses
+from trained_tokenizers import train_tokenizer
 
 from brimful.base.errors import PlanError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.data.tokens import batch_encoder
 from brimful.model.added_tokens import ids_of_tokens
 from brimful.model.tokenizer import add_tokens, load_tokenizer

@@ -6,10 +6,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from trained_tokenizers import train_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from brimful.base.errors import RequestError
-from brimful.data.tokenizer import train_tokenizer
 from brimful.prove.plain_sampling import SamplingJob, main, tokens_per_second
 
 
@@ -25,7 +25,7 @@ def job(tmp_path: Path) -> SamplingJob:
         max_position_embeddings=64,
     )
     LlamaForCausalLM(shape).save_pretrained(tmp_path)
-    train_tokenizer("bpe", 300, 2, ["a few words"] * 9, accept_fewer=True).save_pretrained(tmp_path)
+    train_tokenizer("bpe", 300, 2, ["a few words"] * 9, fewer="accept").save_pretrained(tmp_path)
     return SamplingJob(
         backend="brimful",
         model=str(tmp_path),

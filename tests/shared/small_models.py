@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import torch
+from trained_tokenizers import train_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from brimful.data.tokenizer import train_tokenizer
 
 
 def write_base_model(folder: Path, vocabulary: int = 280, context: int = 128) -> Path:

@@ -261,17 +261,7 @@ def _make_tokenizer(
                 progress("training the tokenizer", number, total)
             yield text
 
-    settings = recipe.own_tokenizer
-    return train_backend(
-        settings.kind,
-        settings.vocabulary,
-        settings.min_frequency,
-        training_texts(),
-        accept_fewer=settings.fewer == "accept",
-        split_digits=settings.split_digits,
-        lowercase=settings.lowercase,
-        encoder=recipe.kind.fills_masks,
-    )
+    return train_backend(recipe.own_tokenizer, training_texts(), encoder=recipe.kind.fills_masks)
 
 
 def _make_tokens(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tokenizers import (
@@ -23,6 +23,7 @@ from tokenizers import (
 from brimful.base.errors import DataError
 from brimful.data.tokens import LONGEST_PIECE, TokenSplit, backend_of, batch_encoder, text_pieces
 from brimful.model.description import CLS_TOKEN, ENCODER_TOKENS, MASK_TOKEN, PAD_TOKEN, SEP_TOKEN
+from brimful.recipe.data import TokenizerRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -74,46 +75,8 @@ class TokenizerReport:
         return asdict(self)
 
 
-def train_tokenizer(
-    kind: Literal["bpe", "character"],
-    vocabulary: int | None,
-    min_frequency: int,
-    texts: Iterable[str],
-    *,
-    accept_fewer: bool = False,
-    split_digits: bool = False,
-    lowercase: bool = False,
-    encoder: bool = False,
-) -> "PreTrainedTokenizerFast":
-    """Train a tokenizer as `train_backend` does, in the form of transformers, with
-    `<|endoftext|>` as end, begin and padding token; or an encoder's.
-
-    Raises:
-        DataError: as `train_backend`.
-    """
-    backend = train_backend(
-        kind,
-        vocabulary,
-        min_frequency,
-        texts,
-        accept_fewer=accept_fewer,
-        split_digits=split_digits,
-        lowercase=lowercase,
-        encoder=encoder,
-    )
-    return as_transformers(backend)
-
-
 def train_backend(
-    kind: Literal["bpe", "character"],
-    vocabulary: int | None,
-    min_frequency: int,
-    texts: Iterable[str],
-    *,
-    accept_fewer: bool = False,
-    split_digits: bool = False,
-    lowercase: bool = False,
-    encoder: bool = False,
+    rules: TokenizerRecipe, texts: Iterable[str], *, encoder: bool = False
 ) -> Tokenizer:
     """Train a tokenizer in which `<|endoftext|>` (id 0) ends a document; or an encoder's. This
     imports no transformers.
@@ -123,13 +86,8 @@ def train_backend(
     for others.
 
     Args:
-        kind: Which of the two.
-        vocabulary: Entries in total (bpe only).
-        min_frequency: A pair of tokens is merged only when seen this often (bpe only).
+        rules: Its kind, size and how it splits.
         texts: Training documents, read once.
-        accept_fewer: Take as many entries as the texts support (bpe only).
-        split_digits: Whether every digit is a token of its own (bpe only).
-        lowercase: Whether capital letters become small ones first (bpe only).
         encoder: Has `ENCODER_TOKENS` instead of `<|endoftext|>`; [SEP] ends a document, and a text
             by itself becomes `[CLS] text [SEP]`.
 
@@ -137,18 +95,14 @@ def train_backend(
         DataError: the texts do not support so large a vocabulary; says how large a one they do.
     """
     specials = ENCODER_TOKENS if encoder else (END_OF_TEXT,)
-    if kind == "character":
+    if rules.kind == "character":
         return _with_frame(_character_tokenizer(texts, specials))
-    if vocabulary is None:
-        raise ValueError("a bpe tokenizer needs a vocabulary size")
-    tokenizer = _bpe_tokenizer(
-        vocabulary, min_frequency, texts, specials, split_digits=split_digits, lowercase=lowercase
-    )
-    reached = tokenizer.get_vocab_size()
-    if reached < vocabulary and not accept_fewer:
+    tokenizer = _bpe_tokenizer(rules, texts, specials)
+    reached, wanted = tokenizer.get_vocab_size(), rules.vocabulary or 0
+    if reached < wanted and rules.fewer == "error":
         raise DataError(
-            f"tokenizer.vocabulary={vocabulary} is more than the training text supports: with pairs"
-            f" seen at least {min_frequency} times it gives {reached} entries. Use"
+            f"tokenizer.vocabulary={wanted} is more than the training text supports: with pairs"
+            f" seen at least {rules.min_frequency} times it gives {reached} entries. Use"
             f" tokenizer.vocabulary={reached} or less, a lower tokenizer.min_frequency, or more"
             " text."
         )
@@ -156,28 +110,22 @@ def train_backend(
 
 
 def _bpe_tokenizer(
-    vocabulary: int,
-    min_frequency: int,
-    texts: Iterable[str],
-    specials: tuple[str, ...],
-    *,
-    split_digits: bool,
-    lowercase: bool,
+    rules: TokenizerRecipe, texts: Iterable[str], specials: tuple[str, ...]
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    if lowercase:
+    if rules.lowercase:
         tokenizer.normalizer = normalizers.Lowercase()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.pre_tokenizer = (
         pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
-        if split_digits
+        if rules.split_digits
         else byte_level
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        min_frequency=min_frequency,
+        vocab_size=rules.vocabulary or 0,
+        min_frequency=rules.min_frequency,
         special_tokens=[*specials],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,

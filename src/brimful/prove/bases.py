@@ -9,11 +9,12 @@ import psutil
 
 from brimful.base.units import format_bytes
 from brimful.data.builtin import python_docs
-from brimful.data.tokenizer import train_tokenizer
+from brimful.data.tokenizer import as_transformers, train_backend
 from brimful.model.catalog import config_of_model
 from brimful.model.quiet import without_progress_bars
 from brimful.planning.step import StepSpec, canonical
 from brimful.prove.workplace import TrialFailed
+from brimful.recipe.data import TokenizerRecipe
 from brimful.rehearsal.models import count_parameters, meta_model, transformers_model
 from brimful.rehearsal.real_models import real_model
 
@@ -49,7 +50,8 @@ def random_base(shape: str, folder: Path) -> Path:
     with without_progress_bars():
         transformers_model(real_model(spec, config)).save_pretrained(made)
     vocabulary = min(VOCABULARY, config.vocab_size)
-    train_tokenizer("bpe", vocabulary, 2, python_docs(), accept_fewer=True).save_pretrained(made)
+    rules = TokenizerRecipe(vocabulary=vocabulary, fewer="accept")
+    as_transformers(train_backend(rules, python_docs())).save_pretrained(made)
     made.rename(path)
     return path
 
