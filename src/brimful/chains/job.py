@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brimful.base.errors import BrimfulError, PlanError
 from brimful.base.text import plural
-from brimful.chains.phases import BaseScores, Member, RoundSampling, phases_of
+from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
 from brimful.data.counts import published_rows
 from brimful.planning.cost import Conditions, whole_run
 from brimful.planning.job import ANSWERS, ORDER, SAMPLING, TRAINING, VERIFYING, JobPhase, WholeJob
@@ -144,6 +144,9 @@ def _trainings(
 def _about(recipe: Recipe, variant: str, count: int, *, is_first: bool) -> str:
     if is_first:
         return "before all else: the recipe starts from its model"
+    if recipe.rft is not None and recipe.kind.compares_answers:
+        what = "on demonstrations" if variant == SFT else "from pairs of right and wrong answers"
+        return f"{count} of them: {what}"
     if recipe.rft is not None:
         rounds, seeds = plural(recipe.rft.rounds, "round"), len(recipe.rft.seeds)
         return f"{count} of them: on demonstrations and in {rounds}, seeds: {seeds}"

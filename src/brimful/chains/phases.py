@@ -99,6 +99,8 @@ def recipes_to_plan(recipe: Recipe) -> dict[str, Recipe]:
     """
     first = trained_first(recipe)
     found = {} if first is None else {first.name: first}
+    if recipe.rft is not None and recipe.kind.compares_answers:
+        found[SFT] = without_base(on_demonstrations(recipe))
     if recipe.study is None:
         return found | {"": recipe if recipe.rft is None else without_base(recipe)}
     variants: dict[str, Recipe] = {}
@@ -140,7 +142,7 @@ def _rounds(recipe: Recipe, rft: RftRecipe) -> Iterator[JobPart]:
     for place, seed in enumerate(rft.seeds):
         suffix = f"-seed{seed}" * (len(rft.seeds) > 1)
         run = partial(_of_rounds, recipe, rft, folder, suffix, seed)
-        student = run(SFT, ())
+        first = student = run(SFT, ())
         yield student
         if place == 0:
             yield BaseScores(folder / BASE)
@@ -150,7 +152,7 @@ def _rounds(recipe: Recipe, rft: RftRecipe) -> Iterator[JobPart]:
             author = student if rft.teacher is None else None
             yield RoundSampling(number, seed, samples, author, tuple(drawn))
             drawn.append(samples)
-            student = run(round_name(number), drawn)
+            student = run(round_name(recipe, number), drawn, first)
             yield student
 
 
@@ -162,15 +164,23 @@ def _of_rounds(
     seed: int,
     variant: str,
     samples: Sequence[Path],
+    first: Member | None = None,
 ) -> Member:
-    """Return a run that is tuned on demonstrations and on samples. Samples that exceed its
-    sequence length are dropped, so that a night of drawing does not end in an error.
+    """Return a run that is tuned on demonstrations and on samples; one that learns from pairs of
+    samples goes on with the `first`. Samples that exceed its sequence length are dropped, so that a
+    night of drawing does not end in an error.
     """
-    from brimful.selection.journal import TRAINING_FILE  # noqa: PLC0415 - for rounds alone
+    from brimful.runs.files import MODEL_FOLDER  # noqa: PLC0415 - for rounds alone
+    from brimful.selection.journal import PAIRS_FILE, TRAINING_FILE  # noqa: PLC0415 - for rounds
 
-    files = [each / TRAINING_FILE for each in samples]
-    if rft.with_demonstrations or not samples:
+    compares = recipe.kind.compares_answers
+    files = [each / (PAIRS_FILE if compares else TRAINING_FILE) for each in samples]
+    if not samples or (rft.with_demonstrations and not compares):
         files.insert(0, folder / DEMONSTRATIONS_FILE)
+    if compares and first is not None:
+        recipe = _going_on(recipe, (first.folder / MODEL_FOLDER).resolve())
+    elif compares:
+        recipe = on_demonstrations(recipe)
     changes: dict[str, Any] = {
         "path": [str(file.resolve()) for file in files],
         "format": "prompt",
@@ -186,6 +196,22 @@ def _of_rounds(
     return Member(variant, without_base(recipe.model_copy(update=update)))
 
 
+def on_demonstrations(recipe: Recipe) -> Recipe:
+    """Return the recipe by which rounds that learn from pairs begin."""
+    changes = [] if recipe.rft is None else recipe.rft.tuned_first
+    alone = recipe.model_copy(update={"rft": None})
+    first = ["method=sft", "preference=null", *changes]
+    return with_changes(alone, first, f"rft.tuned_first of {recipe.name}")
+
+
+def _going_on(recipe: Recipe, model: Path) -> Recipe:
+    """Return the recipe with a run's model, or its adapters, to start from."""
+    if recipe.adapter is None:
+        return recipe.model_copy(update={"model": str(model)})
+    adapter = recipe.adapter.model_copy(update={"start": str(model)})
+    return recipe.model_copy(update={"adapter": adapter})
+
+
 def without_base(recipe: Recipe) -> Recipe:
     """Return a member's recipe without the base of its own, which is scored once for all members,
     unless the recipe asks for it.
@@ -196,6 +222,6 @@ def without_base(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"evaluation": evaluation})
 
 
-def round_name(number: int) -> str:
+def round_name(recipe: Recipe, number: int) -> str:
     """Return the variant that is tuned on the samples of so many rounds."""
-    return f"rft-{number}"
+    return f"{recipe.method if recipe.kind.compares_answers else 'rft'}-{number}"

@@ -95,10 +95,13 @@ class RoundChain:
         rft = rft_of(self.recipe)
         both = "the demonstrations and " if rft.with_demonstrations else ""
         described = {SFT: f"tuned on {len(self.demonstrations):,} demonstrations"}
+        compares = self.recipe.kind.compares_answers
         for number in range(1, rft.rounds + 1):
             rounds = "round 1" if number == 1 else f"rounds 1 to {number}"
-            described[round_name(number)] = (
-                f"the base tuned anew on {both}what was kept in {rounds}"
+            described[round_name(self.recipe, number)] = (
+                f"{SFT} taught to prefer right to wrong answers of {rounds}"
+                if compares
+                else f"the base tuned anew on {both}what was kept in {rounds}"
             )
         return described
 
@@ -179,4 +182,5 @@ def trained_tokens(run_folder: Path) -> int:
     counts = read_deciding(run_folder, "data.json")["splits"]["train"]
     recipe, plan = recipe_of(run_folder), read_deciding(run_folder, "plan.json")
     read_per_example: float = (counts["tokens"] - counts["examples"]) / counts["examples"]
-    return round(int(plan["total_steps"]) * recipe.effective_batch * read_per_example)
+    examples = recipe.kind.rows_per_sample * recipe.effective_batch
+    return round(int(plan["total_steps"]) * examples * read_per_example)

@@ -17,13 +17,13 @@ from brimful.chains.ranks import check_same_folder
 from brimful.chains.sampling_questions import SamplingQuestions, rft_of
 from brimful.chains.sampling_session import SamplingSession
 from brimful.generation.author import Author
-from brimful.recipe import Recipe
-from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE, kept_paths
+from brimful.recipe import Recipe, RftRecipe
+from brimful.selection.journal import PAIRS_FILE, SAMPLES_FILE, TRAINING_FILE, kept_paths
 from brimful.training.world import ALONE, World
 from brimful.verify.sandbox import Sandbox
 
 FACTS_FILE = "sampling.json"
-_NOT_DECISIVE = {"rounds", "seeds", "with_demonstrations"}
+_NOT_DECISIVE = {"rounds", "seeds", "with_demonstrations", "tuned_first"}
 """Keys of the section rft that do not change the samples of one drawing."""
 
 
@@ -66,7 +66,7 @@ def draw(
     known = kept_paths(before)
     sorted_paths = sorted((name, sorted(paths)) for name, paths in known.items())
     chosen_by = {
-        "rft": rft.model_dump(mode="json", exclude=_NOT_DECISIVE),
+        "rft": _deciding(rft),
         "author": author_id,
         "seed": seed,
         "questions": questions.fingerprint,
@@ -97,12 +97,22 @@ def draw(
             path.unlink(missing_ok=True)  # it describes files that are about to be replaced
         say("\n".join(session.opening_lines()))
         facts = {"chosen_by": chosen_by, **session.draw(recipe, lease, console)}
-        made = (folder / name for name in (SAMPLES_FILE, TRAINING_FILE))
+        made = (folder / name for name in (SAMPLES_FILE, TRAINING_FILE, PAIRS_FILE))
         if session.journal is not None:
             facts["files"] = entries_of(file for file in made if file.exists())
             facts["records"] = session.journal.num_records
             write_json_atomically(path, facts, with_checksum=True)
     return facts
+
+
+def _deciding(rft: RftRecipe) -> dict[str, Any]:
+    """Return what of the section rft decides the samples of one drawing; a key that earlier
+    versions did not know is there where it is not as they were.
+    """
+    decides = rft.model_dump(mode="json", exclude=_NOT_DECISIVE)
+    if rft.pairs_per_prompt == RftRecipe.model_fields["pairs_per_prompt"].default:
+        del decides["pairs_per_prompt"]
+    return decides
 
 
 def _claim(folder: Path, stack: ExitStack) -> Lease:

@@ -28,6 +28,7 @@ from brimful.report.comparison.sampling import SamplingState, sampling_lines, sa
 from brimful.selection.choose import SelectionRules
 from brimful.selection.draw import SampleDrawing
 from brimful.selection.journal import SampleJournal, write_samples
+from brimful.selection.pairs import write_pairs
 from brimful.selection.paths import path_hash
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import refuse_nothing_kept, statistics_of
@@ -82,7 +83,7 @@ class SamplingSession:
     ) -> None:
         self._rft, self._questions, self._author, self._world = rft, questions, author, world
         self._peak = DevicePeak(author.model.device)
-        self._folder, self._sandbox = folder, sandbox
+        self._folder, self._sandbox, self._seed = folder, sandbox, seed
         self._rules = SelectionRules(
             rft.samples_per_prompt, rft.keep_per_prompt, rft.stop_early, rft.min_answer_tokens
         )
@@ -177,7 +178,7 @@ class SamplingSession:
         started_s = time.perf_counter()
         if self._drawing.drawn.samples_left:
             self._world.check(lambda: self._draw_what_is_left(recipe, lease, console))
-        facts: dict[str, Any] = self._world.first(lambda: self._choose(console, started_s))
+        facts: dict[str, Any] = self._world.first(lambda: self._choose(recipe, console, started_s))
         return facts
 
     def _draw_what_is_left(self, recipe: Recipe, lease: Lease | None, console: Console) -> None:
@@ -194,7 +195,7 @@ class SamplingSession:
             )
             raise Interrupted(message, signal.SIGINT) from None
 
-    def _choose(self, console: Console, started_s: float) -> dict[str, Any]:
+    def _choose(self, recipe: Recipe, console: Console, started_s: float) -> dict[str, Any]:
         """Write the samples that count, and return the facts about them."""
         journal = self.journal
         assert journal is not None  # noqa: S101 - of rank 0
@@ -202,8 +203,12 @@ class SamplingSession:
         journal.sync()
         samples = write_samples(self._folder, self.asked, self._drawing.samples, self._rules)
         statistics = statistics_of(self.asked, samples, self._rules)
-        say("\n".join(sampling_lines(statistics)))
+        most = self._rft.pairs_per_prompt
+        pairs = write_pairs(self._folder, self.asked, samples, self._rules, most, self._seed)
+        say("\n".join([*sampling_lines(statistics), pairs.line]))
         refuse_nothing_kept(statistics)
+        if recipe.kind.compares_answers:
+            pairs.refuse_none()
         return {
             "author": self._author.name,
             "backend": journal.backend,
@@ -211,6 +216,7 @@ class SamplingSession:
             "seconds": time.perf_counter() - started_s,
             "samples_before": self._known_samples,
             "statistics": statistics.to_json(),
+            "pairs": pairs.to_json(),
             "examples": sample_examples(samples, self.asked),
         }
 

@@ -36,7 +36,8 @@ def first_look(recipe: Recipe) -> None:
         if not is_local(path):
             hub.check_there(path, data.revision)
     paths = [path for path in data.paths if is_local(path)]
-    look = _LOOKS.get(recipe.kind.first_rows)
+    # Rounds begin with demonstrations, whatever they learn from answers.
+    look = _LOOKS.get("examples" if recipe.rft is not None else recipe.kind.first_rows)
     if paths and look is not None:
         look(recipe, data.model_copy(update={"path": paths}))
 

@@ -9,6 +9,7 @@ from brimful.base.dotted import format_yaml
 from brimful.base.errors import RequestError
 from brimful.other_trainers.job import ReadJob, TrainingJob
 from brimful.other_trainers.planned import look_up, with_usual_targets
+from brimful.other_trainers.preferences import ANSWERS, METHODS
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
 from brimful.planning.step import Lora
 from brimful.recipe import load_text
@@ -50,9 +51,11 @@ def recipe_text(path: Path, read: ReadJob) -> str:
 
 def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
     said = read.recipe
+    learns = said.get("learns", "examples")
+    rows = ANSWERS if learns == "pairs" else 1
     values: dict[str, Any] = {
         "name": re.sub(r"\W+", "-", path.stem).strip("-") or "job",
-        "method": "sft",
+        "method": METHODS[learns],
         "model": job.model,
     }
     if job.quantize != "none":
@@ -61,13 +64,20 @@ def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
         values["adapter"] = _adapter(read, job)
     values |= {
         "sequence_length": job.sequence_length,
-        "batch": {"sequences": job.micro_batch * job.accumulation},
+        "batch": {"sequences": job.micro_batch * job.accumulation // rows},
         "training": (
             {"steps": said["steps"]} if said.get("steps") else {"epochs": said.get("epochs", 1.0)}
         ),
         "data": _data(read),
         "optimizer": _optimizer(read, job),
     }
+    if learns != "examples":
+        if "preference" not in said:
+            raise RequestError(
+                f"{path} cannot be written as a recipe: its loss of preferences is none of those"
+                " that preference.loss has (`brimful recipes keys`)."
+            )
+        values["preference"] = dict(said["preference"])
     if isinstance(said.get("seed"), int):
         values["seed"] = said["seed"]
     if read.spread is not None:
@@ -94,9 +104,10 @@ def _adapter(read: ReadJob, job: TrainingJob) -> dict[str, Any]:
 def _data(read: ReadJob) -> dict[str, Any]:
     path = read.recipe.get("dataset")
     known = isinstance(path, str) and (_HUB_ID.fullmatch(path) or Path(path).suffix)
+    is_all = read.recipe.get("loss_on_all") and not read.recipe.get("preference")
     return {
         "path": path if known else NO_DATA,
-        "loss_on": "all" if read.recipe.get("loss_on_all") else "completion",
+        "loss_on": "all" if is_all else "completion",
         "long_documents": "truncate",
     }
 

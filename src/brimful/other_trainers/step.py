@@ -44,11 +44,16 @@ class LossChain:
             cross-entropy); "chunked" makes them in eight pieces and keeps the log-softmax of each
             (torchtune's LinearCrossEntropyLoss); "tiled" makes 4,096 rows and 32,768 words at a
             time, and again in the backward pass (TRL's fused head).
+        passes: Further passes of the same rows without gradients, while the outputs of the trained
+            one are held: those of a reference.
+        second_model: Whether a frozen copy of the model makes these passes.
     """
 
     upcast: Literal["beside", "instead", "none"] = "beside"
     shifted_copy: bool = False
     cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "tiled"] = "torch"
+    passes: int = 0
+    second_model: bool = False
 
 
 @dataclass(frozen=True)

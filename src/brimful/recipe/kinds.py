@@ -67,7 +67,7 @@ class Kind:
     task: ModelTask = "causal_lm"
     rows: RowLayout = "documents"
     starts_from: Literal["fresh", "published", "either"] = "fresh"
-    first_rows: Literal["documents", "examples", "labels", ""] = ""
+    first_rows: Literal["documents", "examples", "pairs", "labels", ""] = ""
     rows_per_sample: int = 1
     steps_like: str = ""
     step_options: Callable[["Recipe"], StepOptions] = lambda _: {}
@@ -91,6 +91,11 @@ class Kind:
     def answers_prompts(self) -> bool:
         """Whether the model is tuned to answer prompts: chat templates apply."""
         return self.writes_text and self.starts_from == "published"
+
+    @property
+    def compares_answers(self) -> bool:
+        """Whether the model learns which of two answers to a prompt is better."""
+        return self.first_rows == "pairs"
 
     @property
     def continues_text(self) -> bool:

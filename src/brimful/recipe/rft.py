@@ -64,6 +64,20 @@ class RftRecipe(Section):
     keep_per_prompt: PositiveInt = Field(
         4, description="Distinct correct answers kept per question at most."
     )
+    pairs_per_prompt: PositiveInt = Field(
+        4,
+        description=(
+            "Pairs of a right and a wrong answer per question at most, from which method dpo"
+            " learns."
+        ),
+    )
+    tuned_first: list[str] = Field(
+        [],
+        description=(
+            "method dpo: what the tuning on demonstrations (method sft) has otherwise than this"
+            " recipe, such as [optimizer.learning_rate=1e-3, training.tokens=64000]."
+        ),
+    )
     stop_early: bool = Field(
         False,
         description=(

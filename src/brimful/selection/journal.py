@@ -26,6 +26,7 @@ JOURNAL_FILE = "drawn.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 """The samples that count, by question and number, with their fates."""
 TRAINING_FILE = "train.jsonl"
+PAIRS_FILE = "pairs.jsonl"
 """Kept samples as rows to fine-tune on."""
 
 

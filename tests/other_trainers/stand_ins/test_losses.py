@@ -131,6 +131,19 @@ def test_outputs_that_are_kept_stand_beside_the_next_forward_pass() -> None:
     assert kept - plain >= BF16_LOGITS_BYTES
 
 
+def test_a_reference_passes_over_the_rows_while_outputs_are_held() -> None:
+    """Without keeping anything for a backward pass; a model of its own also keeps its weights."""
+    alone, read, own = (
+        other(weights="fp32", chain=LossChain("instead", passes=passes, second_model=own))
+        for passes, own in ((0, False), (1, False), (1, True))
+    )
+    more = _peak_bytes(read, "forward") - _peak_bytes(alone, "forward")
+    assert more >= 2 * BF16_LOGITS_BYTES  # logits in fp32
+    weight_bytes = 4 * _trace(own).parameters
+    assert _peak_bytes(own, "forward") - _peak_bytes(read, "forward") == weight_bytes
+    assert _peak_bytes(own, "backward") - _peak_bytes(alone, "backward") == weight_bytes
+
+
 def test_a_fused_norm_keeps_no_fp32_copy_and_trains_no_weight() -> None:
     plain, fused = (
         _peak_bytes(other(quirks=TrainerQuirks(fused_rms_norm=fuses)), "forward")

@@ -23,15 +23,26 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
     function: they end when it returns.
     """
     held: list[Any] = []  # the outputs, in loops that keep them
+    frozen: list[Tensor] = []  # weights of the reference, where it is a model of its own
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
+        if chain.second_model and not frozen:
+            frozen[:] = [weight.detach().clone() for weight in network.model.parameters()]
+        loss, logits_BTV = one_pass(network, micro)
+        for _ in range(chain.passes):
+            with torch.no_grad():
+                one_pass(network, micro)
+        del logits_BTV
+        return loss
+
+    def one_pass(network: Network, micro: MicroBatch) -> tuple[Tensor, Tensor | None]:
         with _kept_outputs(network, "c_attn" if spec.quirks.keeps_fused_qkv else None) as kept:
             outputs = network.model.base_model(
                 **micro.model_inputs(), use_cache=spec.quirks.use_cache
             )
         hidden_BTD = outputs[0]
         if chain.cross_entropy in _WITHOUT_LOGITS:
-            return _WITHOUT_LOGITS[chain.cross_entropy](hidden_BTD, network, chain)
+            return _WITHOUT_LOGITS[chain.cross_entropy](hidden_BTD, network, chain), None
         logits_BTV = _logits(network, hidden_BTD)
         if chain.upcast == "instead":
             logits_BTV = logits_BTV.float()
@@ -42,7 +53,7 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
         kept.clear()
         if spec.quirks.keeps_outputs:
             held[:] = [logits_BTV, getattr(outputs, CACHE_NAME) if spec.quirks.use_cache else None]
-        return loss
+        return loss, logits_BTV if chain.passes else None
 
     return loss_sum
 

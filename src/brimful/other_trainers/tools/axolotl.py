@@ -7,6 +7,7 @@ schemas/config.py (LoRA kernels are switched on where they can be).
 
 from typing import Any, Literal
 
+from brimful.other_trainers import preferences
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
@@ -80,7 +81,15 @@ DEFAULTS = {
             "seed": 42,
             "datasets": None,
             "train_on_inputs": False,
+            "rl": None,
+            "precompute_ref_log_probs": None,
+            "rl_adapter_ref_model": None,
+            "dpo_padding_free": None,
         },
+    ),
+    **defaults_at(
+        "trl 1.8.0, trl/experimental/cpo/cpo_config.py",
+        {"rl_beta": 0.1, "orpo_alpha": 0.1, "simpo_gamma": 0.5, "cpo_alpha": 1.0},
     ),
     **defaults_at(
         "integrations/liger/args.py",
@@ -185,6 +194,8 @@ def _accumulation(settings: Settings) -> int:
 
 def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
     """Packed rows of a micro-batch are one row where the kernel tells examples apart."""
+    if _learns(settings) != "examples":
+        return "joined" if settings.flag("dpo_padding_free") else "padded"
     if settings.flag("sample_packing"):
         return "joined"
     return "packed" if settings.flag("pad_to_sequence_len") else "padded"
@@ -217,7 +228,38 @@ def _plugins(settings: Settings) -> tuple[str, ...]:
     return plugins
 
 
+def _learns(settings: Settings) -> str:
+    pairs = dict.fromkeys(("dpo", "ipo", "simpo", "orpo"), "pairs")
+    return settings.one_of("rl", {None: "examples", **pairs, "kto": "judged"})
+
+
+def _preference(settings: Settings) -> preferences.Section | None:
+    """With the defaults of TRL 1.8, which it calls."""
+    learns, rl = _learns(settings), settings["rl"]
+    if learns == "examples":
+        return None
+    beta = settings.number("rl_beta" if settings.is_given("rl_beta") else "orpo_alpha")
+    if learns == "judged":
+        return {"beta": beta}
+    others = {}
+    if rl == "simpo":
+        others = {
+            "margin": settings.number("simpo_gamma"),
+            "sft_weight": settings.number("cpo_alpha"),
+        }
+    return preferences.section("sigmoid" if rl == "dpo" else str(rl), beta, **others)
+
+
 def _loss(settings: Settings) -> LossChain:
+    learns = _learns(settings)
+    if learns != "examples":
+        passes = int(settings["rl"] not in ("simpo", "orpo"))
+        return preferences.compared(
+            OVER_LOGITS,
+            preferences.KTO_PASSES if learns == "judged" else passes,
+            own_reference=is_off(settings["adapter"]) or settings.flag("rl_adapter_ref_model"),
+            is_kept=settings.flag("precompute_ref_log_probs"),
+        )
     plugins = _plugins(settings)
     if CUT_PLUGIN in plugins and settings["cut_cross_entropy"] is not False:
         return LossChain(upcast="none", cross_entropy="cut")
@@ -303,7 +345,9 @@ TOOL = Tool(
         "adapter": _adapter,
         "sequence_length": lambda settings: settings.count("sequence_len"),
         "rows": _rows,
-        "micro_batch": lambda settings: settings.count("micro_batch_size"),
+        "micro_batch": preferences.rows(
+            lambda settings: settings.count("micro_batch_size"), _learns
+        ),
         "accumulation": _accumulation,
         "optimizer": lambda settings: settings.one_of("optimizer", OPTIMIZERS),
         "clips": _clips,
@@ -313,6 +357,8 @@ TOOL = Tool(
         "kernels": _kernels,
     },
     recipe={
+        "learns": _learns,
+        "preference": _preference,
         "learning_rate": lambda settings: settings.number("learning_rate"),
         "schedule": lambda settings: str(settings["lr_scheduler"]),
         "warmup": warmup,
@@ -336,7 +382,9 @@ TOOL = Tool(
         "context_parallel_size": SHARDING,
         "tensor_parallel_size": SHARDING,
         "expert_parallel_size": SHARDING,
-        "rl": "preference training is not planned yet",
+        "dpo_loss_type": "other losses of preferences are not understood",
+        "dpo_use_weighting": "other losses of preferences are not understood",
+        "dpo_use_liger_kernel": _UNTRACED,
         "reward_model": "reward models are not planned yet",
         "process_reward_model": "reward models are not planned yet",
         "num_labels": "classifiers are not planned yet",
@@ -397,6 +445,7 @@ TOOL = Tool(
         eval_sample_packing loss_watchdog_threshold loss_watchdog_patience
         early_stopping_patience saves_per_epoch evals_per_epoch remove_unused_columns
         skip_prepare_dataset torchdistx_path gptq_groupsize gptq_model_v1 adam_beta1
+        dpo_label_smoothing kto_desirable_weight kto_undesirable_weight
         adam_epsilon adam_eps use_tensorboard use_wandb use_swanlab use_mlflow use_comet
         lora_embedding_kernel revision_of_model min_sample_len excess_length_strategy
         sample_packing_group_size sample_packing_bin_size sample_packing_sequentially
@@ -433,6 +482,7 @@ TOOL = Tool(
     ),
     approximations=(
         "Evaluation is not counted; it runs with eval_batch_size rows and no gradients.",
+        preferences.APPROXIMATION,
         "Axolotl's LoRA kernels are stand-ins with the same saved tensors; dropout inside MLPs is"
         " not counted.",
     ),

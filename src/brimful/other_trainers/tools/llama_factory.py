@@ -2,11 +2,12 @@
 
 Sources in its repository: src/llamafactory/hparams/*.py (defaults), hparams/parser.py (compute
 type), model/adapter.py (casts to fp32) and checkpointing.py, quantization.py and liger_kernel.py in
-model/model_utils.
+model/model_utils, train/dpo/trainer.py and train/kto/trainer.py (losses of preferences).
 """
 
 from typing import Literal
 
+from brimful.other_trainers import preferences
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
@@ -43,6 +44,12 @@ DEFAULTS = {
             "use_dora": False,
             "use_rslora": False,
             "pure_bf16": False,
+            "pref_loss": "sigmoid",
+            "pref_beta": 0.1,
+            "pref_ftx": 0.0,
+            "dpo_label_smoothing": 0.0,
+            "simpo_gamma": 0.5,
+            "ref_model": None,
         },
     ),
     **defaults_at(
@@ -126,12 +133,33 @@ def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
     return "packed" if packs else "padded"
 
 
-def _stage(settings: Settings) -> None:
-    settings.one_of("stage", {"pt": "", "sft": ""})
+def _learns(settings: Settings) -> str:
+    return settings.one_of(
+        "stage", {"pt": "examples", "sft": "examples", "dpo": "pairs", "kto": "judged"}
+    )
+
+
+def _preference(settings: Settings) -> preferences.Section | None:
+    learns, beta = _learns(settings), settings.number("pref_beta")
+    if learns == "examples":
+        return None
+    if learns == "judged":
+        return {"beta": beta}
+    loss = settings.one_of("pref_loss", {name: name for name in _LOSSES})
+    smooths, weight = loss in {"sigmoid", "simpo"}, settings.number("pref_ftx")
+    return preferences.section(
+        loss,
+        beta,
+        label_smoothing=settings.share("dpo_label_smoothing") if smooths else 0.0,
+        margin=settings.number("simpo_gamma") if loss == "simpo" else 0.0,
+        sft_weight=weight + 1.0 if loss == "orpo" else weight,
+    )
+
+
+_LOSSES = ("sigmoid", "hinge", "ipo", "orpo", "simpo")
 
 
 def _model(settings: Settings) -> str:
-    _stage(settings)
     name = settings["model_name_or_path"]
     if not isinstance(name, str):
         settings.refuse("model_name_or_path", "must name a model")
@@ -151,7 +179,14 @@ def _upcast(settings: Settings) -> Literal["none", "norms"]:
 
 
 def _loss(settings: Settings) -> LossChain:
-    return hf.LIGER if settings.flag("enable_liger_kernel") else hf.OVER_LOGITS
+    """Of preferences over whole logits in fp32, without Liger's loss."""
+    learns = _learns(settings)
+    if learns == "examples":
+        return hf.LIGER if settings.flag("enable_liger_kernel") else hf.OVER_LOGITS
+    loss = settings.one_of("pref_loss", {name: name for name in (*_LOSSES, "kto_pair")})
+    passes = preferences.KTO_PASSES if learns == "judged" else int(loss not in {"orpo", "simpo"})
+    has_own = _is_full(settings) or not is_off(settings["ref_model"])
+    return preferences.compared(LossChain(upcast="instead"), passes, own_reference=has_own)
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:
@@ -184,7 +219,7 @@ TOOL = Tool(
         "adapter": _adapter,
         "sequence_length": lambda settings: settings.count("cutoff_len"),
         "rows": _rows,
-        "micro_batch": hf.micro_batch,
+        "micro_batch": preferences.rows(hf.micro_batch, _learns),
         "accumulation": hf.accumulation,
         "optimizer": hf.optimizer,
         "clips": hf.clips,
@@ -195,6 +230,8 @@ TOOL = Tool(
     },
     recipe={
         **hf.RECIPE,
+        "learns": _learns,
+        "preference": _preference,
         "alpha": lambda settings: settings["lora_alpha"] or 2 * settings.count("lora_rank"),
         "rslora": lambda settings: settings.flag("use_rslora"),
         "dataset": lambda settings: settings["dataset"],
@@ -228,8 +265,10 @@ TOOL = Tool(
         "resize_vocab": "makes the vocabulary larger by an unknown number",
         "add_tokens": "makes the vocabulary larger by an unknown number",
         "add_special_tokens": "makes the vocabulary larger by an unknown number",
-        "ref_model": "preference training is not planned yet",
-        "reward_model": "preference training is not planned yet",
+        "reward_model": "learning from rewards is not planned yet",
+        "ref_model_adapters": _UNTRACED,
+        "ref_model_quantization_bit": "a reference in other weights is not traced",
+        "pref_bco_weight": _UNTRACED,
         "rope_scaling": "changes of the model's config are not applied",
         "pissa_convert": _UNTRACED,
         "quantization_device_map": _UNTRACED,
@@ -251,7 +290,7 @@ TOOL = Tool(
         model_revision low_cpu_mem_usage cache_dir print_param_status hf_hub_token
         ms_hub_token om_hub_token use_kv_cache offload_folder adapter_folder
         ray_num_workers ray_init_kwargs master_addr master_port asft_alpha eaft_alpha
-        kt_lora_expert_num
+        kt_lora_expert_num ld_alpha
         """
     ),
     idle_prefixes=(
@@ -261,10 +300,8 @@ TOOL = Tool(
         "galore_",
         "apollo_",
         "badam_",
-        "pref_",
         "kto_",
         "ppo_",
-        "simpo_",
         "freeze_",
         "export_",
         "vllm_",
@@ -272,5 +309,5 @@ TOOL = Tool(
         "profiler_",
         "eval_",
     ),
-    approximations=("Evaluation is not counted.",),
+    approximations=("Evaluation is not counted.", preferences.APPROXIMATION),
 )

@@ -1,18 +1,32 @@
-"""Arguments of `trl sft`: keys, defaults and what they mean for a training step.
+"""Arguments of `trl sft`, `trl dpo` and `trl kto`: keys, defaults and their meaning for a step.
 
 Sources in its repository: trl/trainer/{sft_config,base_config,model_config}.py (defaults),
 trl/trainer/sft_trainer.py (loss, adapters in bf16 on a 4-bit base, packing),
-trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py (loss in tiles).
+trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py (loss in tiles),
+trl/trainer/{dpo,kto}_{config,trainer}.py (defaults, passes of the reference).
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
+from brimful.other_trainers import preferences
 from brimful.other_trainers import training_arguments as hf
 from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
 
+_OF_PAIRS: Mapping[str, Any] = {
+    "beta": 0.1,
+    "precompute_ref_log_probs": False,
+    "label_smoothing": 0.0,
+    "loss_weights": None,
+    "ld_alpha": None,
+    "f_divergence_type": "reverse_kl",
+    "use_weighting": False,
+}
+_OF_JUDGED: Mapping[str, Any] = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
+"""Keys that `trl sft` has not."""
 DEFAULTS = {
     **hf.DEFAULTS,
     **defaults_at("trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}),
@@ -24,11 +38,13 @@ DEFAULTS = {
             "packing": False,
             "packing_strategy": "bfd",
             "padding_free": False,
-            "loss_type": "nll",
+            "loss_type": None,
             "completion_only_loss": None,
             "assistant_only_loss": False,
         },
     ),
+    **defaults_at("trl/trainer/dpo_config.py", _OF_PAIRS),
+    **defaults_at("trl/trainer/kto_config.py", _OF_JUDGED),
     **defaults_at(
         "trl/trainer/model_config.py",
         {
@@ -114,16 +130,73 @@ def _rows(settings: Settings) -> Literal["padded", "packed", "joined"]:
     return "joined" if settings.flag("padding_free") else "padded"
 
 
+_LOSSES: dict[str, dict[str, Any]] = {
+    **{name: {"loss": name} for name in ("sigmoid", "hinge", "ipo", "robust")},
+    "sigmoid_norm": {"loss": "sigmoid", "per_token": True},
+}
+"""Losses of pairs that brimful has; the others are planned alike."""
+_OTHER_LOSSES = (
+    *("exo_pair", "nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero"),
+    *("apo_down", "discopop", "sft"),
+)
+
+
+def _losses(settings: Settings) -> tuple[str, ...]:
+    return () if is_off(settings["loss_type"]) else settings.names("loss_type")
+
+
+def _learns(settings: Settings) -> str:
+    """Which of `trl sft`, `trl dpo` and `trl kto` a file is for, by the keys that it gives."""
+    named = _losses(settings)
+    if any(map(settings.is_given, _OF_JUDGED)) or named == ("kto",):
+        return "judged"
+    of_pairs = {*_LOSSES, *_OTHER_LOSSES} & {*named}
+    return "pairs" if of_pairs or any(map(settings.is_given, _OF_PAIRS)) else "examples"
+
+
+def _preference(settings: Settings) -> preferences.Section | None:
+    """The section of a recipe; None where there is none for these losses."""
+    learns, named, beta = _learns(settings), _losses(settings), settings.number("beta")
+    if learns == "examples":
+        return None
+    if learns == "judged":
+        return {"beta": beta}
+    first, *others = named or ("sigmoid",)
+    settings.one_of("f_divergence_type", {"reverse_kl": ""})
+    if first not in _LOSSES or others not in ([], ["sft"]) or settings.flag("use_weighting"):
+        settings.refuse("loss_type", "no recipe has this loss")
+    weights = settings["loss_weights"] or [1.0, 1.0]
+    smoothing = settings.share("label_smoothing") if first == "robust" else 0.0
+    found = {**_LOSSES[first], "label_smoothing": smoothing}
+    found["sft_weight"] = weights[1] / weights[0] if others else 0.0
+    return preferences.section(found.pop("loss"), beta, **found)
+
+
 def _loss(settings: Settings) -> LossChain:
     """Also with Liger's kernels, whose own loss is switched off."""
-    settings.one_of("loss_type", {"nll": "nll", "chunked_nll": "nll"})
-    return LossChain(upcast="none", cross_entropy="tiled")
+    chain, learns = LossChain(upcast="none", cross_entropy="tiled"), _learns(settings)
+    if learns == "examples":
+        settings.one_of("loss_type", {None: "", "nll": "", "chunked_nll": ""})
+        return chain
+    return preferences.compared(
+        chain,
+        preferences.KTO_PASSES if learns == "judged" else 1,
+        own_reference=not settings.flag("use_peft"),
+        is_kept=settings.flag("precompute_ref_log_probs"),
+    )
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:
     if hf.is_liger(settings):
         return TrainerQuirks(**hf.LIGER_KERNELS)
     return TrainerQuirks()
+
+
+def _learning_rate(settings: Settings) -> float:
+    """By default that of the script."""
+    if _learns(settings) != "examples" and not settings.is_given("learning_rate"):
+        return 1e-6
+    return settings.number("learning_rate")
 
 
 def _model(settings: Settings) -> str:
@@ -133,7 +206,7 @@ def _model(settings: Settings) -> str:
     return str(name)
 
 
-_PREFERENCES = "preference training is not planned yet"
+_REWARDS = "learning from rewards is not planned yet"
 _RENAMED = "was renamed in later versions of TRL, to"
 _UNTRACED = "is not traced"
 TOOL = Tool(
@@ -164,7 +237,7 @@ TOOL = Tool(
         "adapter": _adapter,
         "sequence_length": lambda settings: settings.count("max_length"),
         "rows": _rows,
-        "micro_batch": hf.micro_batch,
+        "micro_batch": preferences.rows(hf.micro_batch, _learns),
         "accumulation": hf.accumulation,
         "optimizer": hf.optimizer,
         "clips": hf.clips,
@@ -175,6 +248,9 @@ TOOL = Tool(
     },
     recipe={
         **hf.RECIPE,
+        "learning_rate": _learning_rate,
+        "learns": _learns,
+        "preference": _preference,
         "alpha": lambda settings: settings["lora_alpha"],
         "rslora": lambda settings: settings.flag("use_rslora"),
         "dataset": lambda settings: settings["dataset_name"],
@@ -189,10 +265,9 @@ TOOL = Tool(
         "lora_target_parameters": _UNTRACED,
         "bnb_4bit_quant_storage": _UNTRACED,
         "model_init_kwargs": "further arguments of the model are not understood",
-        "beta": _PREFERENCES,
-        "max_prompt_length": _PREFERENCES,
-        "max_completion_length": _PREFERENCES,
-        "num_generations": _PREFERENCES,
+        "max_completion_length": _REWARDS,
+        "num_generations": _REWARDS,
+        "sync_ref_model": "a reference that follows the model is not traced",
         "max_seq_length": f"{_RENAMED} max_length",
         "torch_dtype": f"{_RENAMED} dtype",
         "use_liger": f"{_RENAMED} use_liger_kernel",
@@ -205,9 +280,11 @@ TOOL = Tool(
         pad_token truncation_mode shuffle_dataset pad_to_multiple_of eval_packing
         lora_task_type dataset_config dataset_train_split dataset_test_split
         dataset_streaming ignore_bias_buffers datasets streaming test_split_size
-        dataset_mixture config
+        dataset_mixture config max_prompt_length disable_dropout discopop_tau
+        f_alpha_divergence_coef precompute_ref_batch_size ref_model_mixup_alpha
+        ref_model_sync_steps
         """
     ),
     idle_prefixes=hf.IDLE_PREFIXES,
-    approximations=("Evaluation is not counted.",),
+    approximations=("Evaluation is not counted.", preferences.APPROXIMATION),
 )

@@ -21,7 +21,7 @@ from brimful.report.quantities import format_number, format_score
 from brimful.report.table import Cell, Row, Table
 from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
 from brimful.runs.parsing import Json
-from brimful.selection.journal import SAMPLES_FILE, TRAINING_FILE
+from brimful.selection.journal import PAIRS_FILE, SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import Statistics
 
@@ -176,7 +176,7 @@ def _links(seed: RoundSamples, study_folder: Path) -> tuple[Link, ...]:
     """Return the files of a seed's samples that are there."""
     return tuple(
         Link(name, quote(f"{seed.folder}/{name}"))
-        for name in (SAMPLES_FILE, TRAINING_FILE)
+        for name in (SAMPLES_FILE, TRAINING_FILE, PAIRS_FILE)
         if seed.folder and (study_folder / seed.folder / name).is_file()
     )
 

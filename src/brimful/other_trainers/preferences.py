@@ -1,0 +1,49 @@
+"""What training on preferences changes of a job of another tool, and a recipe's section for it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from brimful.other_trainers.settings import Settings
+from brimful.other_trainers.step import LossChain
+
+METHODS = {"examples": "sft", "pairs": "dpo", "judged": "kto"}
+"""By what a file trains on, the method of a recipe."""
+ANSWERS = 2
+"""Rows of a pair in one pass: the chosen answers and then the rejected ones."""
+KTO_PASSES = 3
+"""Passes without gradients of Kahneman-Tversky optimisation: the reference's of the answers, and of
+both models of answers to other prompts, by which their distance is estimated.
+"""
+APPROXIMATION = (
+    "Of training on preferences, a reference reads the rows with the adapters on, and one that is a"
+    " model of its own is the model's copy."
+)
+Section = Mapping[str, Any]
+
+
+def rows(of_samples: Callable[[Settings], int], learns: Callable[[Settings], str]) -> Any:
+    """Return the fact of how many rows a pass has, from how many samples and what is learned."""
+    return lambda settings: of_samples(settings) * (ANSWERS if learns(settings) == "pairs" else 1)
+
+
+def compared(
+    chain: LossChain, passes: int, *, own_reference: bool, is_kept: bool = False
+) -> LossChain:
+    """Return a loss with the passes of a reference.
+
+    Args:
+        chain: Of the trained model.
+        passes: Without gradients, of a step.
+        own_reference: Whether the reference is a model of its own.
+        is_kept: Whether its log-probabilities are computed before training.
+    """
+    if is_kept or not passes:
+        return chain
+    return replace(chain, passes=passes, second_model=own_reference)
+
+
+def section(loss: str, beta: float, **others: Any) -> Section:
+    """Return the section `preference` of a recipe: what is not None and not 0."""
+    given = {name: value for name, value in others.items() if value}
+    return {"loss": loss, "beta": beta, **given}

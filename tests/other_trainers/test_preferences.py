@@ -1,0 +1,121 @@
+"""Files of other tools that train on preferences: rows of both answers, passes of the reference, the
+section of a recipe.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixture_types import Refuses
+
+from brimful.base.errors import RequestError
+from brimful.other_trainers.as_recipe import recipe_text
+from brimful.other_trainers.job import ReadJob, TrainingJob, read_job
+from brimful.other_trainers.recognise import recognised, tool_named
+
+MODEL = "meta-llama/Llama-3.2-1B"
+FILES: dict[str, dict[str, Any]] = {
+    "trl": {
+        "model_name_or_path": MODEL,
+        "use_peft": True,
+        "per_device_train_batch_size": 4,
+        "beta": 0.2,
+    },
+    "axolotl": {
+        "base_model": MODEL,
+        "adapter": "lora",
+        "lora_r": 8,
+        "lora_target_linear": True,
+        "micro_batch_size": 4,
+        "rl": "dpo",
+        "rl_beta": 0.2,
+    },
+    "llama_factory": {
+        "model_name_or_path": MODEL,
+        "stage": "dpo",
+        "per_device_train_batch_size": 4,
+        "pref_beta": 0.2,
+        "cutoff_len": 512,
+    },
+}
+FULL: dict[str, dict[str, Any]] = {
+    "trl": {"use_peft": None},
+    "axolotl": {"adapter": None, "flash_attention": True},
+    "llama_factory": {"finetuning_type": "full"},
+}
+
+
+def read(name: str, **changes: Any) -> ReadJob:
+    return read_job(tool_named(name), {**FILES[name], **changes})
+
+
+def job_of(name: str, **changes: Any) -> TrainingJob:
+    job = read(name, **changes).job
+    assert job is not None
+    return job
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pass_holds_both_answers_and_the_reference_reads_them_too(name: str) -> None:
+    """Adapters are switched off for that; where all weights are trained it is a second model."""
+    job, full = job_of(name), job_of(name, **FULL[name])
+    assert job.micro_batch == full.micro_batch == 8
+    assert (job.loss.passes, job.loss.second_model) == (1, False)
+    assert (full.loss.passes, full.loss.second_model) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("trl", {"precompute_ref_log_probs": True}),
+        ("axolotl", {"precompute_ref_log_probs": True}),
+        ("axolotl", {"rl": "simpo"}),
+        ("axolotl", {"rl": "orpo"}),
+        ("llama_factory", {"pref_loss": "orpo"}),
+        ("llama_factory", {"pref_loss": "simpo"}),
+    ],
+)
+def test_without_a_reference_there_is_one_pass(name: str, changes: dict[str, Any]) -> None:
+    job = job_of(name, **changes, **FULL[name])
+    assert (job.micro_batch, job.loss.passes, job.loss.second_model) == (8, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("trl", {"desirable_weight": 1.2}),
+        ("axolotl", {"rl": "kto"}),
+        ("llama_factory", {"stage": "kto"}),
+    ],
+)
+def test_judged_answers_are_a_row_each(name: str, changes: dict[str, Any]) -> None:
+    """Their passes without gradients are those of the reference and of other prompts' answers."""
+    job = job_of(name, **changes)
+    assert (job.micro_batch, job.loss.passes) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("trl", {"loss_type": "discopop"}),
+        ("trl", {"f_divergence_type": "js_divergence"}),
+        ("llama_factory", {"pref_loss": "kto_pair"}),
+    ],
+)
+def test_a_loss_that_no_recipe_has_is_planned_and_not_written(
+    name: str, changes: dict[str, Any], refuses: Refuses
+) -> None:
+    found = read(name, **changes)
+    assert found.job is not None
+    with refuses(RequestError, names=["job.yaml", "preference.loss"]):
+        recipe_text(Path("job.yaml"), found)
+
+
+def test_files_of_rewards_are_not_planned() -> None:
+    assert read("trl", num_generations=8).job is None
+    assert read("axolotl", rl="grpo").job is None
+
+
+def test_a_file_of_preferences_is_recognised() -> None:
+    for name, values in FILES.items():
+        assert recognised(values, "job.yaml") == name
