@@ -494,6 +494,24 @@ def examples_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def pairs_file(tmp_path: Path) -> Path:
+    """Fifty pairs of answers of many lengths, of which the chosen one says the right colour."""
+    drawn, path = random.Random(1), tmp_path / "pairs.jsonl"
+    rows = []
+    for number in range(50):
+        colour, other = drawn.sample(["red", "green", "blue"], 2)
+        rows.append(
+            {
+                "prompt": f"Say {colour}, number {number}: ",
+                "chosen": " ".join([colour] * drawn.randint(1, 4)),
+                "rejected": " ".join([other] * drawn.randint(1, 4)),
+            }
+        )
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture
 def tuning(base_model: Path, examples_file: Path, tmp_path: Path) -> Callable[..., Recipe]:
     """`tuning("key=value", ...)` gives a recipe that tunes the tiny base with adapters, with
     overrides.

@@ -42,10 +42,10 @@ BESIDE_BASE = "prefer_beside_base"
 
 @pytest.fixture
 def _pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The kind `pairs` with the method `prefer`, as if their two files and their row were there;
+    """The kind `duels` with the method `prefer`, as if their two files and their row were there;
     under a second name, the method compares the model with what it was before tuning.
     """
-    names = {"toy_kind.py": ["pairs"], "toy_method.py": ["prefer", BESIDE_BASE]}
+    names = {"toy_kind.py": ["duels"], "toy_method.py": ["prefer", BESIDE_BASE]}
     packages = {"toy_kind.py": brimful.kinds, "toy_method.py": brimful.training.methods}
     for file, package in packages.items():
         folder = tmp_path / package.__name__
@@ -53,17 +53,17 @@ def _pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in names[file]:
             shutil.copy(HERE / file, folder / f"{name}.py")
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-    pairs = Kind(
-        "pairs",
+    duels = Kind(
+        "duels",
         ("prefer", BESIDE_BASE),
         rows="texts",
         starts_from="published",
         rows_per_sample=2,
         step_options=lambda recipe: {"beside_base": True} if recipe.method == BESIDE_BASE else {},
     )
-    monkeypatch.setitem(KINDS, "pairs", pairs)
+    monkeypatch.setitem(KINDS, "duels", duels)
     yield
-    for module in ("kinds.pairs", "training.methods.prefer", f"training.methods.{BESIDE_BASE}"):
+    for module in ("kinds.duels", "training.methods.prefer", f"training.methods.{BESIDE_BASE}"):
         sys.modules.pop(f"brimful.{module}", None)
 
 

@@ -15,6 +15,7 @@ from brimful.recipe.kinds import KINDS, kind_of_method, training_methods
         ("feedback", "documents"),
         ("mlm", "masked"),
         ("sft", "examples"),
+        ("dpo", "pairs"),
         ("classify", "labels"),
     ],
 )
@@ -28,8 +29,8 @@ def test_every_file_of_a_method_belongs_to_exactly_one_kind() -> None:
 
 
 def test_an_unknown_method_has_no_kind(refuses: Refuses) -> None:
-    with refuses(BrimfulError, names=["'dpo'"]):
-        kind_of_method("dpo")
+    with refuses(BrimfulError, names=["'ppo'"]):
+        kind_of_method("ppo")
 
 
 def test_only_rows_of_a_stream_of_documents_have_one_length() -> None:
@@ -41,7 +42,7 @@ def test_only_rows_of_a_stream_of_documents_have_one_length() -> None:
     }
 
     assert {("documents", "stream"), ("masked", "stream")}.isdisjoint(varying)
-    assert len(varying) == 6
+    assert len(varying) == 8
 
 
 def test_a_trained_model_does_one_thing() -> None:

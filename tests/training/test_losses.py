@@ -4,7 +4,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from brimful.training.losses import IGNORED, linear_cross_entropy, token_losses
+from brimful.training.losses import (
+    IGNORED,
+    linear_cross_entropy,
+    linear_token_losses,
+    token_losses,
+)
 
 
 def _inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -115,3 +120,45 @@ def test_a_second_backward_pass_is_refused_where_gradients_are_scaled_in_place()
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("trains_head", [False, True])
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("chunk_tokens", [1, 4, 1000])
+@pytest.mark.parametrize("few_passes", [False, True])
+def test_losses_of_positions_and_their_gradients_are_those_of_whole_logits(
+    chunk_tokens: int, softcap: float | None, few_passes: bool, trains_head: bool
+) -> None:
+    """Whatever a position counts, which is known only once all losses are."""
+    hidden, weight, targets = _inputs()
+    scored = (targets != IGNORED).flatten()
+    weight = weight.detach().requires_grad_(trains_head)
+    trained = (hidden, weight) if trains_head else (hidden,)
+    expected = _reference(hidden, weight, targets, softcap).flatten()[scored]
+    expected_grads = torch.autograd.grad(expected.log1p().sum(), trained)
+
+    losses = linear_token_losses(
+        hidden.flatten(0, 1)[scored],
+        weight,
+        targets.flatten()[scored],
+        chunk_tokens=chunk_tokens,
+        softcap=softcap,
+        few_passes=few_passes,
+    )
+    grads = torch.autograd.grad(losses.log1p().sum(), trained)
+
+    torch.testing.assert_close(losses, expected)
+    for grad, expected_grad in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(grad, expected_grad)
+    with torch.no_grad():
+        assert torch.equal(
+            losses,
+            linear_token_losses(
+                hidden.flatten(0, 1)[scored],
+                weight,
+                targets.flatten()[scored],
+                chunk_tokens=chunk_tokens,
+                softcap=softcap,
+                few_passes=few_passes,
+            ),
+        )

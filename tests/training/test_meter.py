@@ -31,10 +31,19 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def _step(progress: Progress, recorder: Meter, loss: float = 2.0) -> None:
+def _step(
+    progress: Progress,
+    recorder: Meter,
+    loss: float = 2.0,
+    named: dict[str, torch.Tensor] | None = None,
+) -> None:
     progress.advance(sequences=4, target_tokens=100)
     recorder.note_step(
-        progress, loss=torch.tensor(loss), grad_norm=torch.tensor(0.5), learning_rate=1e-3
+        progress,
+        loss=torch.tensor(loss),
+        grad_norm=torch.tensor(0.5),
+        learning_rate=1e-3,
+        named=named or {},
     )
 
 
@@ -187,3 +196,18 @@ def test_waiting_for_batches_is_told_as_the_mean_of_the_steps_it_was_for(
     recorder.flush()
 
     assert [record["loader_wait_s"] for record in told] == [2.0, 2.0, 0.0]
+
+
+def test_values_that_a_method_names_are_in_the_step_if_there_are_any(
+    journal: Journal, told: list[dict[str, Any]]
+) -> None:
+    """And those of which no sample counted are left out."""
+    recorder, progress = _new(journal, told)
+    for number in range(2):
+        margin, nothing = torch.tensor(0.5 + number), torch.tensor(float("nan"))
+        _step(progress, recorder, named={"margin": margin, "other": nothing})
+    recorder.flush()
+    _step(progress, recorder)
+    recorder.flush()
+
+    assert [record.get("named") for record in told] == [{"margin": 0.5}, {"margin": 1.5}, None]

@@ -69,6 +69,7 @@ WARNINGS: Mapping[str, str] = {
     "B323": "the run and its copy in the mirror are both damaged",
     "B324": "something in the mirror is not used",
     "B325": "there is no sample of the trained model",
+    "B326": "answers become less likely while a model learns to prefer",
     # machines
     "B401": "the device that was asked for cannot be used",
     "B402": "torch cannot use the GPU",

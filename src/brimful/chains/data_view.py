@@ -88,7 +88,9 @@ def _view(
     weights: Mapping[str, float],
 ) -> DataView:
     recipe, splits = rows.recipe, rows.splits
-    unit = {"documents": "document", "labels": "text"}.get(recipe.kind.first_rows, "example")
+    unit = {"documents": "document", "labels": "text", "pairs": "answer"}.get(
+        recipe.kind.first_rows, "example"
+    )
     return DataView(
         recipe=recipe.name,
         method=recipe.method,

@@ -14,6 +14,7 @@ from brimful.base.console import Say, console_printer, waiting
 from brimful.base.errors import CheckpointError, Interrupted, RunFolderError, TrainingStopped
 from brimful.base.rundir import Lease, write_journal_atomically, write_json_atomically
 from brimful.chains.other_versions import changed_versions, describe_changes
+from brimful.data.tokens import Progress
 from brimful.generation.load import ADAPTERS
 from brimful.hardware.device import Device
 from brimful.hardware.environment import describe_environment
@@ -21,7 +22,7 @@ from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.hardware.monitor import Monitor
 from brimful.hardware.probe import torch_device
 from brimful.hardware.process_memory import give_back_free_memory
-from brimful.kinds.run_data import BASE, START, AnyRunData
+from brimful.kinds.run_data import BASE, START, AnyRunData, ScoringOptions
 from brimful.mirror.opening import Mirroring
 from brimful.model.obtained import origin_of
 from brimful.model.published import refuse_broken_weights
@@ -30,7 +31,7 @@ from brimful.planning.plan import Plan
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.live.logger import LoggedRun, logging_listener
-from brimful.report.live.progress import progress_listener
+from brimful.report.live.progress import data_progress, progress_listener
 from brimful.runs.files import BAD_ROWS_FILE
 from brimful.training.admission import Admission, describe, run_id_of, write_status
 from brimful.training.base_comparison import BaseComparison
@@ -65,6 +66,8 @@ def train_session(
             setup = replace(setup, note=describe_changes(changed_versions(folder, device)))
         describe(admission, data.recipe)
         _write_facts(folder, plan, device, data, setup.identity)
+        with data_progress(console) as progress:
+            _keep_reference(data, setup, progress)
         showing = _listeners(console, say, folder, data.recipe, plan)
         with showing as shown, Monitor(folder, device, say=say):
             listeners = [*shown, *mirror.listeners()]
@@ -77,7 +80,16 @@ def follow_session(
 ) -> None:
     """Train beside rank 0, in the session that it writes into the run folder."""
     setup = world.check(lambda: _setup(data, plan, device, folder, None, world))
+    _keep_reference(data, setup, None)
     run_session(setup)
+
+
+def _keep_reference(data: AnyRunData, setup: Setup, progress: Progress | None) -> None:
+    rows = EVALUATION_FACTOR * setup.plan.micro_batches[0]
+    options = ScoringOptions(
+        plan=setup.plan, device=setup.device, rows=rows, progress=progress, world=setup.world
+    )
+    data.keep_reference(setup.model, setup.run_folder, setup.identity, options)
 
 
 @contextmanager

@@ -64,7 +64,9 @@ class MicroBatch:
         if self.weights is not None:
             return replace(self, weights=torch.zeros_like(self.weights))
         nothing = None if self.scored_N is None else self.scored_N[:0]
-        return replace(self, targets_BT=torch.full_like(self.targets_BT, IGNORED), scored_N=nothing)
+        kept = {name: torch.zeros_like(tensor) for name, tensor in self.kept.items()}
+        ignored_BT = torch.full_like(self.targets_BT, IGNORED)
+        return replace(self, targets_BT=ignored_BT, scored_N=nothing, kept=kept)
 
     def model_inputs(self) -> dict[str, Any]:
         """Keyword arguments for a transformers body: positions begin anew with every packed

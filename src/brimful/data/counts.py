@@ -237,8 +237,11 @@ def _look(items: "Documents | Rows", recipe: Recipe, most: int | None = None) ->
 
 
 def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, int]]:
-    """Yield of each document or example the bytes of its text, and those of files read so far."""
+    """Yield of each document or example the bytes of its text, of a pair their mean, and those of
+    files read so far.
+    """
     from brimful.data.formats import examples_of, text_of_prompt  # noqa: PLC0415
+    from brimful.data.preferences import preferences_of  # noqa: PLC0415
     from brimful.data.rows import cell_of  # noqa: PLC0415
     from brimful.data.sources import Documents  # noqa: PLC0415
 
@@ -261,6 +264,10 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
             cell = cell_of(row.columns, recipe.data.text_column, row.where)
             yield len(str(cell).encode()), read_bytes
         return
-    for example in examples_of(noted(items), recipe.data):
-        whole = text_of_prompt(example) + example.completion
-        yield len(whole.encode()), read_bytes
+    samples = ([example] for example in examples_of(noted(items), recipe.data))
+    if recipe.kind.first_rows == "pairs":
+        pairs = preferences_of(noted(items), recipe.data)
+        samples = ([pair.chosen, pair.rejected] for pair in pairs)
+    for sample in samples:
+        whole = [text_of_prompt(example) + example.completion for example in sample]
+        yield len("".join(whole).encode()) // len(sample), read_bytes

@@ -1,12 +1,12 @@
 """Batches of examples: packed end to end in one row, or one per row beside others of similar
-length.
+length. A sample is one example, or several that belong together, as the two answers of a pair.
 
 What a batch holds depends on the seed and the samples' numbers only. Suffixes: B rows, T positions
 of a row, E examples, N tokens.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class _Pair(NamedTuple):
 
 
 class ExampleSequences:
-    """Endless numbered training examples of a split: sample i belongs to epoch `i // len(self)` and
+    """Endless numbered training samples of a split: sample i belongs to epoch `i // len(self)` and
     is shuffled within it.
 
     Args:
@@ -39,6 +39,7 @@ class ExampleSequences:
         layout: packed: the examples of a micro-batch end to end in one row; padded: one per row,
             rows of similar length together.
         seed: Of the shuffle.
+        per_sample: Examples of a sample, one after another in the split.
 
     Raises:
         ValueError: an example is too long.
@@ -50,6 +51,7 @@ class ExampleSequences:
         sequence_length: int,
         layout: Literal["packed", "padded"] = "packed",
         seed: int = 0,
+        per_sample: int = 1,
     ) -> None:
         longest = int(split.lengths_E.max()) - 1
         if longest > sequence_length:
@@ -57,29 +59,37 @@ class ExampleSequences:
         self._split = split
         self._sequence_length = sequence_length
         self._layout: Literal["packed", "padded"] = layout
-        self._shuffle = Shuffle(split.num_examples, seed)
+        self._per_sample = per_sample
+        self._shuffle = Shuffle(len(self), seed)
 
     def __len__(self) -> int:
-        """Examples of one epoch."""
-        return self._split.num_examples
+        """Samples of one epoch."""
+        return self._split.num_examples // self._per_sample
+
+    def examples(self, first_sample: int, count: int) -> NDArray[np.int64]:
+        """Return the numbers of the examples of samples, sample by sample."""
+        numbers = self._per_sample * self._shuffle.numbers(first_sample, count)
+        return (numbers[:, None] + np.arange(self._per_sample)).ravel()
 
     def batch(self, first_sample: int, count: int) -> "ExampleBatch":
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        chosen = self._shuffle.numbers(first_sample, count)
-        return ExampleBatch(_pairs(self._split, chosen), self._sequence_length, self._layout)
+        pairs = _pairs(self._split, self.examples(first_sample, count))
+        return ExampleBatch(pairs, self._sequence_length, self._layout, self._per_sample)
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
-        """Positions of every pass of a batch, padding included, in passes of at most `budget`."""
-        lengths = (self._split.lengths_E[self._shuffle.numbers(first_sample, count)] - 1).tolist()
+        """Positions of every pass of a batch for each example of a sample, padding included, in
+        passes of at most `budget`.
+        """
+        each, limit = self._per_sample, self._sequence_length
+        lengths = (self._split.lengths_E[self.examples(first_sample, count)] - 1).tolist()
+        passes = _passes(lengths, each, each * budget, limit, self._layout)
         if self._layout == "packed":
-            return [
-                sum(lengths[number] for number in filled) for filled in even_bins(lengths, budget)
-            ]
+            return [-(-sum(lengths[number] for number in filled) // each) for filled in passes]
         return [
-            len(rows) * _width(lengths[rows[0]], self._sequence_length)
-            for rows in _similar(lengths, budget, self._sequence_length)
+            len(rows) // each * _width(max(lengths[number] for number in rows), limit)
+            for rows in passes
         ]
 
 
@@ -90,6 +100,9 @@ class ExampleBatch:
     pairs: tuple[_Pair, ...]
     sequence_length: int
     layout: Literal["packed", "padded"]
+    per_sample: int = 1
+    kept: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Values of each example, as `MicroBatch.kept`."""
 
     @property
     def num_target_tokens(self) -> int:
@@ -102,17 +115,32 @@ class ExampleBatch:
         return self.num_target_tokens
 
     def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
-        """The examples in as few micro-batches as fit under `max(sizes)` x `sequence_length`
-        positions each, padding included.
+        """The samples in as few micro-batches as fit under `max(sizes)` x `sequence_length`
+        positions for each example of a sample, padding included. The first examples of all samples
+        come first, then the second ones.
         """
-        budget = max(sizes) * self.sequence_length
+        each, limit = self.per_sample, self.sequence_length
         lengths = [len(pair.inputs_T) for pair in self.pairs]
-        if self.layout == "padded":
-            for rows in _similar(lengths, budget, self.sequence_length):
-                yield _padded([self.pairs[row] for row in rows], self.sequence_length)
-            return
-        for filled in even_bins(lengths, budget):
-            yield _packed([self.pairs[number] for number in filled])
+        for numbers in _passes(lengths, each, max(sizes) * limit * each, limit, self.layout):
+            pairs = [self.pairs[number] for number in numbers]
+            micro = _padded(pairs, limit) if self.layout == "padded" else _packed(pairs)
+            kept = {name: torch.from_numpy(values[numbers]) for name, values in self.kept.items()}
+            yield replace(micro, kept=kept)
+
+
+def _passes(
+    lengths: Sequence[int], per_sample: int, budget: int, limit: int, layout: str
+) -> Iterator[list[int]]:
+    """Numbers of the examples of each pass of at most `budget` positions: the first examples of
+    its samples, then the second ones.
+    """
+    samples = list(zip(*[iter(lengths)] * per_sample, strict=True))
+    if layout == "padded":
+        filled = _similar([max(each) for each in samples], budget // per_sample, limit)
+    else:
+        filled = iter(even_bins([sum(each) for each in samples], budget))
+    for numbers in filled:
+        yield [per_sample * number + place for place in range(per_sample) for number in numbers]
 
 
 def evaluation_batches(

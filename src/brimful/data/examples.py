@@ -6,7 +6,7 @@ about a second.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -23,8 +23,11 @@ from brimful.data.account import Account
 from brimful.data.cache_places import cache_key
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.chat_template import use_own_chat_template
+from brimful.data.fitting import Fitting
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
+from brimful.data.preferences import answers_of
+from brimful.data.rows import Row
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
 from brimful.data.stratified import hold_out
@@ -98,6 +101,22 @@ class ExampleSplit:
         """Tokens of each example."""
         return np.diff(self.offsets_E)
 
+    def part(self, numbers: NDArray[np.int64]) -> "ExampleSplit":
+        """Return some of the examples, in this order. Their bytes are exact where none was cut."""
+        lengths = self.lengths_E[numbers]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.offsets_E[numbers] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        examples = tuple(self.examples[number] for number in numbers)
+        share = _answer_bytes(examples) / _answer_bytes(self.examples)
+        num_bytes = round(self.num_bytes * share)
+        return ExampleSplit(
+            self.tokens_N[places], self.is_target_N[places], offsets, num_bytes, examples
+        )
+
+
+def _answer_bytes(examples: Iterable[Example]) -> int:
+    return sum(len(example.completion.encode()) for example in examples)
+
 
 @dataclass(frozen=True)
 class PreparedExamples:
@@ -135,10 +154,11 @@ def prepare_examples(
     tokenizer: PreTrainedTokenizerBase,
     progress: Progress | None = None,
 ) -> PreparedExamples:
-    """Read, split and encode the examples of a recipe.
+    """Read, split and encode the examples of a recipe; those of a row, the answers of a pair, stay
+    one after another.
 
     Args:
-        recipe: Its `data` section, `sequence_length` and `sample.stop` count.
+        recipe: Its kind, its `data` section, `sequence_length` and `sample.stop` count.
         tokenizer: The model's.
         progress: Called with what is going on.
 
@@ -146,21 +166,27 @@ def prepare_examples(
         DataError: the data cannot be read, hold no examples, or do not support what the recipe
             asks.
     """
-    data = recipe.data
+    data, (read, per_row) = recipe.data, (examples_of, 1)
+    if recipe.kind.first_rows == "pairs":
+        read, per_row = answers_of, recipe.kind.rows_per_sample
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
     account = Account()
-    held_out, few_notes = _labelled(source, data, account)
+    held_out, few_notes = _labelled(source, data, account, read)
     _check_left_out(data, account)
     labelled = [(split, _as_asked(example, template)) for split, example in held_out]
     is_wrapped = any(new is not old for (_, new), (_, old) in zip(labelled, held_out, strict=True))
     _tell_texts(labelled, template, account)
-    scanned = scan([(split, text_of_prompt(example)) for split, example in labelled], progress)
+    firsts = labelled[::per_row]
+    scanned = scan([(split, text_of_prompt(example)) for split, example in firsts], progress)
     dropped = scanned.dropped(data)
-    kept = list(without(labelled, dropped))
+    numbers = {per_row * row + number for row in dropped for number in range(per_row)}
+    kept = list(without(labelled, numbers))
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
+    if per_row > 1:
+        _check_one_for_one(kept, encoded)
     others = [
         *all_coded("B201", source.notes),
         *all_coded("B202", few_notes),
@@ -168,7 +194,7 @@ def prepare_examples(
     ]
     splits, counts = {}, {}
     for name in (name for name in SPLITS if name in encoded):
-        fitting = _Fitting.of(name, encoded[name], recipe, tokenizer)
+        fitting = Fitting.of(name, encoded[name], recipe, tokenizer, per_row)
         splits[name] = _split_of(fitting.kept)
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
         counts[name] = _counts(splits[name]) | cut
@@ -260,7 +286,10 @@ def _check_left_out(data: DataRecipe, account: Account) -> None:
 
 
 def _labelled(
-    source: RowSource, data: DataRecipe, account: Account
+    source: RowSource,
+    data: DataRecipe,
+    account: Account,
+    read: Callable[[Iterable[Row], DataRecipe, Account | None], Iterator[Example]],
 ) -> tuple[list[tuple[str, Example]], list[str]]:
     """Examples with their splits, and notes. A split is the source's own, else by hash; of examples
     so few that the hash would leave a split empty, those with the smallest hashes are held out.
@@ -271,13 +300,12 @@ def _labelled(
         shares, start = held_out_shares(part.splits, data), len(labelled)
         labelled += (
             (split_of(example.group, *shares), example)
-            for example in examples_of(part.splits["train"], data, account)
+            for example in read(part.splits["train"], data, account)
         )
         pools.append((start, len(labelled), shares))
         for split in SPLITS[1:]:
             labelled += (
-                (split, example)
-                for example in examples_of(part.splits.get(split, ()), data, account)
+                (split, example) for example in read(part.splits.get(split, ()), data, account)
             )
     there = {split for split, _ in labelled}
     if all(split in there for split, share in split_shares(data).items() if share > 0):
@@ -304,6 +332,7 @@ def _as_asked(example: Example, template: Template) -> Example:
 
 def _tell_texts(labelled: list[tuple[str, Example]], template: Template, account: Account) -> None:
     """Count rows that spell special tokens, and prompts and completions that become one word."""
+    told = set[tuple[str, str]]()
     for _, example in labelled:
         prompt, completion, where = example.prompt, example.completion, example.where
         texts = [completion]
@@ -318,8 +347,17 @@ def _tell_texts(labelled: list[tuple[str, Example]], template: Template, account
             kind = "rendered"
         elif isinstance(prompt, str) and prompt.strip():
             is_apart = prompt[-1:].isspace() or completion[:1].isspace()
-            account.add("joined", where, count=int(not is_apart))
-        account.add(kind, where, *names, count=int(bool(names)))
+            _add_once(account, told, "joined", where, is_there=not is_apart)
+        _add_once(account, told, kind, where, *names, is_there=bool(names))
+
+
+def _add_once(
+    account: Account, told: set[tuple[str, str]], kind: str, where: str, *names: str, is_there: bool
+) -> None:
+    """Count a row once, of whose answers there may be several."""
+    if is_there and (kind, where) not in told:
+        account.add(kind, where, *names)
+        told.add((kind, where))
 
 
 def _check_not_empty(
@@ -357,6 +395,20 @@ def _encoded(
             if progress:
                 progress("tokenising", done, len(labelled))
     return encoded
+
+
+def _check_one_for_one(
+    labelled: list[tuple[str, Example]], encoded: dict[str, list[tuple[Example, EncodedExample]]]
+) -> None:
+    """Raise DataError if an answer has become several examples."""
+    made = Counter(example.where for each in encoded.values() for example, _ in each)
+    made.subtract(example.where for _, example in labelled)
+    if parted := [where for where, count in made.items() if count]:
+        raise DataError(
+            f"{parted[0]}: an answer of several turns, whose first ones the chat template rewrites"
+            " once others follow, so that it cannot be compared as one. data.turns=last compares"
+            " the last turn of each answer."
+        )
 
 
 def _about_turns(
@@ -401,85 +453,6 @@ def _about_added_tokens(
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in data.added_tokens}
     if absent := [token for token, number in ids.items() if number not in there]:
         yield (f"data.added_tokens: no training example holds {', '.join(absent)}: not learned")
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    """The examples of a split that are at most one sequence long, or are cut to that."""
-
-    kept: list[tuple[Example, EncodedExample]]
-    num_examples: int
-    num_cut: int
-    num_dropped: int
-    first_long: str
-    longest: int
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        pairs: list[tuple[Example, EncodedExample]],
-        recipe: Recipe,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> "_Fitting":
-        """Apply `data.long_documents`; an example of sequence_length + 1 tokens gives
-        sequence_length targets.
-
-        Raises:
-            DataError: an example is too long and may not be, or nothing of an answer is left.
-        """
-        most, policy = recipe.sequence_length, recipe.data.long_documents
-        long = [pair for pair in pairs if len(pair[1].ids) > most + 1]
-        first = long[0][0].where if long else ""
-        longest = max((len(encoded.ids) for _, encoded in pairs), default=0)
-        if long and policy == "error":
-            example, encoded = long[0]
-            raise DataError(
-                f"{len(long)} of {len(pairs)} {name} examples are longer than sequence_length"
-                f" {most}: the first is {example.where} with {len(encoded.ids)} tokens, the longest"
-                f" has {longest}. Raise sequence_length, or"
-                " choose data.long_documents=drop or data.long_documents=truncate."
-            )
-        if policy == "drop":
-            kept = [pair for pair in pairs if len(pair[1].ids) <= most + 1]
-            if not kept:
-                raise DataError(
-                    f"all {len(pairs)} {name} examples are longer than sequence_length {most}, so"
-                    " all were dropped. Raise sequence_length, or choose"
-                    " data.long_documents=truncate."
-                )
-            return cls(kept, len(pairs), 0, len(long), first, longest)
-        kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]
-        if empty := [example.where for example, encoded in kept if not any(encoded.is_target)]:
-            raise DataError(
-                f"{len(empty)} of {len(pairs)} {name} examples have nothing left to learn within"
-                f" sequence_length {most}, because their prompts fill it: the first is {empty[0]}."
-                " Raise sequence_length, or drop them with data.long_documents=drop."
-            )
-        return cls(kept, len(pairs), len(long), 0, first, longest)
-
-    def tell(self, name: str, account: Account) -> None:
-        """Count the examples that were cut or dropped."""
-        for kind, count in {"cut": self.num_cut, "dropped": self.num_dropped}.items():
-            account.add(
-                kind,
-                self.first_long,
-                count=count,
-                total=self.num_examples,
-                split=name,
-                longest=self.longest,
-            )
-
-
-def _cut(
-    encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase
-) -> EncodedExample:
-    if len(encoded.ids) <= length:
-        return encoded
-    ids, is_target = encoded.ids[:length], encoded.is_target[:length]
-    learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
-    num_bytes = len(tokenizer.decode(learned).encode())
-    return replace(encoded, ids=ids, is_target=is_target, num_bytes=num_bytes)
 
 
 def _split_of(pairs: list[tuple[Example, EncodedExample]]) -> ExampleSplit:

@@ -8,7 +8,7 @@ rankings (its data/README.md), UltraFeedback, Anthropic's HH-RLHF and Intel's or
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from types import MappingProxyType
@@ -84,6 +84,17 @@ def preferences_of(
         told.add("opposed_pairs", where, count=int(rejected + chosen in seen))
         seen.add(chosen + rejected)
         yield pair
+
+
+def answers_of(
+    rows: Iterable[Row], data: DataRecipe, account: Account | None = None
+) -> Iterator[Example]:
+    """The chosen and then the rejected answer of each pair, which are held out together; see
+    `preferences_of`.
+    """
+    for pair in preferences_of(rows, data, account):
+        yield pair.chosen
+        yield replace(pair.rejected, where=pair.chosen.where, group=pair.chosen.group)
 
 
 def judged_of(

@@ -142,10 +142,15 @@ class ExampleRunData(RunData[ExampleSplit]):
         }
 
     def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> Likelihood:
+        return self._score(model, self.splits[split], options)
+
+    def _score(
+        self, model: PreTrainedModel, split: ExampleSplit, options: ScoringOptions
+    ) -> Likelihood:
         recipe = self.recipe
         return score_examples(
             model,
-            self.splits[split],
+            split,
             budget_tokens=options.rows * recipe.kind.rows_per_sample * recipe.sequence_length,
             chunk_tokens=options.plan.loss_chunk,
             device=options.device,

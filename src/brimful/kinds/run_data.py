@@ -68,7 +68,15 @@ START = "adapters at the start"
 """Name of the fingerprint of adapters that a run goes on with."""
 Split = TypeVar("Split")
 """What a split of the data is."""
-_RECORDED_IN_TRAINING = ("loss", "perplexity", "bits_per_byte", "tokens", "seconds")
+_RECORDED_IN_TRAINING = (
+    "loss",
+    "perplexity",
+    "bits_per_byte",
+    "tokens",
+    "windows",
+    "named",
+    "seconds",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +344,26 @@ class RunData(ABC, Generic[Split]):
         if recipe.adapter is not None:
             attach_adapters(model, recipe.adapter, seed=recipe.seed, tokens=self.added_ids)
         return model
+
+    def keep_reference(
+        self,
+        model: PreTrainedModel,
+        folder: Path,
+        identity: Mapping[str, str],
+        options: ScoringOptions,
+    ) -> None:
+        """Compute, once in a run, what its steps need to know of the model as it is before the
+        first one; by default nothing.
+
+        Args:
+            model: As `build` made it.
+            folder: Of the run.
+            identity: As returned by `identity`.
+            options: How the model is scored.
+
+        Raises:
+            RequestError: memory does not hold one example; PlanError: the plan divides the model.
+        """
 
     @abstractmethod
     def sequences(self, plan: Plan) -> Sequences:

@@ -343,21 +343,23 @@ def refuse_others(one: Work, other: Work) -> None:
 
 
 def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
-    """Return for each row 1 in the loss's full chunk, 2 in its last one, else 0. The last chunk
-    repeats the operators of the full one.
+    """Return for each row 1 in a full chunk of the loss, 2 in its last one, else 0. The last chunk
+    repeats the operators of the full one. A loss may go through its chunks several times.
     """
     chunks_W = np.zeros(len(work), np.int64)
     for part in np.flatnonzero(np.bincount(work.parts_W)):
         first = np.flatnonzero((chunk_slope > 0).any(axis=0) & (work.parts_W == part))
         last = np.flatnonzero((chunk_slope < 0).any(axis=0) & (work.parts_W == part))
-        if not len(first) or not len(last):
-            continue
-        start, middle = int(first[0]), int(last[0])
-        end = 2 * middle - start
-        misplaced = ((first >= middle) & (first < end)).any() or last[-1] >= end
-        if misplaced or not np.array_equal(
-            work.operators_W[start:middle], work.operators_W[middle:end]
-        ):
+        while len(first) and len(last):
+            start, middle = int(first[0]), int(last[0])
+            end = 2 * middle - start
+            misplaced = middle < start or ((first >= middle) & (first < end)).any()
+            if misplaced or not np.array_equal(
+                work.operators_W[start:middle], work.operators_W[middle:end]
+            ):
+                raise IrregularWork("chunks of the loss do not repeat")
+            chunks_W[start:middle], chunks_W[middle:end] = 1, 2
+            first, last = first[first >= end], last[last >= end]
+        if len(last) and chunks_W[last[0] - 1]:
             raise IrregularWork("chunks of the loss do not repeat")
-        chunks_W[start:middle], chunks_W[middle:end] = 1, 2
     return chunks_W

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.base.errors import BrimfulError
+from brimful.recipe.preference import options_of_preference
 
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
@@ -139,6 +140,15 @@ KINDS = {
             starts_from="published",
             first_rows="examples",
             steps_like="pretrain",
+        ),
+        Kind(
+            "pairs",
+            ("dpo",),
+            rows="examples",
+            starts_from="published",
+            first_rows="pairs",
+            rows_per_sample=2,
+            step_options=options_of_preference,
         ),
         Kind(
             "labels",

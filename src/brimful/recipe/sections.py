@@ -27,6 +27,7 @@ from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import Kind, kind_of_method, training_methods
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
+from brimful.recipe.preference import PreferenceRecipe, check_preference
 from brimful.recipe.presets import PresetName, Presets
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
@@ -488,6 +489,7 @@ class Recipe(Section):
     plan: PlanChoices = PlanChoices()
     run: RunChoices = RunChoices()
     labels: LabelsRecipe | None = None
+    preference: PreferenceRecipe | None = None
     feedback: FeedbackRecipe | None = None
     orthogonality: OrthogonalityRecipe | None = None
     study: StudyRecipe | None = None
@@ -597,6 +599,7 @@ class Recipe(Section):
                 raise ValueError(
                     f"data.{key} is for method sft, not for {self.method}; leave it out"
                 )
+        check_preference(self)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -175,6 +175,35 @@ class ExamplesReport(ReportKind):
         return plan_page.example_batch(run)
 
 
+class PairsReport(ExamplesReport):
+    """A published model that has learned to prefer chosen answers."""
+
+    data_heading = "Pairs"
+    loss_unit = "nats per pair"
+
+    def loss_title(self, run: RunFolder) -> str:
+        return "Loss of preferring the chosen answers, nats per pair"
+
+    def verdict(self, run: RunFolder) -> str:
+        """The share of held-out pairs that it tells, else their loss."""
+        score, before = main_score(run), score_before(run)
+        final = None if score is None else run.scores.likelihood.get(score.name)
+        if score is None or score.loss is None:
+            return ""
+        text = f"Its loss on held-out pairs ({score.name}) is {score.loss:.3f}"
+        if final is not None and (accuracy := final.named.get("accuracy")) is not None:
+            interval = ""
+            if ends := final.accuracy_interval:
+                interval = f" (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
+            text = (
+                f"Of held-out pairs ({score.name}) it gives the chosen answer the higher reward in"
+                f" {accuracy:.0%}{interval}; the loss is {score.loss:.3f}"
+            )
+        if before is not None and before.loss is not None:
+            text += f", it was {before.loss:.3f} before"
+        return f"{text}."
+
+
 class MaskedReport(ReportKind):
     """An encoder, trained to fill in masked tokens."""
 
@@ -286,6 +315,7 @@ class LabelsReport(ReportKind):
 KINDS: dict[str, ReportKind] = {
     "documents": ReportKind(),
     "examples": ExamplesReport(),
+    "pairs": PairsReport(),
     "masked": MaskedReport(),
     "labels": LabelsReport(),
 }

@@ -42,6 +42,7 @@ class StepRecord(Record):
         spikes: Steps since the run began whose loss or gradient norm was far above the usual.
         memory_bytes: The peak so far.
         allocated_bytes: The peak of tensors so far, on a CUDA device.
+        named: Further values of the method, by name, the most telling first.
     """
 
     loss: float | None = None
@@ -56,6 +57,7 @@ class StepRecord(Record):
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
     allocated_bytes: float | None = None
+    named: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class EvaluationRecord(Record):
         objective: What the best model has least of; None in a run whose objective is the loss.
         best: Whether it is the best so far.
         windows: How many were scored.
+        named: Further values of the method, by name, the most telling first.
     """
 
     split: str = "validation"
@@ -78,6 +81,7 @@ class EvaluationRecord(Record):
     windows: int | None = None
     tokens_per_second: float | None = None
     best: bool = False
+    named: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def minimized(self) -> float | None:

@@ -60,6 +60,8 @@ class LikelihoodScore:
         loss: Mean nats per token.
         tokens: Predicted.
         context, stride: Tokens of a window, and how many of them are new.
+        named: Further values of the method, by name.
+        accuracy_interval: 95 % interval of `accuracy` among them.
         values: The record as it was written, for tables that show every field.
     """
 
@@ -81,6 +83,8 @@ class LikelihoodScore:
     seconds: float | None = None
     tokens_per_second: float | None = None
     baselines: Mapping[str, BaselineScore] = field(default_factory=dict)
+    named: Mapping[str, float] = field(default_factory=dict)
+    accuracy_interval: Bounds | None = None
     values: Json = field(default_factory=dict, repr=False, metadata=WHOLE)
 
 

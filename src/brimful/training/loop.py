@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -186,13 +186,14 @@ def _step(
         give_back_memory(parts.device)
         rewind(generators, parts.device)
         micro_batches = _smaller(parts, progress, micro_batches, result)
-    loss, grad_norm = result
+    loss, grad_norm, named = result
     progress.advance(sequences=parts.recipe.effective_batch, target_tokens=totals.num_target_tokens)
     parts.meter.note_step(
         progress,
         loss=loss,
         grad_norm=grad_norm,
         learning_rate=parts.optimizer.param_groups[0]["lr"],
+        named=named,
     )
     return micro_batches
 
@@ -219,18 +220,21 @@ def _update(
     batch: StepBatch,
     totals: Totals,
     micro_batches: tuple[int, ...],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Compute the gradients and make the update, or raise before the run's state has changed;
-    return loss and gradient norm.
+    return loss, gradient norm and the means of what the method named.
     """
     divisor = totals.divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
+    names: list[str] = []
     compute = partial(
-        _compute_gradients, parts, progress.step, batch, divisor, micro_batches, scale
+        _compute_gradients, parts, progress.step, batch, divisor, micro_batches, scale, names
     )
     if parts.replay is not None:
         compute = partial(parts.replay.compute, progress.step, parts.named_parameters, compute)
-    loss = parts.together(compute) / divisor
+    summed = parts.together(compute)
+    loss, sums_N2 = summed[0] / divisor, summed[1:].view(-1, 2)
+    named = dict(zip(names, sums_N2[:, 0] / sums_N2[:, 1], strict=True))
     if progress.step == 0:
         refuse_not_finite(loss, parts.precision)
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
@@ -247,7 +251,7 @@ def _update(
             judge=partial(progress.spikes.judge, loss, policy=parts.recipe.optimizer.spikes),
         )
     progress.spikes.accept()
-    return loss, grad_norm
+    return loss, grad_norm, named
 
 
 def _compute_gradients(
@@ -257,9 +261,11 @@ def _compute_gradients(
     divisor: float,
     micro_batches: tuple[int, ...],
     scale: Tensor,
+    names: list[str],
 ) -> Tensor:
     """Compute this rank's gradients of a step from nothing; return its loss, summed over the
-    targets.
+    targets, and behind it the sum and the count of each value that the method names. `names` gets
+    their names.
     """
     _drop_gradients(parts)
     parts.before_step(step)
@@ -270,12 +276,24 @@ def _compute_gradients(
     if parts.penalty is not None and parts.world.is_first:  # it counts once, not once per rank
         added = partial(_penalty_sum, parts.penalty, step, divisor)
     noted: list[Tensor] = []
+    sums: dict[str, Tensor] = {}
     network = parts.network if step else noting_states(parts.network, noted)
+    network = replace(network, note=partial(_add_named, sums))
     loss = accumulate_gradients(
         network, parts.method, parts.precision, parts.device, pieces, scale, added=added
     )
-    # Not a number from the first step where a hidden state is none, whether or not it is scored.
-    return loss + 0 * torch.stack(noted).sum() if noted else loss
+    if noted:
+        # Not a number from the first step where a hidden state is none, whether or not it is
+        # scored.
+        loss = loss + 0 * torch.stack(noted).sum()
+    names[:] = sums
+    return torch.cat([loss[None], *sums.values()])
+
+
+def _add_named(sums: dict[str, Tensor], name: str, values: Tensor, counts: Tensor) -> None:
+    """Add the sum and the number of the values that count to those of earlier passes."""
+    added = torch.stack([(values.detach() * counts).sum(), counts.sum()])
+    sums[name] = sums[name] + added if name in sums else added
 
 
 def first_of(sizes: tuple[int, ...], count: int) -> tuple[int, ...]:
@@ -446,6 +464,8 @@ def _evaluate_if_due(parts: Parts, progress: Progress) -> str:
             (smaller,),
             where=str(score.get("split", "evaluation")),
         )
+    for message in score.pop("messages", ()):
+        parts.meter.note_event(progress, message)
     loss, objective = finite(score["loss"]), finite(score.get("objective", score["loss"]))
     is_best = loss is not None and progress.note_score(
         math.nan if objective is None else objective, loss

@@ -55,6 +55,29 @@ def linear_cross_entropy(
     return loss
 
 
+def linear_token_losses(
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    targets_N: Tensor,
+    *,
+    chunk_tokens: int,
+    softcap: float | None = None,
+    few_passes: bool = False,
+) -> Tensor:
+    """Return the cross-entropy of each position, for losses that weigh positions by what comes out:
+    losses_N in fp32 nats, 0 where ignored.
+
+    As `linear_cross_entropy`, but for one thing: a head that is trained has its logits computed
+    again in the backward pass, because only then it is known how much each position counts.
+    """
+    if torch.is_autocast_enabled(hidden_ND.device.type):
+        hidden_ND = hidden_ND.to(torch.get_autocast_dtype(hidden_ND.device.type))
+    losses_N: Tensor = _LinearTokenLosses.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, targets_N, chunk_tokens, softcap, few_passes and softcap is None
+    )
+    return losses_N
+
+
 def token_losses(
     hidden_BTD: Tensor,
     weight_VD: Tensor,
@@ -148,6 +171,85 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for each in ctx.saved_tensors
         )
         return of_hidden, of_weight, None, None, None, None
+
+
+class _LinearTokenLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        targets_N: Tensor,
+        chunk_tokens: int,
+        softcap: float | None,
+        few_passes: bool,
+    ) -> Tensor:
+        wants_grad, trains_head = ctx.needs_input_grad[:2]
+        ctx.settings, ctx.trains_head = (chunk_tokens, softcap, few_passes), trains_head
+        forms_grad = wants_grad and not trains_head
+        grad_ND = torch.empty_like(hidden_ND) if forms_grad else None
+        losses_N = torch.empty(len(hidden_ND), dtype=torch.float32, device=hidden_ND.device)
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            head_VD = weight_VD.to(hidden_ND.dtype)
+            for start in range(0, len(hidden_ND), chunk_tokens):
+                chunk = slice(start, start + chunk_tokens)
+                losses_N[chunk], grad_CV = _losses_and_grad(
+                    (hidden_ND[chunk], head_VD, targets_N[chunk]), softcap, few_passes, forms_grad
+                )
+                if grad_ND is not None:
+                    torch.mm(grad_CV, head_VD, out=grad_ND[chunk])
+                del grad_CV
+        ctx.save_for_backward(*((hidden_ND, weight_VD, targets_N) if trains_head else (grad_ND,)))
+        return losses_N
+
+    @staticmethod
+    def backward(
+        ctx: Any, *grad_outputs: Tensor
+    ) -> tuple[Tensor, Tensor | None, None, None, None, None]:
+        factors_N1 = grad_outputs[0][:, None]
+        if not ctx.trains_head:
+            (grad_ND,) = ctx.saved_tensors
+            return grad_ND.mul_(factors_N1), None, None, None, None, None
+        hidden_ND, weight_VD, targets_N = ctx.saved_tensors
+        chunk_tokens, softcap, few_passes = ctx.settings
+        grad_ND = torch.empty_like(hidden_ND)
+        grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
+        with torch.autocast(hidden_ND.device.type, enabled=False):
+            head_VD = weight_VD.to(hidden_ND.dtype)
+            for start in range(0, len(hidden_ND), chunk_tokens):
+                chunk = slice(start, start + chunk_tokens)
+                hidden_CD = hidden_ND[chunk]
+                _, grad_CV = _losses_and_grad(
+                    (hidden_CD, head_VD, targets_N[chunk]), softcap, few_passes, True
+                )
+                grad_CV.mul_(factors_N1[chunk])
+                torch.mm(grad_CV, head_VD, out=grad_ND[chunk])
+                grad_weight_VD += grad_CV.T @ hidden_CD
+                del grad_CV
+        return grad_ND, grad_weight_VD.to(weight_VD.dtype), None, None, None, None
+
+
+def _losses_and_grad(
+    of_chunk: tuple[Tensor, Tensor, Tensor],
+    softcap: float | None,
+    few_passes: bool,
+    wants_grad: bool,
+) -> tuple[Tensor, Any]:
+    """Return the loss of each position of a chunk (C,), and where it is wanted the gradient of the
+    logits (C, V) in the dtype of the products. The same losses come out with and without it.
+
+    Args:
+        of_chunk: hidden_CD, head_VD and targets_C, each of which is a token or ignored.
+    """
+    hidden_CD, head_VD, targets_C = of_chunk
+    if few_passes:
+        losses_C, grad_CV = _in_few_passes(hidden_CD, head_VD, targets_C)
+        return losses_C, grad_CV if wants_grad else None
+    logits_CV = _logits(hidden_CD, head_VD, softcap)
+    losses_C, lse_C = _chunk_losses(logits_CV, targets_C)
+    if not wants_grad:
+        return losses_C, None
+    return losses_C, _grad_logits(logits_CV, lse_C, targets_C, softcap).to(hidden_CD.dtype)
 
 
 def _scaled(gradient: Tensor, factor: Tensor, *, in_place: bool) -> Tensor:

@@ -91,8 +91,15 @@ class Meter:
         self._waited_s += time.perf_counter() - started_s
 
     def note_step(
-        self, progress: Progress, *, loss: Tensor, grad_norm: Tensor, learning_rate: float
+        self,
+        progress: Progress,
+        *,
+        loss: Tensor,
+        grad_norm: Tensor,
+        learning_rate: float,
+        named: Mapping[str, Tensor],
     ) -> None:
+        """Keep the values of a step; `named`: further ones of its method."""
         plain = {
             "kind": "step",
             "step": progress.step,
@@ -101,9 +108,16 @@ class Meter:
         }
         guard = progress.guard
         values = torch.stack(
-            [loss, grad_norm, guard.loss_scale, guard.skipped, progress.spikes.found]
+            [
+                loss,
+                grad_norm,
+                guard.loss_scale,
+                guard.skipped,
+                progress.spikes.found,
+                *named.values(),
+            ]
         )
-        self._pending.append((plain, values))
+        self._pending.append((plain | ({"named": tuple(named)} if named else {}), values))
 
     def peak_bytes(self) -> int:
         """Return the peak of memory so far."""
@@ -136,7 +150,10 @@ class Meter:
             shared["allocated_bytes"] = allocated_bytes
         new_spikes: list[tuple[int, float, float]] = []
         for (plain, _), row in zip(self._pending, rows, strict=True):
-            loss, grad_norm, loss_scale, skipped, spikes = row
+            loss, grad_norm, loss_scale, skipped, spikes, *named = row
+            if named:
+                pairs = zip(plain["named"], named, strict=True)
+                plain["named"] = {name: value for name, value in pairs if math.isfinite(value)}
             is_good = skipped == self._skipped and math.isfinite(loss) and math.isfinite(grad_norm)
             is_spike = spikes > self._spikes
             if is_spike:

@@ -32,12 +32,15 @@ class Network:
         loss_chunk: Tokens per chunk of the linear cross-entropy.
         few_passes: It passes over the logits as rarely as possible: for all devices but CUDA, whose
             passes are quick and whose recorded steps have the others.
+        note: Takes a named value of each sample of a pass and, of the same shape, 1 where it counts
+            and else 0: its mean over the optimizer step stands in the journal.
     """
 
     model: PreTrainedModel
     hidden_states: HiddenStates
     loss_chunk: int
     few_passes: bool = False
+    note: Callable[[str, Tensor, Tensor], None] = lambda name, values, counts: None
 
     @property
     def head_weight_VD(self) -> Tensor:  # noqa: N802 - shape suffix

@@ -273,7 +273,9 @@ def _write(log: Log, record: Record) -> None:
     if not group or step <= log.held.get(group, -1):
         return
     names = STEP_SCALARS if group == TRAIN else EVALUATION_SCALARS
-    written = ((name, record.values.get(name)) for name in names)
+    written = [(name, record.values.get(name)) for name in names]
+    if isinstance(record, StepRecord | EvaluationRecord):
+        written += record.named.items()
     values = {name: value for name, value in written if isinstance(value, int | float)}
     if values:
         log.add(group, values, step, record.time)

@@ -4,6 +4,7 @@ for people, and a line for each record.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
@@ -33,6 +34,8 @@ SMOOTHING = 0.9
 """Weight of the past in the running mean of the loss."""
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
+MOST_NAMED = 2
+"""Values that a method names of which a line has room."""
 LOADER_WAIT_SHOWN = 0.05
 """Share of a step spent waiting for data from which on it is shown."""
 
@@ -63,6 +66,7 @@ class RunState:
     loader_wait_s: float | None = None
     skipped: int = 0
     spikes: int = 0
+    named: Mapping[str, float] = field(default_factory=dict)
     validation_loss: float | None = None
     bits_per_byte: float | None = None
     best_step: int | None = None
@@ -110,6 +114,7 @@ class RunState:
             self._loss_sum = SMOOTHING * self._loss_sum + (1 - SMOOTHING) * record.loss
             self._loss_weight = SMOOTHING * self._loss_weight + (1 - SMOOTHING)
             self.loss = self._loss_sum / self._loss_weight
+        self.named = record.named
         self.skipped, self.spikes = record.skipped or 0, record.spikes or 0
         self.learning_rate = record.learning_rate
         self.memory_bytes = record.memory_bytes
@@ -155,6 +160,7 @@ class RunState:
             yield ("loss", f"{self.loss:.3f}", "bold")
         if self.step and not self.loss_is_finite:
             yield ("last loss", "not finite", "bold red")
+        yield from ((*each, "") for each in _telling(self.named))
         if self.validation_loss is not None:
             best = f" (best at step {self.best_step})" if self.best_step else ""
             yield ("validation", f"{self.validation_loss:.3f}{best}", "bold green")
@@ -188,6 +194,12 @@ class RunState:
             yield ("skipped steps", str(self.skipped), "bold yellow")
         if self.spikes:
             yield ("spikes", str(self.spikes), "bold yellow")
+
+
+def _telling(named: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield the most telling values that a method names."""
+    for name, value in islice(named.items(), MOST_NAMED):
+        yield name.replace("_", " "), f"{value:.3f}"
 
 
 def _with_plan(measured: float, planned: float | None, form: Callable[[float], str]) -> str:
@@ -260,6 +272,7 @@ def _loader_times(record: LoaderRecord) -> str:
 
 def _step_parts(record: StepRecord, state: RunState) -> list[str]:
     parts = ["loss not finite" if record.loss is None else f"loss {record.loss:.3f}"]
+    parts += map(" ".join, _telling(record.named))
     for label, value, _ in state.fields():
         if label == "tokens/s":
             parts.append(f"{value} tokens/s")
@@ -283,6 +296,7 @@ def _evaluation_parts(record: EvaluationRecord) -> list[str]:
         parts.append(f"perplexity {record.perplexity:.2f}")
     if record.bits_per_byte is not None:
         parts.append(f"{record.bits_per_byte:.4f} bits/byte")
+    parts += map(" ".join, _telling(record.named))
     parts += [f"{WATCHED[key]} {value:.4f}" for key, value in watched(record.values).items()]
     if record.best:
         parts.append("best")

@@ -3,7 +3,7 @@ run.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from brimful.report.labels import WATCHED, watched
 from brimful.report.scores import SplitScore, baselines, best_evaluation
 from brimful.report.tuned import score_before
 from brimful.runs import RunFolder
-from brimful.runs.records import Record, StepRecord, series
+from brimful.runs.records import EvaluationRecord, Record, StepRecord, series
 
 FloatArray = NDArray[np.float64]
 
@@ -70,6 +70,7 @@ def curves(run: RunFolder) -> list[Drawing]:
     was sampled beside them; those with fewer than two points are left out.
     """
     drawings = [_loss(run), _label_metrics(run), _bits_per_byte(run)]
+    drawings += [_named(run, name) for name in dict.fromkeys(_names(run.steps))]
     drawings += [_small(run.steps, key, title) for key, title in STEP_CURVES.items()]
     drawings += [_sampled(run, name) for name in SAMPLED]
     return [each for each in drawings if each is not None]
@@ -111,6 +112,36 @@ def _label_metrics(run: RunFolder) -> Drawing | None:
         SMALL,
         draw,
     )
+
+
+def _names(steps: Sequence[StepRecord]) -> Iterator[str]:
+    for record in steps:
+        yield from record.named
+
+
+def _named(run: RunFolder, name: str) -> Drawing | None:
+    """A value that the method names, in training and at evaluations."""
+    at, values = _arrays_of_named(run.steps, name)
+    if len(at) < 2:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*thin(at, values), color=TRAIN, linewidth=0.8, alpha=0.35)
+        axes.plot(*thin(at, smooth(values)), color=TRAIN, linewidth=1.8)
+        held_out = _arrays_of_named(run.evaluations, name)
+        axes.plot(*held_out, color=VALIDATION, linewidth=1.2, marker="o", markersize=3.5)
+
+    title = name.replace("_", " ").capitalize()
+    description = f"{title} by optimizer step; with marks: validation"
+    return _drawing(f"named-{name.replace('_', '-')}", title, description, SMALL, draw)
+
+
+def _arrays_of_named(
+    records: Sequence[StepRecord | EvaluationRecord], name: str
+) -> tuple[FloatArray, FloatArray]:
+    points = [(each.step, each.named[name]) for each in records if name in each.named]
+    points_N2 = np.array(points, dtype=np.float64).reshape(-1, 2)
+    return points_N2[:, 0], points_N2[:, 1]
 
 
 def _loss(run: RunFolder) -> Drawing | None:

@@ -1,0 +1,105 @@
+"""Examples as token ids that are longer than a sequence: cut, dropped or refused."""
+
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedTokenizerBase
+
+from brimful.base.errors import DataError
+from brimful.data.account import Account
+from brimful.data.chat import EncodedExample
+from brimful.data.formats import Example
+from brimful.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """The examples of a split that are at most one sequence long, or are cut to that.
+
+    Attributes:
+        kept: Those, as ids.
+        num_examples: Of the split.
+        num_cut, num_dropped: Of them.
+        first_long: The row of the first one that is too long.
+        longest: Tokens of the longest.
+    """
+
+    kept: list[tuple[Example, EncodedExample]]
+    num_examples: int
+    num_cut: int
+    num_dropped: int
+    first_long: str
+    longest: int
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        pairs: list[tuple[Example, EncodedExample]],
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerBase,
+        per_row: int = 1,
+    ) -> "Fitting":
+        """Apply `data.long_documents`; an example of sequence_length + 1 tokens gives
+        sequence_length targets. The `per_row` examples of a row are dropped together.
+
+        Raises:
+            DataError: an example is too long and may not be, or nothing of an answer is left.
+        """
+        most, policy = recipe.sequence_length, recipe.data.long_documents
+        long = [pair for pair in pairs if len(pair[1].ids) > most + 1]
+        first = long[0][0].where if long else ""
+        longest = max((len(encoded.ids) for _, encoded in pairs), default=0)
+        if long and policy == "error":
+            example, encoded = long[0]
+            raise DataError(
+                f"{len(long)} of {len(pairs)} {name} examples are longer than sequence_length"
+                f" {most}: the first is {example.where} with {len(encoded.ids)} tokens, the longest"
+                f" has {longest}. Raise sequence_length, or"
+                " choose data.long_documents=drop or data.long_documents=truncate."
+            )
+        if policy == "drop":
+            rows = zip(*[iter(pairs)] * per_row, strict=True)
+            kept = [
+                pair
+                for row in rows
+                if all(len(encoded.ids) <= most + 1 for _, encoded in row)
+                for pair in row
+            ]
+            if not kept:
+                raise DataError(
+                    f"all {len(pairs)} {name} examples are longer than sequence_length {most}, so"
+                    " all were dropped. Raise sequence_length, or choose"
+                    " data.long_documents=truncate."
+                )
+            return cls(kept, len(pairs), 0, len(pairs) - len(kept), first, longest)
+        kept = [(example, _cut(encoded, most + 1, tokenizer)) for example, encoded in pairs]
+        if empty := [example.where for example, encoded in kept if not any(encoded.is_target)]:
+            raise DataError(
+                f"{len(empty)} of {len(pairs)} {name} examples have nothing left to learn within"
+                f" sequence_length {most}, because their prompts fill it: the first is {empty[0]}."
+                " Raise sequence_length, or drop them with data.long_documents=drop."
+            )
+        return cls(kept, len(pairs), len(long), 0, first, longest)
+
+    def tell(self, name: str, account: Account) -> None:
+        """Count the examples that were cut or dropped."""
+        for kind, count in {"cut": self.num_cut, "dropped": self.num_dropped}.items():
+            account.add(
+                kind,
+                self.first_long,
+                count=count,
+                total=self.num_examples,
+                split=name,
+                longest=self.longest,
+            )
+
+
+def _cut(
+    encoded: EncodedExample, length: int, tokenizer: PreTrainedTokenizerBase
+) -> EncodedExample:
+    if len(encoded.ids) <= length:
+        return encoded
+    ids, is_target = encoded.ids[:length], encoded.is_target[:length]
+    learned = [token for token, is_one in zip(ids, is_target, strict=True) if is_one]
+    num_bytes = len(tokenizer.decode(learned).encode())
+    return replace(encoded, ids=ids, is_target=is_target, num_bytes=num_bytes)

@@ -1,0 +1,386 @@
+"""Runs on pairs of a chosen and a rejected answer to one prompt, between which a published model
+learns to tell.
+
+The examples of a split are the answers, those of pair p being 2p (chosen) and 2p + 1 (rejected).
+Suffixes: P pairs, A = 2P answers of a split or of a batch.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from brimful.base.errors import PlanError, RunFolderError
+from brimful.base.intervals import Interval, bounds_of
+from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.text import plural
+from brimful.base.warning_codes import coded
+from brimful.data.batches import MicroBatch
+from brimful.data.example_batches import ExampleBatch, ExampleSequences
+from brimful.data.examples import ExampleSplit
+from brimful.data.formats import Example
+from brimful.data.tokens import Progress
+from brimful.evaluation.likelihood import Likelihood, summarise
+from brimful.evaluation.stats import mean_interval
+from brimful.kinds.examples import ExampleRunData
+from brimful.kinds.run_data import ScoringOptions, TrainedRun
+from brimful.planning.plan import Plan
+from brimful.planning.rows import as_rows
+from brimful.planning.step import StepSpec
+from brimful.recipe import Recipe
+from brimful.recipe.preference import (
+    PreferenceRecipe,
+    options_of_preference,
+    reference_of,
+    rules_of,
+)
+from brimful.runs.files import REFERENCE_FILE
+from brimful.training.methods.dpo import (
+    CHOSEN_ROWS,
+    REFERENCE,
+    TOKENS,
+    named_values,
+    pair_losses,
+)
+
+ANSWERS = 2
+"""Of a pair."""
+STRETCH = 1024
+"""Answers that the reference scores before they are kept: batches are made among these."""
+WRITE_EVERY_S = 20.0
+"""Seconds of the reference's work that a kill can cost, beside the stretch in progress."""
+MOST_DISPLACED = 0.5
+"""Share of held-out pairs from which likelihood displacement is told."""
+Layout = Literal["packed", "padded"]
+
+
+@dataclass(frozen=True)
+class PairBatch(ExampleBatch):
+    """The pairs of one optimizer step."""
+
+    @property
+    def loss_divisor(self) -> float:
+        """The pairs."""
+        return len(self.pairs) // ANSWERS
+
+
+class PairSequences(ExampleSequences):
+    """Endless numbered training pairs of a split.
+
+    Args:
+        split: Their answers.
+        recipe: Says the length of a sequence, the pairs of a step and their loss.
+        layout: As of `ExampleSequences`.
+        reference: Log-probabilities of answers by the reference, by split, with those of train when
+            batches are made if they are kept.
+    """
+
+    def __init__(
+        self,
+        split: ExampleSplit,
+        recipe: Recipe,
+        layout: Layout,
+        reference: Mapping[str, NDArray[np.float32]],
+    ) -> None:
+        super().__init__(split, recipe.sequence_length, layout, recipe.seed, ANSWERS)
+        self._rules, self._step = rules_of(recipe).resolved, recipe.effective_batch
+        self._reference, self._is_kept = reference, reference_of(recipe) == "kept"
+        self._tokens_A = tokens_of(split).astype(np.float32)
+
+    def batch(self, first_sample: int, count: int) -> PairBatch:
+        batch = super().batch(first_sample, count)
+        answers = self.examples(first_sample, count)
+        kept = {TOKENS: self._tokens_A[answers]}
+        if self._rules.sft_weight:
+            # Of the whole step, of which ranks hold parts.
+            step = self.examples(first_sample - first_sample % self._step, self._step)
+            chosen_A = np.arange(len(answers)) % ANSWERS == 0
+            share = self._step / self._tokens_A[step[::ANSWERS]].sum()
+            kept[CHOSEN_ROWS] = np.where(chosen_A, share, 0.0).astype(np.float32)
+        if self._is_kept:
+            kept[REFERENCE] = self._reference["train"][answers]
+        return PairBatch(batch.pairs, batch.sequence_length, batch.layout, ANSWERS, kept)
+
+
+def tokens_of(split: ExampleSplit) -> NDArray[np.int64]:
+    """Return how many tokens of each answer are compared (A,)."""
+    return np.add.reduceat(split.is_target_N.astype(np.int64), split.offsets_E[:-1])
+
+
+class PairRunData(ExampleRunData):
+    """Pairs of answers, of which a published model learns to prefer the chosen ones."""
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        micro = super().blank(step, samples)
+        rules, rows = step.options["preference"], len(micro.inputs_BT)
+        is_kept = {
+            TOKENS: True,
+            CHOSEN_ROWS: bool(rules["sft_weight"]),
+            REFERENCE: rules["reference"] == "kept",
+        }
+        kept = {name: torch.ones(rows) for name, is_there in is_kept.items() if is_there}
+        return replace(micro, scored_N=torch.arange(micro.inputs_BT.numel()), kept=kept)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of one epoch."""
+        return self.splits["train"].num_examples // ANSWERS
+
+    @cached_property
+    def planned(self) -> Recipe:
+        return as_rows(
+            self.recipe,
+            positions_per_example=self.mean_positions,
+            train_examples=self.num_pairs,
+        )
+
+    @property
+    def train_rows(self) -> int:
+        return -(-super().train_rows // ANSWERS)
+
+    @property
+    def validation_rows(self) -> int:
+        return -(-super().validation_rows // ANSWERS)
+
+    @property
+    def validation_count(self) -> int:
+        return super().validation_count // ANSWERS
+
+    @property
+    def tokens_per_step(self) -> int:
+        return ANSWERS * super().tokens_per_step
+
+    def _sequences(self, packing: str) -> PairSequences:
+        layout: Layout = "packed" if packing == "packed" else "padded"
+        return PairSequences(self.splits["train"], self.recipe, layout, self._reference)
+
+    @cached_property
+    def _reference(self) -> dict[str, NDArray[np.float32]]:
+        """Log-probability of each answer (A,) by the model from before training, by split."""
+        return {}
+
+    def keep_reference(
+        self,
+        model: PreTrainedModel,
+        folder: Path,
+        identity: Mapping[str, str],
+        options: ScoringOptions,
+    ) -> None:
+        """Keep the log-probabilities of held-out answers, and of those to train on if the recipe's
+        reference is kept. What was computed before a stop is read back.
+        """
+        source, world = reference_of(self.recipe), options.world
+        if source == "none":
+            return
+        if options.plan.lies_in_parts and not world.is_alone:
+            raise PlanError(
+                "preferences are compared with the model from before training, which is not"
+                " computed where it lies in parts on several devices: set plan.spread=replicated,"
+                " or preference.loss=simpo, orpo or cpo, which compare with no other model."
+            )
+        path, facts = folder / REFERENCE_FILE, {"identity": dict(identity)}
+        kept: dict[str, list[float]] = world.first(lambda: _kept(path, dict(identity)))
+
+        def write() -> None:
+            values = {**facts, "log_probs": kept}
+            write_json_atomically(path, values, with_checksum=True)
+
+        for name, split in self.splits.items():
+            if name == "train" and source != "kept":
+                continue
+            log_probs, written_s = kept.setdefault(name, []), time.monotonic()
+            while (start := len(log_probs)) < split.num_examples:
+                numbers = np.arange(start, min(start + STRETCH, split.num_examples))
+                quiet = replace(options, progress=None)
+                scored = self._score(model, split.part(numbers), quiet)
+                log_probs += (-scored.window_nats_N).tolist()
+                if options.progress is not None:
+                    options.progress("reference", len(log_probs), split.num_examples)
+                if world.is_first and time.monotonic() - written_s > WRITE_EVERY_S:
+                    write()
+                    written_s = time.monotonic()
+        world.first(write)
+        self._take(kept)
+
+    def _take(self, kept: Mapping[str, Sequence[float]]) -> None:
+        for name, log_probs in kept.items():
+            self._reference[name] = np.asarray(log_probs, dtype=np.float32)
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        return {**super().objective, **options_of_preference(self.recipe)}
+
+    @property
+    def examples(self) -> Mapping[str, Sequence[Example]]:
+        """The chosen answers."""
+        return {name: split.examples[::ANSWERS] for name, split in self.splits.items()}
+
+    def score(
+        self, model: PreTrainedModel, split: str, options: ScoringOptions
+    ) -> "PairLikelihood":
+        """Return the loss and the named values of at most `max_sequences` pairs, spread evenly."""
+        whole = self.splits[split]
+        count = whole.num_examples // ANSWERS
+        most = min(options.max_sequences or count, count)
+        pairs = np.linspace(0, count - 1, most).astype(np.int64)
+        # All chosen answers, then all rejected ones.
+        numbers = np.concatenate([ANSWERS * pairs, ANSWERS * pairs + 1])
+        answers, reference_A = whole.part(numbers), self._reference.get(split)
+        likelihood = self._score(model, answers, replace(options, max_sequences=None))
+        return PairLikelihood.of(
+            rules_of(self.recipe).resolved,
+            likelihood,
+            None if reference_A is None else torch.from_numpy(reference_A[numbers]),
+        )
+
+    def validate(
+        self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
+    ) -> dict[str, Any]:
+        """Return the record of an evaluation; `objective` where the best model is not chosen by the
+        loss, and `messages` where likelihood displacement is seen for the first time.
+        """
+        record = super().validate(model, plan, device, rows=rows)
+        metric = rules_of(self.recipe).metric
+        if metric != "loss":
+            record["objective"] = -record["named"][metric]
+        if (told := _displacement(record)) and not self._told:
+            self._told.append(told)
+            record["messages"] = [told]
+        return record
+
+    @cached_property
+    def _told(self) -> list[str]:
+        """What was told already."""
+        return []
+
+    def score_finished(
+        self,
+        run: TrainedRun,
+        folder: Path,
+        names: Sequence[str],
+        stride: int | None,
+        progress: Progress,
+    ) -> dict[str, Any]:
+        if reference_of(self.recipe) != "none":
+            self._take(_kept(run.folder / REFERENCE_FILE))
+        return super().score_finished(run, folder, names, stride, progress)
+
+    def describe(self) -> list[str]:
+        lines = [
+            f"{name}: {plural(split.num_examples // ANSWERS, 'pair')}; chosen answers have"
+            f" {tokens_of(split)[::ANSWERS].mean():.0f} tokens on average, rejected ones"
+            f" {tokens_of(split)[1::ANSWERS].mean():.0f}, the longest answer with its prompt"
+            f" {split.lengths_E.max():,}"
+            for name, split in self.splits.items()
+        ]
+        source = _REFERENCES[reference_of(self.recipe)]
+        first, *_, last = super().describe()
+        loss = rules_of(self.recipe).loss
+        return [first, *lines, f"preference loss {loss}; {source}", last.replace("example", "pair")]
+
+
+_REFERENCES = {
+    "none": "no reference",
+    "in_passes": "the reference is the model with its adapters off, in every pass",
+    "kept": "the reference's log-probabilities are computed once, before the first step",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLikelihood(Likelihood):
+    """How a model tells pairs: the windows are pairs, and the loss is per pair.
+
+    Attributes:
+        named: Means of `dpo.named_values`.
+        accuracy_interval: 95 % bootstrap interval over the pairs.
+    """
+
+    named: Mapping[str, float]
+    accuracy_interval: Interval | None
+
+    @classmethod
+    def of(
+        cls, rules: PreferenceRecipe, answers: Likelihood, reference_A: Tensor | None
+    ) -> "PairLikelihood":
+        """Return it from the likelihood of all chosen answers and then all rejected ones; `rules`
+        are resolved.
+        """
+        log_probs_A = torch.from_numpy(-answers.window_nats_N).float()
+        tokens_A = torch.from_numpy(answers.window_tokens_N).float()
+        losses_P, rewards_A = pair_losses(rules, log_probs_A, tokens_A, reference_A)
+        chosen_P, shares_P = log_probs_A.chunk(ANSWERS)[0], tokens_A.chunk(ANSWERS)[0]
+        losses_P = losses_P - (rules.sft_weight or 0.0) * chosen_P / shares_P.mean()
+        named = named_values(log_probs_A, reference_A, rewards_A)
+        count = len(losses_P)
+        one_N, right_N = np.ones(count, np.int64), named["accuracy"].double().numpy()
+        of_pairs = summarise(
+            losses_P.double().numpy(),
+            one_N,
+            0,
+            count,
+            answers.seconds,
+            context=answers.context,
+            stride=answers.stride,
+            batch_sizes=answers.batch_sizes,
+        )
+        values = {each.name: getattr(of_pairs, each.name) for each in fields(of_pairs)}
+        means = {name: float(values_P.mean()) for name, values_P in named.items()}
+        return cls(**values, named=means, accuracy_interval=mean_interval(right_N, one_N))
+
+    def to_json(self) -> dict[str, Any]:
+        record = super().to_json()
+        kept = {name: record[name] for name in ("loss", "loss_interval", "seconds", "batch_sizes")}
+        return {
+            **kept,
+            "windows": self.windows,
+            "named": dict(self.named),
+            "accuracy_interval": bounds_of(self.accuracy_interval),
+        }
+
+
+def _displacement(record: Mapping[str, Any]) -> str:
+    """A warning if answers of most pairs have become less likely, the chosen ones among them, while
+    the margin grew; empty: they have not.
+    """
+    share, count = record["named"].get("displaced", 0.0), record["windows"]
+    if share <= MOST_DISPLACED:
+        return ""
+    return coded(
+        "B326",
+        f"of {round(share * count):,} of {count:,} held-out pairs both answers have become less"
+        " likely than before training, the rejected one more so (likelihood displacement): margins"
+        " grow, but the model may write neither. preference.sft_weight=0.1 holds on to the chosen"
+        " answers; a higher preference.beta or a lower optimizer.learning_rate moves the model"
+        " less",
+    )
+
+
+def _kept(path: Path, identity: Mapping[str, str] | None = None) -> dict[str, list[float]]:
+    """Return what was kept of the reference, nothing where it is of other data or of another model,
+    or damaged; without `identity` it has to be there.
+
+    Raises:
+        RunFolderError: it is not there or damaged.
+    """
+    try:
+        values = read_json(path)
+    except RunFolderError:
+        if identity is None:
+            raise
+        return {}
+    if identity is not None and values["identity"] != identity:
+        return {}
+    log_probs: dict[str, list[float]] = values["log_probs"]
+    return log_probs
+
+
+RUN_DATA = PairRunData

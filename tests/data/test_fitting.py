@@ -1,0 +1,51 @@
+"""Examples that are too long; cut and dropped ones of a run are in test_examples.py."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fixture_types import Refuses
+from transformers import PreTrainedTokenizerFast
+
+from brimful.base.errors import DataError
+from brimful.data.chat import EncodedExample
+from brimful.data.fitting import Fitting
+from brimful.data.formats import Example
+from brimful.recipe import Recipe
+
+
+def _encoded(*lengths: int) -> list[tuple[Example, EncodedExample]]:
+    return [
+        (example, EncodedExample([1] * length, [False, *[True] * (length - 1)], length, example))
+        for number, length in enumerate(lengths)
+        for example in [Example("", "", f"row {number}", "")]
+    ]
+
+
+def test_of_answers_to_one_prompt_all_are_dropped_with_a_long_one(
+    tuning: Callable[..., Recipe], tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    recipe = tuning(tmp_path, sequence_length=4, long_documents="drop")
+    answers = _encoded(5, 3, 6, 2, 2, 9)
+
+    pairs = Fitting.of("train", answers, recipe, tokenizer, per_row=2)
+    alone = Fitting.of("train", answers, recipe, tokenizer)
+
+    assert [example.where for example, _ in pairs.kept] == ["row 0", "row 1"]
+    assert (pairs.num_dropped, pairs.first_long, pairs.longest) == (4, "row 2", 9)
+    assert [len(encoded.ids) for _, encoded in alone.kept] == [5, 3, 2, 2]
+    assert alone.num_dropped == 2
+
+
+@pytest.mark.parametrize("policy", ["error", "drop"])
+def test_long_examples_alone_are_refused(
+    tuning: Callable[..., Recipe],
+    tokenizer: PreTrainedTokenizerFast,
+    refuses: Refuses,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    recipe = tuning(tmp_path, sequence_length=4, long_documents=policy)
+
+    with refuses(DataError, names=["sequence_length"]):
+        Fitting.of("train", _encoded(6, 7), recipe, tokenizer)

@@ -1,0 +1,245 @@
+"""Runs on pairs of answers, from rows to a scored model: planned to the byte, resumed bit for bit."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from brimful.base.errors import Interrupted
+from brimful.base.rundir import read_journal, read_json, write_json_atomically
+from brimful.chains import pipeline, plans
+from brimful.hardware.probe import probe
+from brimful.kinds.pairs import PairRunData
+from brimful.kinds.run_data import gather
+from brimful.planning.specs import model_facts
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import prepare
+from brimful.recipe import Recipe
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.store import StoredTraces
+from brimful.rehearsal.training import record_training
+from brimful.training.tensorfile import load_tensors
+from measured_steps import measure_steps
+
+PAIRS = 3
+"""In a micro-batch, of two rows each."""
+WAYS = {
+    "in passes": ["preference.reference=in_passes"],
+    "kept": ["preference.reference=kept"],
+    "none": ["preference.loss=simpo"],
+    "with sft": ["preference.sft_weight=0.5"],
+    "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
+}
+
+
+@pytest.fixture
+def preferring(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[..., Recipe]:
+    """`preferring("key=value", ...)` gives a recipe on the pairs, with overrides."""
+    usual = ["method=dpo", "evaluation.base=never", f"data.path={pairs_file}"]
+    return lambda *overrides: tuning(*usual, *overrides)
+
+
+def _run(recipe: Recipe) -> Path:
+    return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
+
+
+def _steps(folder: Path) -> list[dict[str, Any]]:
+    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = (folder / "model").glob("*.safetensors")
+    return load_tensors(file)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_is_planned_trained_scored_and_reported(
+    preferring: Callable[..., Recipe], way: str
+) -> None:
+    recipe = preferring("training.steps=12", *WAYS[way])
+
+    folder = _run(recipe)
+
+    steps = _steps(folder)
+    assert [record["step"] for record in steps] == [*range(1, 13)]
+    assert steps[-1]["named"]["margin"] > steps[0]["named"]["margin"]
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    scores = read_json(folder / "scores.json")["validation"]
+    assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
+    assert 0 <= scores["named"]["accuracy"] <= 1
+    assert "held-out pairs" in (folder / "report.html").read_text()
+    records = read_journal(folder / "metrics.jsonl")
+    best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
+    assert best["named"]["accuracy"] == pytest.approx(scores["named"]["accuracy"])
+    assert best["loss"] == pytest.approx(scores["loss"], rel=1e-4)
+    assert (folder / "reference.json").exists() == (way != "none")
+    if way in {"in passes", "kept"}:
+        assert steps[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
+
+
+def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
+    preferring: Callable[..., Recipe],
+) -> None:
+    """But for the order in which sums are made."""
+    first, second = (
+        _steps(_run(preferring(*WAYS[way], f"run.name={way.replace(' ', '-')}")))
+        for way in ("in passes", "kept")
+    )
+
+    for one, other in zip(first, second, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        for name in ("margin", "reward_chosen", "log_prob_rejected"):
+            assert one["named"][name] == pytest.approx(other["named"][name], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("way", ["in passes", "kept", "full"])
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
+    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
+) -> None:
+    shared = [*WAYS[way], f"plan.packing={packing}"]
+    whole = _run(preferring(*shared, "run.name=whole"))
+    recipe = preferring(*shared, "run.name=stopped", "checkpoint.every=2")
+    real, stops = PairRunData.validate, iter([True])
+
+    def stopping(data: PairRunData, *args: Any, **values: Any) -> dict[str, Any]:
+        if next(stops, False):
+            raise Interrupted("stopped", signal.SIGTERM)
+        return real(data, *args, **values)
+
+    monkeypatch.setattr(PairRunData, "validate", stopping)
+    with pytest.raises(Interrupted):
+        _run(recipe)
+    stopped = _run(recipe)
+
+    ours, theirs = _weights(whole), _weights(stopped)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    named = [[each["named"] for each in _steps(folder)] for folder in (whole, stopped)]
+    assert named[0][-4:] == named[1][-4:]
+
+
+def test_a_reference_that_was_stopped_is_gone_on_with(
+    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was computed before is read back; what is of another model is not."""
+    monkeypatch.setattr("brimful.kinds.pairs.STRETCH", 16)
+    monkeypatch.setattr("brimful.kinds.pairs.WRITE_EVERY_S", 0.0)
+    shared = [*WAYS["kept"], "training.steps=2"]
+    whole = _run(preferring(*shared, "run.name=whole"))
+    recipe = preferring(*shared, "run.name=stopped")
+    real, scored = PairRunData._score, list[int]()
+
+    def stopping(data: PairRunData, model: Any, answers: Any, options: Any) -> Any:
+        scored.append(answers.num_examples)
+        if len(scored) == 3:
+            raise Interrupted("stopped", signal.SIGTERM)
+        return real(data, model, answers, options)
+
+    monkeypatch.setattr(PairRunData, "_score", stopping)
+    with pytest.raises(Interrupted):
+        _run(recipe)
+    file = whole.with_name("stopped") / "reference.json"
+    before = read_json(file)
+    assert {name: len(values) for name, values in before["log_probs"].items()} == {"train": 32}
+    stopped = _run(recipe)
+
+    assert read_json(file)["log_probs"] == read_json(whole / "reference.json")["log_probs"]
+    ours, theirs = _weights(whole), _weights(stopped)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    other = {**before, "identity": {"data": "another"}, "log_probs": {"train": [9.0] * 32}}
+    write_json_atomically(file, other, with_checksum=True)
+    again = _run(preferring(*shared, "run.name=stopped", "training.steps=2"))
+    assert again == stopped
+
+
+@pytest.mark.parametrize(
+    ("way", "compiled"), [*((way, "none") for way in WAYS), ("in passes", "blocks")]
+)
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
+def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
+    preferring: Callable[..., Recipe],
+    way: str,
+    compiled: str,
+) -> None:
+    """Rows, peak and logits, whose pieces are smaller than all of them."""
+    spec = _step_of(preferring(*WAYS[way], "plan.loss_chunk=100"))
+    spec = replace(spec, compiled=compiled)  # type: ignore[arg-type]
+    planned = record_training(spec, config_of(spec), PAIRS)
+
+    recipe = preferring(*WAYS[way])
+    data = gather(recipe, str(recipe.model))
+    model = data.build(plans.plan(data.planned), torch.device("cpu"))
+    measured = measure_steps(model, spec, PAIRS)
+
+    logits_bytes = 4 * spec.loss_chunk * model.config.vocab_size
+    end = planned.marks["evaluation"]
+    made = planned.events_E[:end][planned.events_E[:end] > 0] - 1
+    count = int((planned.sizes_S[made] == logits_bytes).sum())
+    assert count == (measured.changes_E == logits_bytes).sum()
+    assert count >= 3
+    assert planned.live_E()[:end].max() == measured.live_E().max()
+
+
+def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
+    preferring: Callable[..., Recipe],
+) -> None:
+    for way in WAYS.values():
+        recipe = preferring(*way)
+        data = gather(recipe, str(recipe.model))
+        planned = PairRunData.blank(_step_of(recipe), PAIRS)
+        data._take({"train": [0.0] * data.splits["train"].num_examples})  # type: ignore[attr-defined]
+        batch = data.sequences(plans.plan(data.planned, "T4")).batch(0, PAIRS)
+        (micro,) = batch.micro_batches((PAIRS,))
+
+        assert micro.kept.keys() == planned.kept.keys()
+        assert micro.tensors.keys() == planned.tensors.keys()
+        for name, each in micro.kept.items():
+            assert (each.shape, each.dtype) == (planned.kept[name].shape, planned.kept[name].dtype)
+
+
+def test_the_plan_knows_the_loss_and_its_reference(preferring: Callable[..., Recipe]) -> None:
+    steps = {name: _step_of(preferring(*way)) for name, way in WAYS.items() if name != "full"}
+    steps["sft"] = _step_of(preferring("method=sft"))
+    peaks = {name: StoredTraces(spec, None).at(2).live_E().max() for name, spec in steps.items()}
+
+    assert len({spec.key() for spec in steps.values()}) == len(steps)
+    assert peaks["sft"] < peaks["none"] <= peaks["kept"] <= peaks["in passes"]
+
+
+def test_the_best_model_can_be_the_one_that_tells_most_pairs(
+    preferring: Callable[..., Recipe],
+) -> None:
+    folder = _run(preferring("preference.metric=accuracy"))
+
+    records = [
+        each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "evaluation"
+    ]
+    best = [each for each in records if each["best"]][-1]
+    assert best["objective"] == -best["named"]["accuracy"]
+    assert best["objective"] == min(each["objective"] for each in records)
+
+
+def test_answers_that_both_become_less_likely_are_told_with_their_number(
+    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.kinds.pairs.MOST_DISPLACED", -1.0)
+    console = StringIO()
+    pipeline.run(preferring(), Console(file=console, width=4000))
+
+    told = [line for line in console.getvalue().splitlines() if "likelihood displacement" in line]
+    assert len(told) == 1
+    count = gather(preferring(), str(preferring().model)).validation_count
+    assert f"of {count} held-out pairs" in told[0]
+    assert "preference.sft_weight=0.1" in told[0]
+    preferring("preference.sft_weight=0.1")
+
+
+def _step_of(recipe: Recipe) -> StepSpec:
+    return prepare(recipe, probe("cpu"), model=model_facts(recipe)).spec(recompute=False)
