@@ -148,18 +148,25 @@ def test_an_unknown_recipe_is_told_with_the_nearest(brimful: Brimful) -> None:
         )
 
 
-def test_an_unknown_key_is_told_with_the_nearest(brimful: Brimful, recipe_file: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("sequence_length=long", ["sequence_length: must be a valid integer, got 'long'"]),
+        (
+            "model={layers: 1, heads: 64, width: 262144}",
+            ["needs about", "to use", "`brimful plan` shows"],
+        ),
+        ("data.path=corpse.txt", ["no such file", "did you mean 'corpus.txt'?"]),
+    ],
+)
+def test_what_is_wrong_is_told_before_there_is_a_run_folder(
+    brimful: Brimful, recipe_file: Path, tmp_path: Path, change: str, said: list[str]
+) -> None:
     _refused(
-        brimful("train", recipe_file, "optimizer.learning_rat=1"),
-        "optimizer.learning_rat: unknown key - did you mean 'learning_rate'?",
+        brimful("train", recipe_file, change.replace("corpse", str(recipe_file.parent / "corpse"))),
+        *said,
     )
-
-
-def test_a_wrong_type_is_told_with_key_rule_and_value(brimful: Brimful, recipe_file: Path) -> None:
-    _refused(
-        brimful("train", recipe_file, "sequence_length=long"),
-        "sequence_length: must be a valid integer, got 'long'",
-    )
+    assert not (tmp_path / "runs").exists()
 
 
 def test_all_wrong_keys_are_told_at_once(brimful: Brimful, recipe_file: Path) -> None:
@@ -174,39 +181,11 @@ def test_all_wrong_keys_are_told_at_once(brimful: Brimful, recipe_file: Path) ->
     ]
 
 
-def test_a_sequence_length_above_the_models_context_is_told_with_both_numbers(
-    brimful: Brimful, recipe_file: Path
-) -> None:
-    _refused(
-        brimful("train", recipe_file, "model.context=16"),
-        "sequence_length 32 is above the model's context 16; shorten it or raise model.context",
-    )
-
-
-def test_a_wrong_recipe_makes_no_run_folder(
-    brimful: Brimful, recipe_file: Path, tmp_path: Path
-) -> None:
-    _refused(brimful("train", recipe_file, "seed=x"))
-
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize("device", ["cuda:99", "tpu"])
 def test_a_device_that_is_not_there_is_told(
     brimful: Brimful, recipe_file: Path, device: str
 ) -> None:
     _refused(brimful("plan", recipe_file, f"plan.device={device}"), device, "Here: ")
-
-
-def test_a_model_too_large_for_the_machine_is_told_with_both_numbers(
-    brimful: Brimful, recipe_file: Path
-) -> None:
-    _refused(
-        brimful("train", recipe_file, "model={layers: 1, heads: 64, width: 262144}"),
-        "needs about",
-        "to use",
-        "`brimful plan` shows",
-    )
 
 
 @pytest.mark.parametrize(
@@ -253,16 +232,6 @@ def test_the_list_of_verbs_is_in_groups_what_is_begun_with_first(brimful: Brimfu
 
 
 # --- what is refused once the data are read
-
-
-def test_a_missing_data_file_is_told_with_the_nearest(
-    brimful: Brimful, recipe_file: Path, corpus: Path
-) -> None:
-    _refused(
-        brimful("train", recipe_file, f"data.path={corpus.with_name('corpse.txt')}"),
-        "no such file",
-        "did you mean 'corpus.txt'?",
-    )
 
 
 def test_missing_data_are_told_before_a_mirror_is_opened(
