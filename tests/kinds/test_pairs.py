@@ -20,6 +20,7 @@ from brimful.kinds.run_data import gather
 from brimful.planning.specs import model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
+from brimful.planning.trace import KINDS
 from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.store import StoredTraces
@@ -211,6 +212,18 @@ def test_the_plan_knows_the_loss_and_its_reference(preferring: Callable[..., Rec
 
     assert len({spec.key() for spec in steps.values()}) == len(steps)
     assert peaks["sft"] < peaks["none"] <= peaks["kept"] <= peaks["in passes"]
+
+
+def test_a_pass_of_the_reference_takes_no_activations_away_from_the_blocks(
+    preferring: Callable[..., Recipe],
+) -> None:
+    kept_bytes = []
+    for way in ("none", "in passes"):
+        spec = _step_of(preferring(*WAYS[way]))
+        trace = record_training(spec, config_of(spec), PAIRS)
+        kept_bytes.append(trace.sizes_S[trace.kinds_S == KINDS.index("activations")].sum())
+
+    assert kept_bytes[0] == kept_bytes[1] > 0
 
 
 def test_the_best_model_can_be_the_one_that_tells_most_pairs(

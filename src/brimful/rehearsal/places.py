@@ -48,7 +48,10 @@ class Places:
                     self._watch(module, name, layer)
             for layer, block in enumerate(blocks):
                 self._watch_backward(block, layer)
-            self._handles.append(body.register_forward_hook(self._body_done))
+            self._handles += [
+                body.register_forward_pre_hook(self._body_begun),
+                body.register_forward_hook(self._body_done),
+            ]
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 self._handles.append(
@@ -140,6 +143,10 @@ class Places:
             recorder.place, recorder.layer, recorder.in_loss = place, layer, False
 
         tensor.register_hook(arrive)
+
+    def _body_begun(self, *_: Any) -> None:
+        # Methods with a reference pass through the body twice.
+        self._recorder.in_loss = False
 
     def _body_done(self, _: nn.Module, __: Any, output: Any) -> None:
         # In a model without a final norm, this is the tensor that the last block announced.
