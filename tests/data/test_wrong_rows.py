@@ -52,7 +52,7 @@ def test_preferences_are_refused_with_the_method_and_a_way_that_works(
 def test_judged_completions_are_refused(data_recipe: Make, refuses: Refuses) -> None:
     """Unless the recipe says that they are pairs; other labels do not matter."""
     rows = [Row(JUDGED, "row 1")]
-    with refuses(DataError, names=["row 1", "method=kto", "data.format=prompt"]):
+    with refuses(DataError, names=["row 1", "KTO", "data.format=prompt"]):
         list(examples_of(rows, data_recipe("x")))
     assert list(examples_of(rows, data_recipe("x", format="prompt")))
     assert [judged.desired for judged in judged_of(rows, data_recipe("x"))] == [False]

@@ -25,6 +25,7 @@ from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
+from brimful.report.text import evaluation_lines
 from brimful.training.tensorfile import load_tensors
 from measured_steps import measure_steps
 
@@ -75,6 +76,8 @@ def test_a_run_is_planned_trained_scored_and_reported(
     assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
     assert 0 <= scores["named"]["accuracy"] <= 1
     assert "held-out pairs" in (folder / "report.html").read_text()
+    told = evaluation_lines(read_json(folder / "scores.json"), width=160)
+    assert f"accuracy {scores['named']['accuracy']:.3f}" in " ".join(told)
     records = read_journal(folder / "metrics.jsonl")
     best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
     assert best["named"]["accuracy"] == pytest.approx(scores["named"]["accuracy"])

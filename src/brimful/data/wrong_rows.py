@@ -21,7 +21,8 @@ def refused(row: Mapping[str, Any], where: str, learned: Learned) -> DataError |
     if learned == "pairs" and _is_judged(row):
         return DataError(
             f"{where}: there are no pairs of a chosen and a rejected answer. 'label' says whether"
-            " an answer is desired: method=kto learns from that."
+            " an answer is desired: such judgements are learned by Kahneman-Tversky optimisation"
+            " (KTO), which brimful does not have."
         )
     if learned != "examples" and any(_has_columns(row, name) for name in FORMATS):
         needed = "pairs of a chosen and a rejected answer"
@@ -73,8 +74,9 @@ def refuse_judged(row: Mapping[str, Any], where: str) -> None:
     """Raise DataError if a row says of its completion whether it is desired."""
     if _is_judged(row):
         raise DataError(
-            f"{where}: 'label' says whether the completion is a good one: method=kto learns from"
-            " such judgements. Supervised fine-tuning would learn the bad ones, too: remove these"
+            f"{where}: 'label' says whether the completion is a good one: such judgements are"
+            " learned by Kahneman-Tversky optimisation (KTO), which brimful does not have."
+            " Supervised fine-tuning would learn the bad ones, too: remove these"
             " rows, then the column label; data.format=prompt learns all rows as they are."
         )
 

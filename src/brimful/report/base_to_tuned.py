@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brimful.planning.base_scoring import BASE, missing_parts
+from brimful.report.kinds import report_kind
 from brimful.report.labels import format_of, main_metric, main_split, metrics_of
 from brimful.report.scores import SplitScore, best_evaluation, main_score
 from brimful.report.table import Cell
@@ -88,7 +89,8 @@ def _loss(run: RunFolder) -> tuple[ChangedScore, ...]:
     """Held-out loss of the base and of the tuned model on the same sequences: the whole validation
     split if both were scored on it, else the part on which the base was scored before training.
     """
-    name, unit, base = "held-out loss", "nats/token", base_name(run)
+    unit = report_kind(run).loss_unit.replace(" per ", "/")
+    name, base = "held-out loss", base_name(run)
     before, after = score_before(run), main_score(run)
     if before is not None and before.loss is not None and after is not None:
         first = Cell(before.loss, "{:.3f}".format, before.loss_interval)

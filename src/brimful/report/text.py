@@ -42,7 +42,14 @@ def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> lis
 
 
 def _score_lines(split: str, score: LikelihoodScore) -> list[str]:
-    """Loss, perplexity, bits per byte with intervals, speed, and the counting baselines."""
+    """Loss, perplexity, bits per byte with intervals, speed, and the counting baselines; of a score
+    with named values these and the loss.
+    """
+    if score.named:
+        named = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in score.named.items()]
+        loss = f"loss {_number(score.loss)}{_interval(score.loss_interval)}"
+        took = f"{score.windows or 0:,} scored in {format_duration(score.seconds or 0.0)}"
+        return [f"{split}: {took}", f"  {', '.join([loss, *named])}"]
     # Each example is a window of its own; longer texts are cut into several.
     is_whole = score.windows == score.documents
     how = f"context {score.context}, stride {score.stride}"
