@@ -15,7 +15,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 REPOSITORY = "github.com/brimful/brimful"
 """Not published yet; this is the one place that says where it will be."""
-NAMES = ("tour", "gpt-from-scratch", "code-lora", "okadfa", "moderation", "reasoning-rft")
+NAMES = ("tour", "gpt-from-scratch", "code-lora", "okadfa", "moderation", "reasoning-rft", "preferences")
 SHARED = ("drive", "plan", "train", "watch", "report", "home")
 FENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

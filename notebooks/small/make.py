@@ -49,6 +49,19 @@ def questions(drawn: random.Random) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def preferences(drawn: random.Random) -> str:
+    """Pairs of a short and a long-winded answer to one prompt."""
+    rows = []
+    for subject in CALM:
+        for asked in ("Tell me about the {}.", "What is the {} like?", "Describe the {}."):
+            words = drawn.sample(CALM, 2)
+            short = f"The {subject} is like a {words[0]}."
+            long = f"Well, one might say that the {subject} is, as it were, like a {words[0]}, or rather like a {words[1]}."
+            rows.append({"prompt": asked.format(subject), "chosen": short, "rejected": long})
+    drawn.shuffle(rows)
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def messages(drawn: random.Random) -> str:
     """Messages with labels, a quarter of them advertisements."""
     rows = []
@@ -60,7 +73,7 @@ def messages(drawn: random.Random) -> str:
 
 def main() -> None:
     """Write the files, the same each time."""
-    for name, make in (("texts.txt", texts), ("code.jsonl", code), ("questions.jsonl", questions), ("messages.csv", messages)):
+    for name, make in (("texts.txt", texts), ("code.jsonl", code), ("questions.jsonl", questions), ("messages.csv", messages), ("preferences.jsonl", preferences)):
         (HERE / name).write_text(make(random.Random(0)), encoding="utf-8")
 
 

@@ -12,7 +12,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NAMES = ("tour", "gpt-from-scratch", "code-lora", "okadfa", "moderation", "reasoning-rft")
+NAMES = (
+    *("tour", "gpt-from-scratch", "code-lora", "okadfa"),
+    *("moderation", "reasoning-rft", "preferences"),
+)
 MOST_LINES = 20
 """Of a training cell's output, once it has ended."""
 CELL_S = 400.0
@@ -108,5 +111,6 @@ def _check_examples(name: str, outputs: list[Any]) -> None:
         ),
         "moderation": ("F1 of spam", "free prize, call now", "label spam"),
         "reasoning-rft": ("| base |", "| rft-1 |", "Answers to unit-conversion"),
+        "preferences": ("before tuning", "after tuning", "Tell me about the lake."),
     }[name]
     assert [word for word in expected if word not in text] == []

@@ -118,4 +118,4 @@ def test_small_data_are_what_their_script_makes(tmp_path: Path) -> None:
 
     made = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path != script}
     assert made == {name: (NOTEBOOKS / "small" / name).read_bytes() for name in made}
-    assert len(made) == 4
+    assert len(made) == 5

@@ -12,6 +12,7 @@ from brimful.base.errors import RequestError
 from brimful.other_trainers.as_recipe import recipe_text
 from brimful.other_trainers.job import ReadJob, TrainingJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
+from brimful.recipe import load_text
 
 MODEL = "meta-llama/Llama-3.2-1B"
 FILES: dict[str, dict[str, Any]] = {
@@ -92,6 +93,48 @@ def test_judged_answers_are_a_row_each(name: str, changes: dict[str, Any]) -> No
     """Their passes without gradients are those of the reference and of other prompts' answers."""
     job = job_of(name, **changes)
     assert (job.micro_batch, job.loss.passes) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "section"),
+    [
+        ("trl", {}, {"loss": "sigmoid"}),
+        ("trl", {"loss_type": ["ipo"]}, {"loss": "ipo"}),
+        ("trl", {"loss_type": "hinge"}, {"loss": "hinge"}),
+        (
+            "trl",
+            {"loss_type": "robust", "label_smoothing": 0.1},
+            {"loss": "robust", "label_smoothing": 0.1},
+        ),
+        ("trl", {"loss_type": "sigmoid_norm"}, {"loss": "sigmoid", "per_token": True}),
+        (
+            "trl",
+            {"loss_type": ["sigmoid", "sft"], "loss_weights": [2.0, 1.0]},
+            {"loss": "sigmoid", "sft_weight": 0.5},
+        ),
+        ("axolotl", {}, {"loss": "sigmoid"}),
+        ("axolotl", {"rl": "ipo"}, {"loss": "ipo"}),
+        ("axolotl", {"rl": "orpo"}, {"loss": "orpo"}),
+        ("axolotl", {"rl": "simpo"}, {"loss": "simpo", "margin": 0.5, "sft_weight": 1.0}),
+        ("llama_factory", {}, {"loss": "sigmoid"}),
+        ("llama_factory", {"pref_ftx": 0.3}, {"loss": "sigmoid", "sft_weight": 0.3}),
+        (
+            "llama_factory",
+            {"pref_loss": "simpo", "simpo_gamma": 1.5},
+            {"loss": "simpo", "margin": 1.5},
+        ),
+        ("llama_factory", {"pref_loss": "orpo"}, {"loss": "orpo", "sft_weight": 1.0}),
+    ],
+)
+def test_the_recipe_has_the_loss_of_the_file(
+    name: str, changes: dict[str, Any], section: dict[str, Any]
+) -> None:
+    """And as many pairs in a step, beta among the section's values."""
+    recipe = load_text(recipe_text(Path("job.yaml"), read(name, **changes)), "job")
+    assert recipe.method == "dpo"
+    assert recipe.effective_batch == 4
+    assert recipe.preference is not None
+    assert recipe.preference.model_dump(exclude_unset=True) == {"beta": 0.2, **section}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
+from brimful.recipe.preference import reads_pairs
 
 if TYPE_CHECKING:
     from brimful.data.rows import Row
@@ -265,7 +266,7 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
             yield len(str(cell).encode()), read_bytes
         return
     samples = ([example] for example in examples_of(noted(items), recipe.data))
-    if recipe.kind.first_rows == "pairs":
+    if reads_pairs(recipe):
         pairs = preferences_of(noted(items), recipe.data)
         samples = ([pair.chosen, pair.rejected] for pair in pairs)
     for sample in samples:

@@ -34,6 +34,7 @@ from brimful.data.stratified import hold_out
 from brimful.data.tokens import Progress
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
+from brimful.recipe.preference import reads_pairs
 
 _ENCODED_AT_ONCE = 1024
 _FIELDS = {
@@ -167,7 +168,7 @@ def prepare_examples(
             asks.
     """
     data, (read, per_row) = recipe.data, (examples_of, 1)
-    if recipe.kind.first_rows == "pairs":
+    if reads_pairs(recipe):
         read, per_row = answers_of, recipe.kind.rows_per_sample
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)

@@ -131,8 +131,6 @@ def check_preference(recipe: "Recipe") -> None:
         raise ValueError(
             "data.loss_on=all would learn prompts, which both answers of a pair share; leave it out"
         )
-    if recipe.rft is not None:
-        raise ValueError("rft tunes on right answers alone: set method=sft, or leave rft out")
     adapter = recipe.adapter
     if rules_of(recipe).reference == "in_passes" and (adapter is None or adapter.start):
         why = "it goes on with trained adapters" if adapter else "all weights are trained"
@@ -151,3 +149,8 @@ def reference_of(recipe: "Recipe") -> Literal["none", "in_passes", "kept"]:
         return rules.reference
     # Adapters that were trained before are the reference, too.
     return "in_passes" if adapter is not None and not adapter.start else "kept"
+
+
+def reads_pairs(recipe: "Recipe") -> bool:
+    """Return whether its data are pairs of answers, not demonstrations with which rounds begin."""
+    return recipe.kind.compares_answers and recipe.rft is None

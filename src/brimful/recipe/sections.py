@@ -654,8 +654,8 @@ class Recipe(Section):
     def _rounds_tune(self) -> Self:
         if self.rft is not None and not self.kind.answers_prompts:
             raise ValueError(
-                "rft draws answers from a model that is fine-tuned to give them: set method=sft, or"
-                " leave rft out"
+                "rft draws answers from a model that is fine-tuned to give them: set method=sft,"
+                " or method=dpo to learn from right and wrong ones, or leave rft out"
             )
         if self.rft is not None and self.study is not None:
             raise ValueError("a recipe has either rft or a study, not both")
