@@ -10,6 +10,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -189,6 +190,11 @@ class Worker:
         self.name, self.folder = name, folder
         self.precision = ""
         """Of its products."""
+        self.model: Callable[[], Any]
+        """What is trained."""
+        self.reference_cpu_s = 0.0
+        """What was computed once, before training, of a model that the trained one is compared with.
+        """
         self.steps = 0
         """Optimizer steps so far."""
         self._left, self._is_ready, self._wants_losses = warm_up_steps, False, False
@@ -208,12 +214,19 @@ class Worker:
         """The model is there; what comes on top is training's."""
         self._before_bytes = _peak_bytes()
 
+    @contextlib.contextmanager
+    def reference(self) -> Iterator[None]:
+        """Time what is computed before training."""
+        began_s = time.process_time()
+        yield
+        self.reference_cpu_s = time.process_time() - began_s
+
     def asked(self, word: str) -> Any:
         """The answer to another request."""
         if word == "memory":
             return {"peak_bytes": _peak_bytes(), "before_bytes": self._before_bytes}
-        if word == "precision":
-            return self.precision
+        if word in {"precision", "reference_cpu_s"}:
+            return getattr(self, word)
         raise SystemExit(f"{self.name} knows no request {word!r}")
 
     def after_step(self, loss: Callable[[], float]) -> bool:
@@ -286,6 +299,30 @@ def step_by_step(trainer: type[Any], worker: Worker) -> tuple[type[Any], Any]:
     return Remembering, Gate()
 
 
+def planned(recipe: Any, source: str) -> tuple[Any, Any]:
+    """The data of a recipe that tunes the model in a folder, and the plan that brimful derives for
+    it on this machine.
+    """
+    from brimful.chains.devices import facts_of, here
+    from brimful.kinds.run_data import gather
+    from brimful.planning.derive import derive
+    from brimful.rehearsal.kept_traces import kept_traces
+
+    device, data = here(recipe), gather(recipe, source)
+    with kept_traces() as traces:
+        facts = facts_of(
+            device,
+            measures=True,
+            vocabulary=len(data.tokenizer),
+            train_sequences=data.train_rows,
+            fill=data.fill,
+            longest_pass_of=data.longest_pass_of("cpu"),
+        )
+        plan = derive(data.planned, device, traces, facts)
+    print(plan.explain(), file=sys.stderr)
+    return data, plan
+
+
 def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: Any) -> None:
     """brimful's own loop on a CPU; nothing but steps is made, and the worker waits after every
     one.
@@ -333,6 +370,39 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
             should_stop=_StopWhenAsked(worker, loss),
         )
         train(parts, Progress.fresh(precision, device))
+
+
+def tune_ours(worker: Worker, recipe: Any) -> None:
+    """Tune the model in the worker's folder `base` under the plan that brimful derives for one
+    thread of this machine; `worker.model` is set before the first step.
+    """
+    from brimful.base.env import keep_few_kernels, wait_politely
+
+    wait_politely()
+    keep_few_kernels()
+    import torch
+
+    from brimful.hardware.host import keep_freed_memory
+    from brimful.kinds.run_data import ScoringOptions
+    from brimful.planning.step import EVALUATION_FACTOR
+    from brimful.training.method import Network, compiled, hidden_states_of
+
+    data, plan = planned(recipe, str(worker.folder / "base"))
+    keep_freed_memory()
+    device = torch.device("cpu")
+    model = data.build(plan, device)
+    model.train()
+    worker.model = lambda: model
+    worker.note_memory()
+    hidden_states = (
+        compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
+    )
+    rows = EVALUATION_FACTOR * plan.micro_batches[0]
+    with tempfile.TemporaryDirectory(dir=worker.folder) as folder, worker.reference():
+        options = ScoringOptions(plan=plan, device=device, rows=rows)
+        data.keep_reference(model, Path(folder), data.fingerprints, options)
+    network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)
+    train_ours(worker, recipe, plan, network, data.sequences(plan))
 
 
 class _StopWhenAsked:

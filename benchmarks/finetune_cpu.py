@@ -44,7 +44,7 @@ from contestant import (
     interleaved,
     setting,
     step_by_step,
-    train_ours,
+    tune_ours,
 )
 
 LOSS_TOLERANCE, REORDERED_TOLERANCE = 0.005, 0.02
@@ -406,8 +406,6 @@ class _Worker(Worker):
         self.quantize: str | None = options.quantize
         self.base_in_bf16 = options.lora and bool(options.model)
         """For TRL, as it loads SmolLM2, which is published in bf16; brimful plans the type."""
-        self.model: Callable[[], Any]
-        """What is trained."""
         self.useful_tokens: Callable[[], int]
         """Those of all steps so far."""
 
@@ -533,56 +531,15 @@ def _in_four_bits(quantize: str | None) -> dict[str, Any]:
 
 
 def train_brimful(worker: _Worker) -> None:
-    """brimful's own loop under the plan it derives for one thread of this machine."""
-    from brimful.base.env import keep_few_kernels, wait_politely
-
-    wait_politely()
-    keep_few_kernels()
-    import torch
-
-    from brimful.chains.devices import facts_of, here
-    from brimful.hardware.host import keep_freed_memory
-    from brimful.kinds.run_data import gather
-    from brimful.planning.derive import derive
+    """brimful's own loop."""
     from brimful.recipe import load
-    from brimful.rehearsal.kept_traces import kept_traces
-    from brimful.training.method import Network, compiled, hidden_states_of
 
     adapter = [f"adapter={{rank: {LORA['r']}, alpha: {LORA['lora_alpha']}}}"] if worker.lora else []
     base = [] if worker.quantize is None else [f"quantize={worker.quantize}"]
     recipe = load(str(worker.folder / "recipe.yaml"), [*OURS[worker.name], *adapter, *base])
-    device, data = here(recipe), gather(recipe, str(worker.folder / "base"))
-    with kept_traces() as traces:
-        facts = facts_of(
-            device,
-            measures=True,
-            vocabulary=len(data.tokenizer),
-            train_sequences=data.train_rows,
-            fill=data.fill,
-            longest_pass_of=data.longest_pass_of("cpu"),
-        )
-        plan = derive(data.planned, device, traces, facts)
-    print(plan.explain(), file=sys.stderr)
-    keep_freed_memory()
-    model = data.build(plan, torch.device("cpu"))
-    model.train()
-    worker.note_memory()
-    hidden_states = (
-        compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
-    )
     sizes = [len(ids) for ids, _ in worker.examples("train")]
-
-    worker.model, worker.useful_tokens = (
-        lambda: model,
-        lambda: sum(sizes[: worker.steps * EXAMPLES_PER_STEP]),
-    )
-    train_ours(
-        worker,
-        recipe,
-        plan,
-        Network(model, hidden_states, plan.loss_chunk, few_passes=True),
-        data.sequences(plan),
-    )
+    worker.useful_tokens = lambda: sum(sizes[: worker.steps * EXAMPLES_PER_STEP])
+    tune_ours(worker, recipe)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import Any
 
 import brimful
-from record import RECORDS, commit, write_record
+from record import RECORDS, commit, without_folders, write_record
 
 RECIPE = """
 name: run
@@ -114,6 +114,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "lora": (*ON_BASE, "adapter.rank=2", "evaluation.tasks=[code-syntax]"),
     "full": ON_BASE,
     "qlora": (*ON_BASE, "adapter.rank=2", "quantize=nf4"),
+    "pairs": (
+        *ON_BASE,
+        "method=dpo",
+        "data={path: ../pairs.jsonl, validation: 0.2}",
+        "adapter.rank=2",
+        "preference.reference=kept",
+    ),
     "labels": (*LABELS, "model=../encoder"),
     "base first": (*TUNED, "model=recipe:../base.yaml", "adapter.rank=2"),
     "study": ("study.variants={a: [], b: [seed=5]}",),
@@ -406,7 +413,7 @@ def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
 
 
 def write_data(root: Path) -> None:
-    """Documents, instructions with answers, questions, texts with labels, recipes."""
+    """Documents, instructions with answers, pairs of answers, questions, texts with labels, recipes."""
     drawn, words = (
         random.Random(0),
         ["red", "green", "blue", "cat", "dog", "sees", "likes", "tree", "win", "cash", "prize"],
@@ -430,6 +437,15 @@ def write_data(root: Path) -> None:
         known, label = (words[7:], "spam") if number % 4 == 0 else (words[:7], "ham")
         rows.append(f"{' '.join(drawn.choices(known, k=drawn.randint(4, 10)))},{label}\n")
     (root / "texts.csv").write_text("text,label\n" + "".join(rows))
+    pairs = [
+        {
+            "prompt": f"{example['instruction']} ",
+            "chosen": example["output"],
+            "rejected": " ".join(drawn.choices(words[3:], k=drawn.randint(1, 4))),
+        }
+        for example in examples
+    ]
+    _write_rows(root / "pairs.jsonl", pairs)
     (root / "recipe.yaml").write_text(RECIPE)
     (root / "base.yaml").write_text(RECIPE.replace("name: run", "name: base", 1) + "seed: 2\n")
 
@@ -500,7 +516,7 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
     benches = {kind: Bench(root, kind) for kind in wholes}
     quick = [kind for kind in wholes if kind != PUBLISHED]
     done, made_with = {each["number"] for each in _results(root) if not each["odd"]}, commit()
-    for number in _numbers(trials, is_further):
+    for number in _numbers(trials, kinds, is_further=is_further):
         if number in done:
             continue
         if time.time() > until:
@@ -515,13 +531,14 @@ def work(root: Path, kinds: Sequence[str], trials: int, until: float, *, is_furt
             file.write(json.dumps(result) + "\n")
 
 
-def _numbers(trials: int, is_further: bool) -> list[int]:
+def _numbers(trials: int, kinds: Sequence[str], *, is_further: bool) -> list[int]:
     """Return the numbers of the trials, in order."""
     if not is_further:
         return list(range(trials))
     before = _record()
     first = before["trials"] + before["left_out_as_the_run_ended_before_a_kill"]
-    return [*(each["number"] for each in before["odd"]), *range(first, first + trials)]
+    again = [each["number"] for each in before["odd"] if each["kind"] in kinds]
+    return [*again, *range(first, first + trials)]
 
 
 def _record() -> dict[str, Any]:
@@ -613,11 +630,15 @@ def with_record(results: list[dict[str, Any]]) -> dict[str, Any]:
     odd = {each["number"] for each in before["odd"]}
     further = summary([each for each in results if each["number"] not in odd])
     counted = added({key: before[key] for key in further}, further)
+    command = " ".join(map(without_folders, sys.argv[1:]))
     parts = before.get("parts") or [{key: before[key] for key in ("command", "trials")}]
     return {
         **counted,
-        "odd_made_again": [each for each in results if each["number"] in odd],
-        "parts": [*parts, {"command": " ".join(sys.argv[1:]), "trials": further["trials"]}],
+        "odd_made_again": [
+            *before.get("odd_made_again", ()),
+            *(each for each in results if each["number"] in odd),
+        ],
+        "parts": [*parts, {"command": command, "trials": further["trials"]}],
     }
 
 

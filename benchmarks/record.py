@@ -76,7 +76,7 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit(),
         "command": " ".join(
-            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_without_folders, sys.argv[1:])]
+            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(without_folders, sys.argv[1:])]
         ),
         "device": environment["device"]["name"],
         "cpu": cpu(),
@@ -89,7 +89,7 @@ def write_record(name: str, values: Mapping[str, Any]) -> Path:
     return path
 
 
-def _without_folders(word: str) -> str:
+def without_folders(word: str) -> str:
     """`data.path=/home/me/wikitext-2` -> `data.path=.../wikitext-2`: a record is about the data,
     not about a machine's folders.
     """

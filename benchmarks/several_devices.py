@@ -5,8 +5,8 @@
 Ranks are processes of this machine that meet over gloo, each with one thread. Models are tiny, with
 ragged data, accumulation and an uneven remainder: 7 sequences a step in micro-batches of 2.
 
-- compare: 20 steps of documents, masked documents, LoRA, QLoRA (NF4) and full tuning of examples, and
-  labels, in 1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it
+- compare: 20 steps of documents, masked documents, LoRA, QLoRA (NF4) and full tuning of examples, pairs
+  (whole models only) and labels, in 1 process, and on 2 and 4 ranks with the whole model (replicated) and with parts of it
   (sharded). Losses, gradient norms and final weights are compared.
 - kills: a run on 2 ranks with dropout is killed at a random step or in the middle of a save, one rank
   or all, or one rank is halted (SIGSTOP) and the other ended by its watchdog; then it is finished by
@@ -28,7 +28,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -45,7 +45,7 @@ from brimful.recipe import Recipe, load
 from brimful.training import checkpoint, loop
 from brimful.training.checkpoint import CheckpointStore, differences
 from brimful.training.world import ALONE, World, join
-from record import write_record
+from record import RECORDS, write_record
 
 COMMON = """
 batch: {sequences: 7}
@@ -67,16 +67,26 @@ model: DATA/base
 sequence_length: 64
 data: {path: DATA/examples.jsonl, validation: 0.2, long_documents: drop, duplicates: drop}
 """
+PAIRS = """
+method: dpo
+model: DATA/base
+sequence_length: 64
+data: {path: DATA/pairs.jsonl, validation: 0.2}
+"""
 KINDS = {
     "documents": f"name: documents\nmodel: {{architecture: llama, layers: 2, heads: 2, width: 32}}{FRESH}",
     "masked": f"name: masked\nmethod: mlm\nmodel: {{architecture: modernbert, layers: 2, heads: 2, width: 32}}{FRESH}",
     "lora": f"name: lora\nadapter: {{rank: 4}}{TUNED}",
     "qlora": f"name: qlora\nadapter: {{rank: 4}}\nquantize: nf4{TUNED}",
     "full": f"name: full{TUNED}",
+    "pairs": f"name: pairs\nadapter: {{rank: 4}}{PAIRS}",
+    "pairs-kept": f"name: pairs-kept\npreference: {{sft_weight: 0.5}}{PAIRS}",
     "labels": "name: labels\nmethod: classify\nmodel: DATA/base\nsequence_length: 24\n"
     "data: {path: DATA/texts.csv, validation: 0.2, long_documents: truncate}\nlabels: {class_weights: balanced}",
 }
 SPREADS = ("replicated", "sharded")
+REPLICATED_ONLY = {"pairs", "pairs-kept"}
+"""Their reference is not computed where the model lies in parts."""
 TIMED = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")
 RANKS_LAST_S = 600.0
 
@@ -104,6 +114,11 @@ def make_data(folder: Path) -> None:
             for word, count, number in rows
         )
     )
+    pairs = [
+        {"prompt": f"Say {word}, {number}: ", "chosen": f"{word} " * count, "rejected": "tree sees"}
+        for word, count, number in rows
+    ]
+    (folder / "pairs.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
     labelled = [" ".join(drawn.choices(words[:5], k=drawn.randint(2, 12))) for _ in range(120)]
     (folder / "texts.csv").write_text(
         "text,label\n"
@@ -207,12 +222,13 @@ def run_once(size: int, recipe: Recipe) -> Path:
     return folder
 
 
-def compare(folder: Path) -> list[dict[str, Any]]:
+def compare(folder: Path, kinds: Sequence[str]) -> list[dict[str, Any]]:
     """Return the largest relative differences from one process, for each kind, spread and number."""
     results = []
-    for kind in KINDS:
+    for kind in kinds:
         alone = run_once(1, recipe_of(kind, folder, f"run.name={kind}-1"))
-        for spread, size in itertools.product(SPREADS, (2, 4)):
+        spreads = SPREADS[:1] if kind in REPLICATED_ONLY else SPREADS
+        for spread, size in itertools.product(spreads, (2, 4)):
             name = f"{kind}-{spread}-{size}"
             ours = run_once(
                 size, recipe_of(kind, folder, f"run.name={name}", f"plan.spread={spread}")
@@ -340,6 +356,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--changes", type=int, default=20)
+    parser.add_argument(
+        "--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="compare these, keep others"
+    )
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -348,9 +367,17 @@ def main() -> None:
     os.environ |= {"BRIMFUL_CACHE": str(folder / "cache"), "BRIMFUL_RUNS": str(folder / "runs")}
     if not (folder / "base").is_dir():
         make_data(folder)
-    compared = compare(folder)
+    compared = compare(folder, arguments.kinds)
+    if arguments.kinds != list(KINDS):
+        before = json.loads((RECORDS / "ranks_equal.json").read_text())["compared"]
+        compared = [each for each in before if each["kind"] not in arguments.kinds] + compared
     largest = {name: max(each[name] for each in compared) for name in ("loss", "grad_norm")}
-    print(write_record("ranks_equal", {"compared": compared, "largest": largest}))
+    print(
+        write_record(
+            "ranks_equal",
+            {"compared_now": arguments.kinds, "compared": compared, "largest": largest},
+        )
+    )
     if not arguments.trials:
         return
     killings = kills(folder, arguments.trials)

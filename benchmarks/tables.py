@@ -76,6 +76,8 @@ def table() -> str:
         *_continued(),
         *_classify_speed(),
         *_tuning_speed(),
+        *_preferences_equal(),
+        *_on_every_cpu("preferences_cpu", _preferences_speed),
     ]
     return "\n".join(
         [
@@ -1233,6 +1235,40 @@ def _tuned_speed(name: str) -> tuple[str, str, str]:
         f"Tuning on instructions on a CPU ({tuned}{uncompiled}), useful tokens a second of CPU"
         " time, one thread, beside TRL's SFTTrainer",
         measured,
+        source,
+    )
+
+
+def _preferences_equal() -> list[tuple[str, str, str]]:
+    record, source = _record("preferences_trl")
+    worst = [
+        f"{words} {record['worst'][key]:.0e} ({record['worst_by_rounding'][key]:.0e})"
+        for key, words in (("loss", "loss"), ("rewards", "rewards"), ("gradient", "gradient"))
+    ]
+    variants = ", ".join(dict.fromkeys(row["variant"] for row in record["rows"]))
+    return [
+        (
+            f"Losses of preferences ({variants}) beside TRL's trainers in fp32: LoRA and all weights"
+            f" of {' and '.join(record['same_tokens'])}, packed and padded, any micro-batch",
+            "largest relative difference from TRL, and in brackets TRL's from itself with another"
+            f" kernel of attention: {', '.join(worst)}",
+            source,
+        )
+    ]
+
+
+def _preferences_speed(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    ours, default = record["results"]["brimful"], record["results"]["TRL, default"]
+    peaks = [each["memory"]["peak_bytes"] / 2**30 for each in (ours, default)]
+    load = statistics.median(record["loads"])
+    return (
+        f"DPO with LoRA 16 of SmolLM2-135M-Instruct on a CPU, {record['pairs_per_step']} pairs a"
+        " step, pairs a second of CPU time in one epoch, one thread, beside TRL's DPOTrainer",
+        f"{_over(ours, ours['best_of_trl'].removeprefix('TRL, '))}, n = {record['rounds']} rounds at"
+        f" a load of {load:.0f}; peak memory {peaks[0]:.1f} beside {peaks[1]:.1f} GiB; loss"
+        f" {'equal' if ours['valid'] else 'NOT equal'};"
+        f" not run: {'; '.join(each.removeprefix('TRL, ') for each in record['not_run'])}",
         source,
     )
 
