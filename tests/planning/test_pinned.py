@@ -82,11 +82,11 @@ def test_keys_that_an_earlier_version_did_not_know_mean_their_defaults(
 ) -> None:
     path, plan, _ = saved
     content = json.loads(path.read_text())
-    for section, key in (("data", "bad_rows"), ("data", "turns"), ("optimizer", "weights")):
+    for section, key in (("data", "bad_rows"), ("data", "header"), ("optimizer", "weights")):
         del content["recipe"][section][key]
     path.write_text(json.dumps(content))
     assert load_plan(path, tiny(), cpu()) == plan
-    _refused(path, tiny("data.turns=last"), cpu(), "data.turns: each -> last")
+    _refused(path, tiny("data.header=false"), cpu(), "data.header: auto -> False")
     del content["recipe"]["sequence_length"]
     content["recipe"]["unknown"] = 1
     path.write_text(json.dumps(content))

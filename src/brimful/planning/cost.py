@@ -186,9 +186,7 @@ def whole_run(
     if step_time is None:
         return {}
     if steps is None:
-        billion = _times(
-            step_time, 1e9 / (plan.effective_batch * plan.sequence_length), "training alone"
-        )
+        billion = _times(step_time, 1e9 / (plan.tokens_per_step), "training alone")
         predicted = {"billion_tokens_s": billion}
         if conditions.price:
             predicted["billion_tokens_usd"] = cost(billion, conditions.price)

@@ -275,6 +275,7 @@ def _plan(
         threads=planned_threads(recipe, device),
         parameters=prepared.model.parameters or footprint.parameters,
         sequence_length=recipe.sequence_length,
+        rows_per_sample=recipe.kind.rows_per_sample,
         total_steps=total_steps,
         predicted=predicted,
         memory_terms=terms,
@@ -344,7 +345,7 @@ def _times(
     high_s = max(high * seconds, _slowest_host_s(taken.time, level, correction))
     basis += f"; {WAITS}" * taken.time.waits_for_program
     step = Prediction(seconds, max(low * seconds, least_s), high_s, basis)
-    tokens = facts.tokens_per_step or recipe.effective_batch * recipe.sequence_length
+    tokens = facts.tokens_per_step or recipe.tokens_per_step
     predicted = {
         "step_time_s": step,
         "tokens_per_s": Prediction(
@@ -407,9 +408,7 @@ def total_steps_of(recipe: Recipe, train_sequences: int | None) -> int | None:
     if recipe.training.steps is not None:
         return recipe.training.steps
     if recipe.training.tokens is not None:
-        return max(
-            1, round(recipe.training.tokens / (recipe.effective_batch * recipe.sequence_length))
-        )
+        return max(1, round(recipe.training.tokens / recipe.tokens_per_step))
     if train_sequences is None or recipe.training.epochs is None:
         return None
     return max(1, round(recipe.training.epochs * train_sequences / recipe.effective_batch))

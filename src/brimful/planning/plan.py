@@ -106,6 +106,7 @@ class Plan:
             plans of earlier versions.
         devices: How many share an optimizer step.
         whole_batch: The effective batch where several devices share it; None on one device.
+        rows_per_sample: sequences that a sample makes: `Kind.rows_per_sample`.
         spread: replicated: each of them holds the whole model; sharded: a part of it; hybrid: a
             part, and each machine all parts.
     """
@@ -139,6 +140,7 @@ class Plan:
     base: BaseScoring | None = None
     devices: int = 1
     whole_batch: int | None = None
+    rows_per_sample: int = 1
     spread: Spread = "replicated"
 
     @property
@@ -150,10 +152,17 @@ class Plan:
     def effective_batch(self) -> int:
         return self.whole_batch or sum(self.micro_batches)
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions of an optimizer step of full sequences."""
+        return self.effective_batch * self.rows_per_sample * self.sequence_length
+
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
         values = asdict(self)
         predicted = values.pop("predicted")
+        if self.rows_per_sample == 1:  # as plans of earlier versions
+            values.pop("rows_per_sample")
         full = [size for size in self.micro_batches if size == self.micro_batches[0]]
         return {
             **values,
@@ -181,10 +190,11 @@ class Plan:
 
     def division(self) -> str:
         """Return the size of the model, and of an optimizer step and its passes, as a line."""
-        tokens = self.effective_batch * self.sequence_length
+        rows = f"{self.rows_per_sample} x " * (self.rows_per_sample > 1)
         return (
             f"{format_count(self.parameters)} parameters, {self.effective_batch} x"
-            f" {self.sequence_length} = {tokens:,} tokens a step, in {self.passes()}"
+            f" {rows}{self.sequence_length} = {self.tokens_per_step:,} tokens a step, in"
+            f" {self.passes()}"
         )
 
     def explain(self, width: int = 120) -> str:

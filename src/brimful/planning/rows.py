@@ -20,7 +20,7 @@ def as_rows(recipe: Recipe, *, positions_per_example: float, train_examples: int
         positions_per_example: Mean number of inputs of a training example.
         train_examples: Examples of one epoch.
     """
-    positions = recipe.effective_batch * positions_per_example
+    positions = recipe.kind.rows_per_sample * recipe.effective_batch * positions_per_example
     steps = total_steps_of(recipe, train_examples)
     if recipe.training.tokens is not None:
         steps = max(1, round(recipe.training.tokens / positions))

@@ -94,9 +94,7 @@ def _seen(original: Recipe, changed: Recipe) -> str:
             f"an optimizer step sees {changed.effective_batch:,} examples instead of"
             f" {original.effective_batch:,}"
         )
-    before, after = (
-        recipe.effective_batch * recipe.sequence_length for recipe in (original, changed)
-    )
+    before, after = (recipe.tokens_per_step for recipe in (original, changed))
     return f"an optimizer step sees {after:,} tokens instead of {before:,}"
 
 

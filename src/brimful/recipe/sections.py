@@ -725,8 +725,15 @@ class Recipe(Section):
 
     @property
     def effective_batch(self) -> int:
-        """Sequences per optimizer step: the recipe's promise."""
-        return self.batch.sequences or (self.batch.tokens or 0) // self.sequence_length
+        """Samples per optimizer step, each a sequence, or several: the recipe's promise."""
+        rows, positions = self.shape_of(1)
+        return self.batch.sequences or (self.batch.tokens or 0) // (rows * positions)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Positions of an optimizer step of full sequences."""
+        rows, positions = self.shape_of(self.effective_batch)
+        return rows * positions
 
     def shape_of(self, samples: int) -> tuple[int, int]:
         """Return rows and positions of a micro-batch of full samples."""

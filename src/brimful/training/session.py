@@ -470,9 +470,7 @@ class TrainingSession:
         and how many recorded steps are trained again.
         """
         recipe, step = self.setup.recipe, self.progress.step
-        tokens = (
-            self.setup.tokens_per_step or self.setup.plan.effective_batch * recipe.sequence_length
-        )
+        tokens = self.setup.tokens_per_step or self.setup.plan.tokens_per_step
         self.meter.note(
             {
                 "kind": "start",

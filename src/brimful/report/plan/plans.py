@@ -172,7 +172,7 @@ def _check_lines(surveyed: Surveyed, checks: DeviceChecks, width: int) -> list[s
     plan = surveyed.derived.plan
     lines = []
     if name in budget:
-        lines += budget_lines(budget[name], plan.effective_batch * plan.sequence_length, width)
+        lines += budget_lines(budget[name], plan.tokens_per_step, width)
     if name in sessions:
         lines += [part for line in session_lines(sessions[name]) for part in wrapped(line, width)]
     return lines
