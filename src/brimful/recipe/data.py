@@ -84,6 +84,21 @@ def unpacked_name(name: str) -> str:
     return next((name.removesuffix(end) for end in PACKED_ENDS if name.endswith(end)), name)
 
 
+_KEYS_OF_EXAMPLES = (
+    "format",
+    "columns",
+    "template",
+    "chat_template",
+    "template_options",
+    "added_tokens",
+    "turns",
+    "loss_on",
+    "leave_out",
+    "bad_rows",
+)
+"""Keys of `data` that nothing but the reader of prompts and answers reads."""
+
+
 class DataRecipe(Section):
     """Where the text comes from and how it is split and laid out."""
 
@@ -304,6 +319,12 @@ class DataRecipe(Section):
                     f" {'left out' if value is None else value}"
                 )
         return self
+
+    def refuse_keys_of_examples(self, method: str) -> None:
+        """Raise ValueError if a key is given that only rows of prompts and answers have."""
+        for key in _KEYS_OF_EXAMPLES:
+            if getattr(self, key) != DataRecipe.model_fields[key].default:
+                raise ValueError(f"data.{key} is for method sft, not for {method}; leave it out")
 
     @property
     def has_own_chat_template(self) -> bool:

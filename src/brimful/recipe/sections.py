@@ -430,19 +430,6 @@ def _which_model(value: object) -> str:
     return "published" if isinstance(value, str) else "described"
 
 
-_KEYS_OF_EXAMPLES = (
-    "format",
-    "columns",
-    "template",
-    "chat_template",
-    "template_options",
-    "added_tokens",
-    "turns",
-    "loss_on",
-    "leave_out",
-    "bad_rows",
-)
-"""Keys of `data` that nothing but the reader of prompts and answers reads."""
 MODEL_TAGS = ("published", "described")
 Model = Annotated[
     Annotated[str, pydantic.Tag("published")] | Annotated[ModelRecipe, pydantic.Tag("described")],
@@ -593,12 +580,8 @@ class Recipe(Section):
 
     @pydantic.model_validator(mode="after")
     def _keys_of_examples_have_examples(self) -> Self:
-        for key in _KEYS_OF_EXAMPLES:
-            default = DataRecipe.model_fields[key].default
-            if getattr(self.data, key) != default and not self.kind.answers_prompts:
-                raise ValueError(
-                    f"data.{key} is for method sft, not for {self.method}; leave it out"
-                )
+        if not self.kind.answers_prompts:
+            self.data.refuse_keys_of_examples(self.method)
         check_preference(self)
         return self
 
