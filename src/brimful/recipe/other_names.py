@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 _NAMES = {
     "model": "base_model model_name model_name_or_path model_id",
-    "method": "finetune finetuning_type stage",
+    "method": "finetune finetuning_type stage rl",
     "quantize": "load_in_4bit load_in_8bit quantization_bit quantize_base",
     "sequence_length": "max_length max_seq_length max_seq_len cutoff_len sequence_len block_size",
     "batch.sequences": """batch_size bs global_batch_size train_batch_size grad_accum
@@ -26,6 +26,12 @@ _NAMES = {
     "optimizer.beta1": "adam_beta1",
     "optimizer.beta2": "adam_beta2",
     "optimizer.eps": "adam_epsilon",
+    "preference.loss": "pref_loss",
+    "preference.beta": "rl_beta dpo_beta pref_beta orpo_alpha",
+    "preference.label_smoothing": "dpo_label_smoothing",
+    "preference.sft_weight": "cpo_alpha pref_ftx rpo_alpha loss_weights",
+    "preference.margin": "simpo_gamma",
+    "preference.reference": "precompute_ref_log_probs ref_model rl_adapter_ref_model",
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss
         completion_only_loss""",
@@ -36,7 +42,7 @@ _NAMES = {
     "plan.attention": """attn_implementation flash_attn flash_attention sdp_attention
         eager_attention""",
     "plan.precision": "bf16 fp16 dtype torch_dtype bfloat16 float16 pure_bf16",
-    "plan.packing": "sample_packing neat_packing packed",
+    "plan.packing": "sample_packing neat_packing packed dpo_padding_free",
     "plan.spread": "deepspeed fsdp fsdp_config",
     "evaluation.every": "eval_steps eval_interval",
     "checkpoint.every": "save_steps save_interval",
@@ -53,6 +59,7 @@ OTHER_VERBS: Mapping[str, str] = {
     "fine-tune": "train",
     "tune": "train",
     "sft": "train",
+    "dpo": "train",
     "pretrain": "train",
     "fit": "plan",
     "estimate": "plan",
