@@ -180,6 +180,7 @@ def _prepare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """
     import numpy as np
 
+    from brimful.kinds.pairs import PairRunData
     from brimful.kinds.run_data import gather
     from brimful.model.obtained import folder_of_model
     from brimful.recipe import load
@@ -197,6 +198,7 @@ def _prepare(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     text = RECIPE.replace("BASE", str(folder / "base")).replace("PAIRS", str(options.pairs))
     (folder / "recipe.yaml").write_text(text.replace("DATA", str(folder / "pairs.jsonl")))
     data = gather(load(str(folder / "recipe.yaml")), str(folder / "base"))
+    assert isinstance(data, PairRunData)
     split = data.splits["train"]
     tokens, is_target = (
         np.split(array, split.offsets_E[1:-1]) for array in (split.tokens_N, split.is_target_N)

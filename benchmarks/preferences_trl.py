@@ -264,7 +264,7 @@ def _compare(source: Path, base: str, name: str, tuning: str) -> list[dict[str, 
     split = data.splits["train"]
     weights = (before, model.state_dict())
     expected = _by_trl(source, variant, tuning, split, *weights)
-    about = {"base": base, "variant": name, "tuning": tuning}
+    about: dict[str, Any] = {"base": base, "variant": name, "tuning": tuning}
     about |= {"loss_of_trl": expected.loss, "rewards_of_trl": expected.rewards}
     rows = []
     again = _by_trl(source, variant, tuning, split, *weights, attention="eager")
@@ -475,7 +475,7 @@ def _examples(split: Any) -> list[dict[str, list[int]]]:
 
 def _for_experimental(example: Mapping[str, list[int]]) -> dict[str, list[int]]:
     """The same as CPOTrainer and ORPOTrainer keep it."""
-    prompt, row = example["prompt_ids"], {}
+    prompt, row = example["prompt_ids"], dict[str, list[int]]()
     for which in ("chosen", "rejected"):
         answer = example[f"{which}_ids"]
         row |= {
