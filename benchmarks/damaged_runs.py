@@ -27,10 +27,9 @@ from brimful.base.errors import BrimfulError
 from brimful.base.rundir import read_json
 from brimful.cli import main as brimful
 from brimful.hardware import calibrate
-from brimful.report.page import headline
-from brimful.report.page.predicted import predictions
-from brimful.report.page.time_page import time_view
+from brimful.report.page.run_page import run_view
 from brimful.report.text import prediction_lines
+from brimful.report.views import as_json
 from brimful.runs import read_run
 from brimful.runs.side_by_side import read_side_by_side
 from brimful.training import loop, optim
@@ -181,8 +180,9 @@ def ask_report(run_folder: Path) -> Reply:
     answers = {line.partition("  ")[0]: line for line in lines}
     answers |= {name: repr(getattr(run, name)) for name in SHOWN}
     answers["side by side"] = repr(read_side_by_side(run_folder))
-    page = (headline.status, headline.sentence, headline.verdict, predictions, time_view)
-    answers |= {part.__name__: repr(part(run)) for part in page}
+    view = as_json(run_view(run))
+    answers |= {key: json.dumps(view[key]) for key in ("status", "lead", "headline", "cards")}
+    answers |= {each["key"]: json.dumps(each["blocks"]) for each in view["sections"]}
     return Reply(0, answers, "\n".join([*lines, problems]))
 
 

@@ -102,6 +102,7 @@ TESTED_ELSEWHERE = {
     "other_trainers/stand_ins/optimizers.py": "tests/other_trainers/stand_ins/test_losses.py traces them",
     "other_trainers/stand_ins/rehearsal.py": "tests/other_trainers/stand_ins/test_losses.py traces steps",
     "generation/server/reply.py": "tests/generation/server/test_app.py asks for whole and streamed answers",
+    "report/page/run_page.py": "tests/report/page/test_html.py reads whole pages, tests/report/test_views.py the view",
     "report/plan/jobs.py": "tests/chains/test_job_plans.py reads what is printed",
     "rehearsal/kept_traces.py": "tests/chains/test_plans.py plans twice and traces once",
     "chains/sampling.py": "tests/chains/test_rounds.py draws, kills and resumes",

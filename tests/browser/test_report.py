@@ -142,7 +142,7 @@ def test_every_link_and_control_is_reached_with_the_tab_key(trained: Path, open_
         " (each.dataset.place = String(place)))"
     )
     reached, without_ring = [], []
-    for _ in range(len(wanted) + 30):
+    for _ in range(len(wanted) + 120):
         page.keyboard.press("Tab")
         place, ring, element = page.evaluate(FOCUSED)
         reached.append(place)
@@ -329,7 +329,7 @@ def test_folds_open_by_a_click_without_script_and_stand_open_on_paper(
     trained: Path, open_page: Open
 ) -> None:
     page = open_page(trained, java_script_enabled=False).page
-    reason = page.locator("#plan table.reasons")
+    reason = page.locator("#plan table")
     assert not reason.is_visible()
     page.get_by_text("The reason of each, and the second best").click()
     assert reason.is_visible()
@@ -355,8 +355,8 @@ def test_the_size_of_an_error_is_told_by_word_colour_and_shape(
     run = MADE_UP.make_run(tmp_path / "bands", plan=plan)
     page = open_page(write_report(run)).page
     shown = page.evaluate(
-        """[...document.querySelectorAll('#predictions tr:has(.gauge b)')].map(row => {
-          const mark = getComputedStyle(row.querySelector('.gauge b'));
+        """[...document.querySelectorAll('#predictions tr:has(.dial b)')].map(row => {
+          const mark = getComputedStyle(row.querySelector('.dial b'));
           return [row.querySelector('small[class^=error]').textContent,
                   mark.backgroundColor, mark.borderRadius + mark.transform];
         })"""

@@ -11,10 +11,10 @@ from brimful.report.data_view import (
     SeenExample,
     SeenRow,
     SeenSplit,
-    SeenToken,
     render,
     write_page,
 )
+from brimful.report.views import SeenToken
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e"
 
@@ -85,7 +85,7 @@ def test_a_page_holds_no_markup_of_the_data(tmp_path: Path) -> None:
     view = view_of(SeenToken(1, HOSTILE, True), columns={"</pre><img src=x>": HOSTILE})
     write_page(view, tmp_path / "data.html")
     page = (tmp_path / "data.html").read_text()
-    assert "<script" not in page
+    assert page.count("<script") == 1
     assert "<img" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "\x1b" not in page

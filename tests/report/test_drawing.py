@@ -1,6 +1,4 @@
-"""A drawing is one picture for every use: themable SVG on a page, PNG and SVG files that are
-readable alone.
-"""
+"""Charts, bars and matrices as files: titled, light, and readable without any font."""
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
@@ -8,88 +6,79 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 from brimful.report import drawing as drawing_module
-from brimful.report.drawing import AXIS, SERIES, TRAIN, VARIABLES, Drawing, tick
+from brimful.report.bars import Bar, Bars, parts
+from brimful.report.chart import Chart, Mark, Matrix, Rule, Series, series_of
+from brimful.report.drawing import Shown, save, tick
+
+PARTS = tuple(parts([("Compute", 9.0), ("Idle", 1.0)], "time_s"))
+FAR_LETTERS = ("\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}", "plain $\\frac")
+LINE = series_of("a <line>", [0, 1, 2], [2, 3, 4], look="dotted")
+SHOWN: list[Shown] = [
+    Chart(
+        "line",
+        "A line",
+        "",
+        "optimizer step",
+        (
+            LINE,
+            Series("", (0.0, 1.0), (2.5, None), "points", "training", intervals=((2.0, 3.0), None)),
+            Series("", (0.0, 1.0, 2.0), (3.0, 1.0), "steps", place=20),
+        ),
+        "MiB",
+        (Rule(2.0, "base"),),
+        (Rule(1.0, "chosen", "kept"),),
+        (Mark(1.0, 3.0, "best"),),
+        band=(2.0, 3.0),
+        x_range=(0.0, 2.0),
+        y_range=(0.0, None),
+        is_main=True,
+        stack=PARTS,
+    ),
+    Chart("counts", "Counts", "", "p", (LINE,), x_names=("a", "b", "c"), is_log=True),
+    Bars("time", "Time", (Bar("predicted", PARTS, "10 s"), Bar("measured", PARTS, "10 s"))),
+    Matrix("matrix", "Matrix", "", "true", "given", ("a", "b"), ((3, 1), (0, 2))),
+]
 
 
-def draw(figure: Figure) -> None:
-    axes = figure.add_subplot()
-    axes.plot([0, 1], [2, 3], color=TRAIN)
-    axes.set_xlabel("<steps>", color=AXIS)
+def texts(path: Path) -> set[str | None]:
+    root = Xml.parse(path).getroot()  # noqa: S314 - drawn here
+    return {element.text for element in root.iter() if element.tag.endswith("}text")}
 
 
-def test_on_a_page_colours_are_variables_that_fall_back_to_the_light_theme() -> None:
-    svg = Drawing("line", "A line", "A line from <2> to 3", (300, 200), draw).wide
-    assert f"var(--train, {TRAIN})" in svg
-    assert 'aria-label="A line from &lt;2&gt; to 3"' in svg
-    assert "&lt;steps&gt;" in svg
-
-
-def test_a_phone_has_its_own_shape_and_ids() -> None:
-    drawing = Drawing("line", "A line", "", (300, 200), draw, (100, 200))
-    assert 'viewBox="0 0 300 200"' in drawing.wide
-    assert 'viewBox="0 0 100 200"' in drawing.narrow
-    assert 'id="line-wide-' in drawing.wide
-    assert 'id="line-narrow-' in drawing.narrow
-
-
-def test_files_are_light_titled_and_need_no_font(tmp_path: Path) -> None:
-    drawing = Drawing("line", "A line", "", (300, 200), draw, legend=((SERIES[0], "a part"),))
-    png, svg = drawing.save(tmp_path)
-    assert [png.name, svg.name] == ["line.png", "line.svg"]
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda shown: shown.key)
+def test_files_are_light_titled_and_need_no_font(shown: Shown, tmp_path: Path) -> None:
+    png, svg = save(shown, tmp_path)
+    assert [png.name, svg.name] == [f"{shown.key}.png", f"{shown.key}.svg"]
     with Image.open(png) as image:
         assert image.getpixel((0, 0))[:3] == (255, 255, 255)  # type: ignore[index]
         assert image.width > 800
-    root = Xml.parse(svg).getroot()  # noqa: S314 - drawn here
-    assert root.tag.endswith("svg")
-    assert "var(" not in svg.read_text(encoding="utf-8")
-    assert not [element for element in root.iter() if element.tag.endswith("}text")]
-
-
-def draw_far_letters(figure: Figure) -> None:
-    figure.add_subplot().barh(
-        ["\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}", "plain"], [1, 2, 3]
-    )
+    assert not texts(svg)
 
 
 def test_letters_that_no_font_has_stay_text_and_are_not_warned_of(tmp_path: Path) -> None:
-    drawing = Drawing(
-        "far", "\N{CJK UNIFIED IDEOGRAPH-4E2D} & <b>", "", (300, 200), draw_far_letters
-    )
-    assert "\N{CJK UNIFIED IDEOGRAPH-4E2D}" in drawing.wide
-    _, svg = drawing.save(tmp_path)
-    root = Xml.parse(svg).getroot()  # noqa: S314 - drawn here
-    texts = [element.text for element in root.iter() if element.tag.endswith("}text")]
-    assert {"\N{CJK UNIFIED IDEOGRAPH-4E2D}", "\N{GRINNING FACE}"} <= set(texts) or not texts, (
-        "text, or outlines by a font that is installed"
-    )
+    _, svg = save(Chart("far", "Far", "", "x", (LINE,), x_names=FAR_LETTERS), tmp_path)
+    assert set(FAR_LETTERS) <= texts(svg) or not texts(svg), "text, or outlines by a font"
 
 
-def test_an_installed_font_draws_what_dejavu_lacks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_font_draws_what_dejavu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing_module, "FALLBACKS", ("No Such Font", "cmsy10"))
-    for kept in (drawing_module._fallbacks, drawing_module._letters):
-        kept.cache_clear()
-        monkeypatch.setattr(drawing_module, kept.__name__, functools.cache(kept.__wrapped__))
+    monkeypatch.setattr(
+        drawing_module, "_fallbacks", functools.cache(drawing_module._fallbacks.__wrapped__)
+    )
     assert drawing_module._fallbacks() == ("cmsy10",)
-    svg = Drawing("line", "A line", "A line from <2> to 3", (300, 200), draw).wide
-    assert "cmsy10" not in svg
-    assert "var(--font, sans-serif)" in svg
 
 
-def test_drawings_of_several_threads_are_those_of_one() -> None:
-    drawings = [Drawing(f"line-{number}", "A line", "", (300, 200), draw) for number in range(6)]
-    alone = [drawing.wide for drawing in drawings]
+def test_files_of_several_threads_are_those_of_one(tmp_path: Path) -> None:
+    def drawn(folder: str) -> bytes:
+        (tmp_path / folder).mkdir()
+        return save(SHOWN[0], tmp_path / folder)[1].read_bytes()
+
+    alone = drawn("alone")
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(lambda drawing: drawing.wide, drawings * 2)) == alone * 2
-
-
-def test_every_colour_has_a_variable_of_its_own() -> None:
-    assert len(set(VARIABLES.values())) == len(VARIABLES)
+        assert set(pool.map(drawn, "abcd")) == {alone}
 
 
 @pytest.mark.parametrize(

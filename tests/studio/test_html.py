@@ -37,7 +37,7 @@ def test_a_report_in_a_frame_cannot_leave_it() -> None:
     )
 
     assert shown.count("<") == 2
-    assert 'sandbox=""' in shown
+    assert 'sandbox="allow-scripts"' in shown
 
 
 def test_the_style_sheet_asks_for_nothing_from_elsewhere() -> None:

@@ -57,12 +57,11 @@ def test_a_run_shows_predictions_times_curves_and_samples(tmp_path: Path) -> Non
     assert "Time per optimizer step" in shown
     assert 'class="error-close"' in shown
     assert 'class="error-far"' in shown
-    assert 'far off</td><td data-name="Inside">inside' in shown
-    assert "(rough guess)" in shown
+    assert "<span>inside</span>" in shown
+    assert "Rough guesses, not counted" in shown
     assert "Where the time went" in shown
-    assert 'role="img" aria-label="Loss' in shown
-    assert shown.count('<div class="phone"><svg') == shown.count('<div class="desk"><svg') > 0
-    assert "the &lt;b&gt;</mark>&#123;&#123;cat&#125;&#125;" in shown
+    assert 'data-chart="&#123;&#34;block&#34;:&#34;Chart&#34;' in shown
+    assert "the &lt;b&gt;</span>&#123;&#123;cat&#125;&#125;" in shown
 
 
 def test_a_half_written_run_says_what_is_missing(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_a_report_stands_in_a_frame(tmp_path: Path) -> None:
     shown = report_view(make_run(tmp_path, "one"))
 
     assert shown.startswith(
-        '<iframe class="report" title="Report of one" sandbox="" srcdoc="&lt;!doctype html&gt;'
+        '<iframe class="report" title="Report of one" sandbox="allow-scripts" srcdoc="&lt;!doctype html&gt;'
     )
     assert shown.count("<") == 2
 
@@ -99,8 +98,7 @@ def test_runs_are_compared_with_their_curves(tmp_path: Path) -> None:
     shown = comparison_view(runs)
 
     assert "<h2>one and two</h2>" in shown
-    assert shown.count('<th scope="row">') == 2
-    assert "<svg" in shown
+    assert 'data-chart="' in shown
 
 
 def test_all_runs_are_listed_with_what_to_type(tmp_path: Path, snapshot: SnapshotAssertion) -> None:

@@ -16,7 +16,8 @@ from brimful.data.splits import SPLITS
 from brimful.generation.text import TextStream
 from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
-from brimful.report.data_view import DataView, SeenExample, SeenRow, SeenSplit, SeenToken
+from brimful.report.data_view import DataView, SeenExample, SeenRow, SeenSplit
+from brimful.report.views import SeenToken
 
 FIRST_ROWS = 1000
 """Of each file of examples, that are read if not all are asked for: a second of CPU time."""

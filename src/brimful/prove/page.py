@@ -6,14 +6,16 @@ from pathlib import Path
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_duration
-from brimful.prove.record import FAILED, HELD, SKIPPED, Measured, Outcome, ProofRecord
+from brimful.prove.record import FAILED, HELD, SKIPPED, Outcome, ProofRecord
 from brimful.prove.training import SPEEDS
 from brimful.prove.trials import PARTS, TRAINING, Trial
 from brimful.report.judgement import guesses_in_words, judgements_in_words
-from brimful.report.page.html import render_page
-from brimful.report.predictions import PREDICTED_NAMES
-from brimful.report.quantities import capitalised, format_error, format_quantity
+from brimful.report.page.html import render_view
+from brimful.report.page.predicted import judged_blocks
+from brimful.report.predictions import PREDICTED_NAMES, Comparison
+from brimful.report.quantities import capitalised, format_quantity
 from brimful.report.table import Table, table_of
+from brimful.report.views import Paragraph, View, section, text
 
 FILE_NAME = "index.html"
 SHORT_NAMES = {
@@ -23,26 +25,49 @@ SHORT_NAMES = {
     "step_time_s": "Step",
 }
 
+MEASURED = (
+    "Tensors: allocated by torch. Peak memory: held by"
+    " torch's allocator; on a CPU by the process. Device: all of it that is in use."
+)
+SPEED = (
+    "Model FLOPs utilisation is the share of the device's peak that the model's own operations"
+    " take. Energy is that of the whole run, where the device counts it."
+)
+
 
 def write_page(folder: Path, record: ProofRecord, trials: Sequence[Trial]) -> Path:
     """Write `folder/index.html` from what was tried so far, and return its path."""
-    outcomes = {each.name: record.outcomes.get(each.name) for each in trials}
-    values = {
-        "title": f"Does it hold on {record.machine['device']}?",
-        "machine": ", ".join(
-            f"{name} {value}" for name, value in record.machine.items() if name != "device"
-        ),
-        "sentences": sentences(record, trials),
-        "parts_shown": [
-            (part, _table([each for each in trials if each.part == part], outcomes))
-            for part in PARTS
-        ],
-        "measured": _measured_table(trials, outcomes),
-        "speeds": _speed_table(trials, outcomes),
-    }
     path = folder / FILE_NAME
-    write_text_atomically(path, render_page("prove.html.j2", values))
+    write_text_atomically(path, render_view(proof_view(record, trials)))
     return path
+
+
+def proof_view(record: ProofRecord, trials: Sequence[Trial]) -> View:
+    """Return all that is told of a proof so far."""
+    outcomes = {each.name: record.outcomes.get(each.name) for each in trials}
+    facts = (f"{name} {value}" for name, value in record.machine.items() if name != "device")
+    lead, *further = sentences(record, trials)
+    parts = {
+        part: _table([each for each in trials if each.part == part], outcomes) for part in PARTS
+    }
+    compared, speeds = _compared(trials, outcomes), _speed_table(trials, outcomes)
+    measured = (Paragraph(MEASURED, "note"), *judged_blocks(compared)) if compared else ()
+    sections = (
+        *(section(part, part, table) for part, table in parts.items()),
+        section("measured", "Predicted and measured", *measured),
+        section("speeds", "Speed and energy", *text(SPEED if speeds else "", "note"), speeds),
+    )
+    return View(
+        f"Does it hold on {record.machine['device']}?",
+        "proof on this machine",
+        lead,
+        (*(Paragraph(each, "verdict") for each in further), Paragraph(", ".join(facts), "note")),
+        tuple(each for each in sections if each.blocks),
+        footer=(
+            "Written by brimful prove. Recipes, runs and outputs lie beside this page; the figures"
+            " are in prove.json."
+        ),
+    )
 
 
 def sentences(record: ProofRecord, trials: Sequence[Trial]) -> list[str]:
@@ -83,23 +108,21 @@ def _table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Tabl
     return table_of(("Trial", "Outcome", "What happened", "Time"), rows)
 
 
-def _measured_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
-    """Return a row for each training and quantity."""
-    rows = []
-    for trial in trials:
-        outcome = outcomes[trial.name]
-        if trial.part == TRAINING and outcome is not None:
-            rows += [_row(trial, each) for each in outcome.measured]
-    columns = (
-        "Training",
-        "Quantity",
-        "Predicted",
-        "Interval",
-        "Measured",
-        "Error",
-        "Interval held",
-    )
-    return table_of(columns, rows)
+def _compared(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> list[Comparison]:
+    """Return every prediction of a training that was met by a measurement."""
+    return [
+        Comparison(
+            each.key,
+            f"{trial.title}: {SHORT_NAMES[each.key].lower()}",
+            each.predicted,
+            (each.low, each.high),
+            each.measured,
+            "",
+        )
+        for trial in trials
+        if trial.part == TRAINING and (outcome := outcomes[trial.name]) is not None
+        for each in outcome.measured
+    ]
 
 
 def _speed_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -> Table | None:
@@ -116,18 +139,3 @@ def _speed_table(trials: Sequence[Trial], outcomes: dict[str, Outcome | None]) -
         if any(key in each for key in keys)
     ]
     return table_of(("Training", *(PREDICTED_NAMES[key] for key in keys)), rows)
-
-
-def _row(trial: Trial, each: Measured) -> tuple[str, ...]:
-    judgement = each.judgement
-    ends = (format_quantity(each.key, end) for end in (each.low, each.high))
-    error = judgement.error
-    return (
-        trial.title,
-        SHORT_NAMES[each.key],
-        format_quantity(each.key, each.predicted),
-        " to ".join(ends),
-        format_quantity(each.key, each.measured),
-        "" if error is None else format_error(error),
-        judgement.inside,
-    )

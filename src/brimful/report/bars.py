@@ -1,26 +1,18 @@
-"""Parts of a whole as a stacked bar: for a page, which draws it in HTML with a key, and as a figure
-for files.
-"""
+"""Parts of a whole as stacked bars, several of them on one scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from brimful.report.drawing import INK, SERIES, Drawing
 from brimful.report.quantities import format_quantity
 
-MOST_PARTS = len(SERIES)
-"""As many as there are colours; the rest is one part."""
-BAR_WIDTH, BAR_HEIGHT = 820, 64
-"""Points of a figure, for each bar."""
+MOST_PARTS = 8
+"""As many as can be told apart; the rest is one part."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One part of a bar; `size` in the unit of the bar, `share` of the whole from 0 to 1, `text`
-    the size as people read it.
+    the size as people read it, `place` which of the parts of all bars it is.
     """
 
     name: str
@@ -30,24 +22,61 @@ class Part:
     place: int
 
     @property
-    def colour(self) -> str:
-        """Of the light theme."""
-        return SERIES[self.place]
-
-    @property
-    def style(self) -> str:
-        """Its colour on a page, as CSS."""
-        return f"--c: var(--s{self.place + 1})"
-
-    @property
-    def percent(self) -> str:
-        """Its share for CSS."""
-        return f"{self.share:.2%}"
-
-    @property
     def share_text(self) -> str:
         """Its share for people: `31 %`."""
         return share_text(self.share)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A named bar and its whole as text."""
+
+    name: str
+    parts: tuple[Part, ...]
+    text: str = ""
+
+    @property
+    def size(self) -> float:
+        """Of all parts."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars on one scale whose parts are in one unit; parts of one place are alike in all of them.
+
+    Attributes:
+        key: The name of its files; "" where it has none.
+        has_sizes: Whether its key tells the sizes of the last bar's parts.
+    """
+
+    key: str
+    title: str
+    bars: tuple[Bar, ...]
+    has_sizes: bool = True
+
+    @property
+    def key_parts(self) -> tuple[Part, ...]:
+        """Those that its key names, one for each place; none where every bar is one part."""
+        if all(len(bar.parts) < 2 for bar in self.bars):
+            return ()
+        if self.has_sizes:
+            return self.bars[-1].parts
+        by_place = {part.place: part for bar in self.bars for part in bar.parts}
+        return tuple(by_place[place] for place in sorted(by_place))
+
+    @property
+    def about(self) -> str:
+        """Its text alternative."""
+        return "; ".join(
+            f"{bar.name}: {', '.join(f'{part.name} {part.text}' for part in bar.parts)}"
+            for bar in self.bars
+        )
+
+    @property
+    def longest(self) -> float:
+        """The size of the longest bar."""
+        return max((bar.size for bar in self.bars), default=0.0) or 1.0
 
 
 def share_text(share: float) -> str:
@@ -66,8 +95,7 @@ def parts(
         terms: (what, size above zero).
         unit: How sizes are formatted: the ending of such a quantity's name, as "bytes" or
             "step_time_s".
-        places: Index of each part's colour in the palette, for parts that have the same colour in
-            several bars.
+        places: Which part each is, for parts that are alike in several bars.
     """
     shown = list(terms)
     if len(shown) > MOST_PARTS:
@@ -78,64 +106,7 @@ def parts(
     whole = sum(size for _, size in shown)
     if not whole:
         return []
-    colours = range(len(shown)) if places is None else places
     return [
         Part(name, size, size / whole, format_quantity(unit, size), place)
-        for place, (name, size) in zip(colours, shown, strict=False)
+        for place, (name, size) in zip(places or range(len(shown)), shown, strict=False)
     ]
-
-
-def total(terms: Sequence[Part]) -> float:
-    """Return the size of a whole bar."""
-    return sum(part.size for part in terms)
-
-
-def widths(bars: Sequence[Sequence[Part]]) -> list[str]:
-    """Return how long each bar is of the longest, as CSS, so that all have one scale."""
-    sizes = [total(terms) for terms in bars]
-    longest = max(sizes, default=0.0)
-    return [f"{size / longest:.2%}" if longest else "0%" for size in sizes]
-
-
-def bar_drawing(key: str, title: str, bars: Sequence[tuple[str, Sequence[Part]]]) -> Drawing:
-    """Return a figure of named bars on one scale, whose parts are in one unit; parts of one name
-    have one colour.
-    """
-    texts, colours = [], {}
-    longest = max((total(terms) for _, terms in bars), default=0.0) or 1.0
-    for name, terms in bars:
-        texts.append(f"{name}: {', '.join(f'{part.name} {part.text}' for part in terms)}")
-        colours.update({part.name: part.colour for part in terms if part.name not in colours})
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        for row, (_, terms) in enumerate(reversed(bars)):
-            _draw_bar(axes, row, terms, longest)
-        axes.set(
-            xlim=(0, longest), ylim=(-0.6, len(bars) - 0.4), xticks=[], yticks=range(len(bars))
-        )
-        axes.set_yticklabels([name for name, _ in reversed(bars)], color=INK)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-
-    size = (BAR_WIDTH, 40 + BAR_HEIGHT * len(bars))
-    legend = tuple((colour, name) for name, colour in colours.items())
-    return Drawing(key, title, "; ".join(texts), size, draw, legend=legend)
-
-
-def _draw_bar(axes: Axes, y: float, terms: Sequence[Part], longest: float) -> None:
-    left = 0.0
-    for part in terms:
-        axes.barh(y, part.size, left=left, color=part.colour, height=0.55)
-        if part.size >= 0.09 * longest:
-            axes.text(
-                left + part.size / 2,
-                y,
-                part.text,
-                ha="center",
-                va="center",
-                color="white",
-                fontsize=10,
-                weight="bold",
-            )
-        left += part.size

@@ -1,37 +1,29 @@
 """What a model learns of data, before it is trained: on the console, as a page and as JSON."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.text import Text
+from rich.text import Text as Line
 
 from brimful.base.rundir import write_text_atomically
-from brimful.base.text import clause, plural, printable, shortened
+from brimful.base.text import clause, plural
 from brimful.base.warning_codes import as_note
-
-_WHOLE_STRETCH, _ROW_CHARACTERS, _BAR = 120, 2000, 40
-"""Tokens of a stretch and characters of a row that the console shows, and the longest bar."""
-LEARNED = (
-    "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}",
-    "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}",
+from brimful.report.bars import Bar, Bars, Part
+from brimful.report.terminal import LEARNED, told
+from brimful.report.views import (
+    Block,
+    Chapter,
+    Code,
+    Heading,
+    Paragraph,
+    SeenToken,
+    Tokens,
+    View,
+    section,
 )
-"""Stand around what is learned, for consoles without colour."""
-
-
-class SeenToken(NamedTuple):
-    """One token; its text is empty where a character goes on in the next one. A special one spells
-    what a text may spell, too.
-    """
-
-    id: int
-    text: str
-    is_learned: bool
-    is_special: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +44,6 @@ class SeenExample:
     def text(self) -> str:
         """The example's text with its special tokens."""
         return "".join(token.text for token in self.tokens)
-
-    @property
-    def stretches(self) -> Iterator[tuple[bool, list[SeenToken]]]:
-        """Consecutive tokens that are all learned or all only read: which of the two, and they."""
-        for is_learned, tokens in groupby(self.tokens, lambda token: token.is_learned):
-            yield is_learned, [*tokens]
 
 
 @dataclass(frozen=True)
@@ -105,13 +91,13 @@ class SeenSplit:
         return self.learned_tokens / max(self.tokens, 1)
 
     @property
-    def bins(self) -> list[tuple[str, int, float]]:
-        """The lengths: tokens in words, how many examples, and the share of the fullest bin."""
-        most = max((count for *_, count in self.lengths), default=0)
-        return [
-            (f"{start:,}{clause(end > start, f' to {end:,}')}", count, count / most)
-            for start, end, count in self.lengths
-        ]
+    def bars(self) -> Bars | None:
+        """The lengths: tokens in words, and how many examples."""
+        bars = []
+        for start, end, count in self.lengths:
+            tokens = f"{start:,}{clause(end > start, f' to {end:,}')} tokens"
+            bars.append(Bar(tokens, (Part(tokens, count, 1.0, f"{count:,}", 0),), f"{count:,}"))
+        return Bars("", "Lengths", tuple(bars)) if bars else None
 
     @property
     def line(self) -> str:
@@ -165,50 +151,17 @@ class DataView:
         return values
 
 
-def render(view: DataView) -> Text:
-    """Return the view for a console, control characters written out. What is learned is green and
-    stands between brackets, tokens differ in shade, and special ones are reversed.
+def render(view: DataView) -> Line:
+    """Return the view for a console, the rows last. What is learned is green and stands between
+    brackets, tokens differ in shade, and special ones are reversed.
     """
-    text = Text(f"{view.recipe}: {view.read}\n", style="")
+    rows, *others = _sections(view)
+    about = [Paragraph(f"{view.recipe}: {view.read}")]
     if any(split.learned_tokens for split in view.splits.values()):
-        text.append(f"{'...'.join(LEARNED)} is learned, the rest is only read\n")
-    for remark in view.remarks:
-        text.append(f"{printable(remark)}\n", "yellow")
-    for name, split in view.splits.items():
-        text.append(f"\n{name}: ", "bold").append(f"{split.line}\n")
-        for tokens, count, share in split.bins:
-            bar = "#" * math.ceil(_BAR * share)
-            text.append(f"  {tokens:>16} tokens {count:>8,} {bar}".rstrip() + "\n")
-    for name, weight in view.weights.items():
-        text.append(printable(f"weight of label {name}: {weight:.3g}\n"))
-    for row in view.rows:
-        text.append(f"\n{printable(row.where)}\n", "bold")
-        if row.columns is not None:
-            text.append(f"{printable(shortened(row.text, _ROW_CHARACTERS))}\n")
-        if not row.examples:
-            text.append(f"left out: {printable(row.reason)}\n", "red")
-        for example in row.examples:
-            _append_example(text, example)
-    return text
-
-
-def _append_example(text: Text, example: SeenExample) -> None:
-    shown = clause(len(example.tokens) < example.num_tokens, f", the first {len(example.tokens):,}")
-    text.append(f"-> {example.split}, {plural(example.num_tokens, 'token')}{shown}:\n", "bold")
-    for is_learned, tokens in example.stretches:
-        colour = "green" if is_learned else "bright_black"
-        text.append(LEARNED[0] * is_learned, colour)
-        half = _WHOLE_STRETCH // 2
-        left_out = len(tokens) - 2 * half
-        for number, token in enumerate(tokens):
-            if left_out > 0 and half <= number < half + left_out:
-                if number == half:
-                    text.append(f" ... {plural(left_out, 'token')} ... ", "italic")
-                continue
-            style = f"{colour}{' underline' * (number % 2)}{' reverse' * token.is_special}"
-            text.append(printable(token.text), style)
-        text.append(LEARNED[1] * is_learned, colour)
-    text.append("\n")
+        about.append(Paragraph(f"{'...'.join(LEARNED)} is learned, the rest is only read"))
+    return told(
+        [*about, *_remarks(view), *(block for each in (*others, rows) for block in each.blocks)]
+    )
 
 
 def write_page(view: DataView, path: Path) -> None:
@@ -217,6 +170,42 @@ def write_page(view: DataView, path: Path) -> None:
     Raises:
         RunFolderError: it cannot be written.
     """
-    from brimful.report.page.html import render_page  # noqa: PLC0415 - half a second, for figures
+    from brimful.report.page.html import render_view  # noqa: PLC0415 - jinja2 takes its time
 
-    write_text_atomically(path, render_page("data.html.j2", {"view": view}))
+    write_text_atomically(path, render_view(page_view(view)))
+
+
+def page_view(view: DataView) -> View:
+    """Return what a page shows."""
+    lead = f"What {view.method} learns of the data: {view.read}."
+    return View(view.recipe, "data before training", lead, _remarks(view), _sections(view))
+
+
+def _remarks(view: DataView) -> tuple[Paragraph, ...]:
+    return tuple(Paragraph(remark, "advice") for remark in view.remarks)
+
+
+def _sections(view: DataView) -> tuple[Chapter, ...]:
+    """The first rows, every split, and the weights of labels."""
+    rows = [block for row in view.rows for block in _row_blocks(row)]
+    weights = [
+        Paragraph(f"weight of label {name}: {weight:.3g}") for name, weight in view.weights.items()
+    ]
+    splits = [
+        section(f"split-{place}", name, Paragraph(f"{name}: {split.line}"), split.bars)
+        for place, (name, split) in enumerate(view.splits.items())
+    ]
+    further = [section("weights", "Weights of labels", *weights)] if weights else []
+    return section("rows", "The first rows", *rows), *splits, *further
+
+
+def _row_blocks(row: SeenRow) -> Iterator[Block]:
+    yield Heading(row.where)
+    if row.columns is not None:
+        yield Code(row.text)
+    if not row.examples:
+        yield Paragraph(f"left out: {row.reason}", "missing")
+    for each in row.examples:
+        shown = clause(len(each.tokens) < each.num_tokens, f", the first {len(each.tokens):,}")
+        yield Paragraph(f"{each.split}, {plural(each.num_tokens, 'token')}{shown}:", "note")
+        yield Tokens(tuple(each.tokens))

@@ -1,56 +1,60 @@
-"""One drawing for every use: inline SVG whose colours follow the page's theme, and PNG and SVG
-files that are readable alone.
-"""
+"""Charts, bars and matrices as PNG and SVG files that are readable alone, drawn by matplotlib."""
 
 import functools
-import io
-import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib
-from markupsafe import escape
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from brimful.base.units import format_count
+from brimful.report.bars import Bars, Part
+from brimful.report.chart import Chart, Matrix, Rule, Series
 
-VARIABLES = {
-    "#5d6670": "--axis",
-    "#e9e7e2": "--grid",
-    "#0b6e6e": "--train",
-    "#c2570c": "--validation",
-    "#7a6a9c": "--baseline",
-    "#a8480a": "--best",
-    "#1c2024": "--ink",
-    "#fbfaf8": "--page",
-    "#0d7c7b": "--s1",
-    "#d2691e": "--s2",
-    "#6f5fa8": "--s3",
-    "#2e74b5": "--s4",
-    "#b08900": "--s5",
-    "#b14a76": "--s6",
-    "#5b8c3a": "--s7",
-    "#8b939b": "--s8",
+Shown = Chart | Bars | Matrix
+
+INK, AXIS, GRID = "#1c2024", "#5d6670", "#e9e7e2"
+COLOURS = {
+    "training": "#0b6e6e",
+    "validation": "#c2570c",
+    "baseline": "#7a6a9c",
+    "chance": AXIS,
+    "kept": "#a8480a",
+    "plain": INK,
 }
-"""Colours drawn with, which are the light theme's, and the variables of the page's style that stand
-for them.
-"""
-AXIS, GRID, TRAIN, VALIDATION, BASELINE, BEST, INK, PAGE, *SERIES = VARIABLES
-"""SERIES: parts of a whole, in the order of the key beside them."""
-POINTS_PER_INCH = 72
-FILE_DPI, FILE_PAD = 200, 8
-"""Dots per inch of a PNG, and points around what is drawn."""
+"""By role, those of a page in light."""
+PLACES = (
+    "#0d7c7b",
+    "#d2691e",
+    "#6f5fa8",
+    "#2e74b5",
+    "#b08900",
+    "#b14a76",
+    "#5b8c3a",
+    "#8b939b",
+    "#35507a",
+)
+"""Of series and parts that are told apart by their places."""
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
+"""By place: series differ in line as well as in colour."""
+DASHES_OF_ROLES = {"baseline": DASHES[1], "chance": DASHES[2]}
+LOOKS: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.7},
+    "faint": {"linewidth": 0.8, "alpha": 0.35},
+    "dotted": {"linewidth": 1.4, "marker": "o", "markersize": 4},
+    "points": {"linewidth": 0, "marker": "o", "markersize": 5},
+}
+WIDE_IN, SQUARE_IN = (11.4, 4.6), (6.4, 5.0)
+FILE_DPI = 200
 FILE_FORMATS = ("png", "svg")
 FONT = "DejaVu Sans"
 """Comes with matplotlib, so that drawings look alike everywhere."""
@@ -87,109 +91,144 @@ NO_GLYPH = "Glyph .* missing from|Matplotlib currently does not support"
 _LOCK = threading.RLock()
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure that is drawn when its SVG or its files are requested.
+def save(shown: Shown, folder: Path) -> list[Path]:
+    """Write KEY.png and KEY.svg, titled and on white.
 
-    Attributes:
-        key: The name of its files, and the prefix of the ids inside its SVG.
-        title: Stands above it; a page writes it itself.
-        description: Its text alternative.
-        size: Width and height in points.
-        draw: Draws on an empty figure.
-        phone_size: Width and height for a phone, where it has another shape there.
-        legend: Colours and their meanings, below it in a file; a page has its own key.
+    Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has
+    letters that no font here has.
     """
+    is_wide = isinstance(shown, Bars) or (isinstance(shown, Chart) and shown.is_main)
+    with settings(svg_hashsalt=shown.key, svg_fonttype="path", font_size=11):
+        figure = Figure(figsize=WIDE_IN if is_wide else SQUARE_IN, layout="constrained")
+        axes = figure.add_subplot()
+        axes.spines[:].set_visible(False)
+        axes.tick_params(colors=AXIS, length=0)
+        axes.set_axisbelow(True)
+        match shown:
+            case Bars():
+                _draw_bars(shown, axes)
+            case Matrix():
+                _draw_matrix(shown, axes)
+            case Chart():
+                _draw_chart(shown, axes)
+        figure.suptitle(shown.title, x=0.012, ha="left", fontsize=13, weight="bold", color=INK)
+        if axes.get_legend_handles_labels()[1]:
+            figure.legend(loc="outside lower left", ncols=4, frameon=False, labelcolor=INK)
+        paths = [folder / f"{shown.key}.{suffix}" for suffix in FILE_FORMATS]
+        for path in paths:
+            matplotlib.rcParams["svg.fonttype"] = "path" if _has_all_letters(figure) else "none"
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, dpi=FILE_DPI, facecolor="white", metadata=metadata)
+    return paths
 
-    key: str
-    title: str
-    description: str
-    size: tuple[int, int]
-    draw: Callable[[Figure], None]
-    phone_size: tuple[int, int] | None = None
-    legend: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def wide(self) -> str:
-        """An `<svg>` element for a desk."""
-        return render_figure(
-            f"{self.key}-wide" if self.phone_size else self.key,
-            self.size,
-            self.description,
-            self.draw,
+def _draw_chart(chart: Chart, axes: Axes) -> None:
+    for series in chart.series:
+        _draw_series(series, axes)
+    if chart.band:
+        axes.axhspan(*chart.band, color=AXIS, alpha=0.14, linewidth=0)
+    for level in chart.levels:
+        axes.axhline(level.value, **_line(level))
+        _write(
+            axes, level.name, (0.99, level.value), level.role, transform=axes.get_yaxis_transform()
         )
-
-    @property
-    def narrow(self) -> str:
-        """An `<svg>` element for a phone."""
-        return render_figure(
-            f"{self.key}-narrow", self.phone_size or self.size, self.description, self.draw
+    for upright in chart.uprights:
+        axes.axvline(upright.value, **_line(upright))
+        _write(
+            axes,
+            upright.name,
+            (upright.value, 1),
+            upright.role,
+            transform=axes.get_xaxis_transform(),
         )
-
-    def save(self, folder: Path) -> list[Path]:
-        """Write KEY.png and KEY.svg, titled and on white.
-
-        Text is outlines, so that they look alike everywhere; in an SVG it stays text where it has
-        letters that no font here has.
-        """
-        with _settings(self.key, "path"):
-            figure = _figure(self.size, layout="constrained")
-            self.draw(figure)
-            figure.set_layout_engine(
-                "constrained", w_pad=FILE_PAD / POINTS_PER_INCH, h_pad=FILE_PAD / POINTS_PER_INCH
-            )
-            figure.suptitle(self.title, x=0.012, ha="left", fontsize=13, weight="bold", color=INK)
-            if self.legend:
-                handles = [Patch(color=colour, label=text) for colour, text in self.legend]
-                figure.legend(
-                    handles=handles,
-                    loc="outside lower left",
-                    ncols=3,
-                    frameon=False,
-                    fontsize=10,
-                    labelcolor=INK,
-                )
-            paths = [folder / f"{self.key}.{suffix}" for suffix in FILE_FORMATS]
-            for path in paths:
-                matplotlib.rcParams["svg.fonttype"] = "path" if _has_all_letters(figure) else "none"
-                figure.savefig(
-                    path,
-                    dpi=FILE_DPI,
-                    facecolor="white",
-                    metadata={"Date": None} if path.suffix == ".svg" else None,
-                )
-        return paths
+    for mark in chart.marks:
+        ring: dict[str, Any] = {
+            "markersize": 10,
+            "markerfacecolor": "none",
+            "color": COLOURS["kept"],
+        }
+        axes.plot(mark.x, mark.y, "o", **ring)
+        _write(axes, mark.name, (mark.x, mark.y), "kept")
+    left, right = axes.get_xlim()
+    _stack(axes.bar, axes, chart.stack, x=left - (right - left) / 12, width=(right - left) / 14)
+    _set_axes(chart, axes)
 
 
-def render_figure(
-    key: str, size: tuple[int, int], description: str, draw: Callable[[Figure], None]
-) -> str:
-    """Draw on a fresh figure of `size` points and give back an `<svg>` element whose ids are its
-    own; `description` is its text alternative.
-    """
-    buffer = io.StringIO()
-    with _settings(key, "none"):
-        figure = _figure(size, layout=None)
-        draw(figure)
-        # A figure that has a layout engine is drawn twice by savefig.
-        ConstrainedLayoutEngine().execute(figure)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _as_element(buffer.getvalue(), key, description)
+def _draw_series(series: Series, axes: Axes) -> None:
+    look: dict[str, Any] = {
+        "color": COLOURS.get(series.role, PLACES[series.place % len(PLACES)]),
+        "linestyle": DASHES_OF_ROLES.get(
+            series.role, DASHES[0 if series.role else series.place % len(DASHES)]
+        ),
+        "label": series.name or None,
+    }
+    y_N = np.array(series.y, np.float64)
+    if series.look == "steps":
+        axes.stairs(y_N, np.array(series.x), baseline=0, **look)
+    else:
+        axes.plot(series.x, y_N, **look, **LOOKS[series.look])
+    for x, ends in zip(series.x, series.intervals, strict=False):
+        if ends:
+            axes.vlines(x, *ends, color=look["color"], linewidth=1.2, alpha=0.6)
 
 
-def style(axes: Axes, xlabel: str = "optimizer step", *, integer: bool = True) -> None:
-    """How every chart over steps or time looks: level lines, no frame, thousands separated."""
-    axes.spines[["top", "right", "left"]].set_visible(False)
+def _line(level: Rule) -> dict[str, Any]:
+    return {"color": COLOURS[level.role], "linewidth": 1.2, "linestyle": (0, (4, 3))}
+
+
+def _write(axes: Axes, text: str, at: tuple[float, float], role: str, **how: Any) -> None:
+    axes.text(*at, text, color=COLOURS[role], ha="right", va="bottom", weight="bold", **how)
+
+
+def _set_axes(chart: Chart, axes: Axes) -> None:
+    """Level lines, thousands separated, and the ends that are given."""
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=AXIS, length=0, labelsize=11)
-    axes.margins(x=0.01)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=integer))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:,.0f}" if integer else f"{value:,g}")
-    )
-    axes.set_xlabel(xlabel, color=AXIS, fontsize=11)
+    if chart.x_names:
+        axes.set_xticks(range(len(chart.x_names)), chart.x_names)
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=chart.x.endswith("step")))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    if chart.is_log:
+        axes.set_yscale("symlog", linthresh=1)
+    axes.yaxis.set_major_formatter(FuncFormatter(tick))
+    if chart.x_range:
+        axes.set_xlim(chart.x_range)
+    if chart.y_range:
+        axes.set_ylim(*chart.y_range)
+    axes.set_xlabel(chart.x, color=AXIS)
+    axes.set_ylabel(chart.y, color=AXIS)
+
+
+def _draw_bars(shown: Bars, axes: Axes) -> None:
+    for row, bar in enumerate(shown.bars):
+        _stack(axes.barh, axes, bar.parts, y=row, height=0.6)
+    axes.set_yticks(range(len(shown.bars)), [f"{bar.name}\n{bar.text}" for bar in shown.bars])
+    axes.set(xticks=[], ylim=(len(shown.bars) - 0.5, -0.5))
+
+
+def _stack(draw: Any, axes: Axes, parts: Sequence[Part], **where: float) -> None:
+    """Parts of a whole one after another; the first row that has one names it."""
+    end, named = 0.0, axes.get_legend_handles_labels()[1]
+    before = "left" if "height" in where else "bottom"
+    size = "width" if "height" in where else "height"
+    for part in parts:
+        label = part.name if part.name not in named else None
+        draw(**where, **{size: part.size, before: end}, color=PLACES[part.place], label=label)
+        end += part.size
+
+
+def _draw_matrix(shown: Matrix, axes: Axes) -> None:
+    shares_CC = np.array(shown.shares)
+    signed_CC = shares_CC * (2 * np.eye(len(shares_CC)) - 1)
+    axes.imshow(signed_CC, cmap="BrBG", vmin=-2, vmax=2, aspect="auto")
+    for (true, given), count in np.ndenumerate(np.array(shown.counts)):
+        text = f"{count:,}\n{shares_CC[true, given]:.0%}" if count else ""
+        axes.text(given, true, text, ha="center", va="center", fontsize=9.5, color=INK)
+    places = range(len(shown.names))
+    axes.set_xticks(places, shown.names, rotation=45, rotation_mode="xtick")
+    axes.set_yticks(places, shown.names)
+    axes.set_xlabel(shown.columns, color=AXIS)
+    axes.set_ylabel(shown.rows, color=AXIS)
 
 
 def tick(value: float, _: object = None) -> str:
@@ -221,16 +260,6 @@ def settings(**values: object) -> Iterator[None]:
         yield
 
 
-def _settings(key: str, fonttype: str) -> AbstractContextManager[None]:
-    return settings(
-        svg_fonttype=fonttype,
-        svg_hashsalt=key,
-        font_size=12,
-        axes_edgecolor=AXIS,
-        text_usetex=False,
-    )
-
-
 @functools.cache
 def _fallbacks() -> tuple[str, ...]:
     installed = set(font_manager.get_font_names())
@@ -252,28 +281,3 @@ def _has_all_letters(figure: Figure) -> bool:
     """Of a figure that was drawn before."""
     texts = [each.get_text() for each in figure.findobj(Text) if isinstance(each, Text)]
     return {ord(letter) for text in texts for letter in text if not letter.isspace()} <= _letters()
-
-
-def _figure(size: tuple[int, int], layout: Literal["constrained"] | None) -> Figure:
-    return Figure(figsize=(size[0] / POINTS_PER_INCH, size[1] / POINTS_PER_INCH), layout=layout)
-
-
-def _as_element(document: str, key: str, description: str) -> str:
-    svg = document[document.index("<svg") :]
-    svg = re.sub(
-        r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL
-    )
-    svg = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', svg)
-    svg = re.sub(r'url\(#|href="#', lambda match: f"{match[0]}{key}-", svg)
-    svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--font, sans-serif)", svg)
-    for colour, variable in VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable}, {colour})")
-    opening = re.match(r"<svg[^>]*>", svg)
-    box = re.search(r'viewBox="[^"]*"', opening[0]) if opening else None
-    if opening is None or box is None:
-        raise AssertionError("matplotlib wrote an SVG without a viewBox")
-    head = (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        f' {box[0]} role="img" aria-label="{escape(description)}">'
-    )
-    return head + svg[opening.end() :].strip()

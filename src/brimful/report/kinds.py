@@ -5,7 +5,6 @@ model.
 """
 
 import shlex
-from dataclasses import dataclass
 
 from brimful.report import labels
 from brimful.report.commands import name_of
@@ -13,26 +12,10 @@ from brimful.report.page import plan_page, score_tables
 from brimful.report.scores import SplitScore, baselines, best_evaluation, main_score
 from brimful.report.table import Interval, Table
 from brimful.report.tuned import score_before
+from brimful.report.views import Card, Command
 from brimful.runs import RunFolder
 
 EN_DASH = "\N{EN DASH}"
-
-
-@dataclass(frozen=True)
-class Card:
-    """One number of the headline."""
-
-    name: str
-    value: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """Something to run next."""
-
-    purpose: str
-    text: str
 
 
 class ReportKind:
@@ -107,7 +90,7 @@ class ReportKind:
 
     def score_table(self, run: RunFolder) -> Table | None:
         """The losses of every split."""
-        return score_tables.document_scores(run)
+        return score_tables.document_scores(run.scores.likelihood)
 
     def batch_sentence(self, run: RunFolder) -> str:
         """How the batch of a step is cut to the device."""
@@ -231,7 +214,7 @@ class MaskedReport(ReportKind):
         )
 
     def score_table(self, run: RunFolder) -> Table | None:
-        return score_tables.masked_scores(run)
+        return score_tables.masked_scores(run.scores.likelihood)
 
     def commands(self, run: RunFolder) -> list[Command]:
         model = shlex.quote(str(run.folder / "model"))

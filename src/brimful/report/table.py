@@ -1,12 +1,10 @@
-"""Tables with typed cells, and how they print: in a terminal and as CSV. A page prints them through
-the macros of `templates/parts.html.j2`.
-"""
+"""Tables with typed cells, and how they print in a terminal, in Markdown and as CSV."""
 
 import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BAR = "\\|"
 """A vertical bar inside a cell of Markdown."""
@@ -44,14 +42,67 @@ class Cell:
         """`1.901 to 1.945`, "" without an interval."""
         return " to ".join(map(self.form, self.interval or ()))
 
+    def noted(self, note: str, unit: str = "") -> "Cell":
+        """The same value with a note, and with a unit where it has none."""
+        return replace(self, note=note, unit=self.unit or unit)
+
     def __str__(self) -> str:
         if not self.interval or not self.text:
             return self.text
         return f"{self.text} [{', '.join(map(self.form, self.interval))}]"
 
 
+@dataclass(frozen=True)
+class Gauge:
+    """Where a value and its interval lie on a scale that all rows of a table share, as a cell.
+
+    Attributes:
+        ends: Of the scale.
+        about: Its text alternative.
+        centre: What the value is compared with.
+        word: What the value is called: "close", "off", "far off", or "base".
+        is_log: Whether the scale is logarithmic.
+    """
+
+    ends: Interval
+    at: float | None
+    interval: Interval | None
+    about: str
+    text: str = ""
+    centre: float | None = None
+    word: str = ""
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Where it is between the ends, in percent; a value beyond an end is at that end."""
+        scale = math.log if self.is_log else float
+        low, high = map(scale, self.ends)
+        return round(min(100.0, max(0.0, 100 * (scale(value) - low) / (high - low))), 2)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Link:
+    """Where more can be read, relative to the page; "" where nothing is."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class LinkCell:
+    """Links as a cell."""
+
+    links: tuple[Link, ...]
+
+    def __str__(self) -> str:
+        return " ".join(link.name for link in self.links)
+
+
 Row = tuple[object, ...]
-"""`Cell`s, and plain values that need no format or interval."""
+"""`Cell`s, `Gauge`s, `Links`, and plain values that need no format or interval."""
 
 
 @dataclass(frozen=True)

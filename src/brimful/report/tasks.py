@@ -2,12 +2,23 @@
 answers failed, and a few answers to look at.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from brimful.base.warning_codes import as_note
 from brimful.evaluation.metric import of_kind, split_kind
 from brimful.report.comparison.results import CONDITIONS
 from brimful.report.table import Cell, Table, table_of
+from brimful.report.views import (
+    AuthoredAnswer,
+    Block,
+    Fold,
+    Heading,
+    Paragraph,
+    Prompted,
+    fold,
+    text,
+)
 from brimful.runs.scores import MetricValue
 from brimful.runs.tasks import RecordedAnswer, TaskEvaluations, TaskSummary
 
@@ -48,33 +59,6 @@ class TaskView:
     notes: tuple[str, ...]
     by_kind: Table | None = None
     before_by_kind: Table | None = None
-
-
-@dataclass(frozen=True)
-class AnswerView:
-    """One answer, cut to a few lines."""
-
-    id: str
-    prompt: str
-    answer: str
-    reference: str
-    verdict: str
-    is_good: bool
-    scores: str
-    before: str | None = None
-    before_verdict: str = ""
-    before_is_good: bool = False
-
-
-@dataclass(frozen=True)
-class AnswerSet:
-    """Answers to the questions that some tasks share: the best and the worst, or those that could
-    not be read.
-    """
-
-    tasks: str
-    about: str
-    answers: tuple[AnswerView, ...]
 
 
 def main_metric(summary: TaskSummary) -> tuple[str, MetricValue]:
@@ -183,7 +167,24 @@ def _sampling(summary: TaskSummary) -> str:
     return how if samples == 1 else f"{samples:.0f} samples, {how}"
 
 
-def answer_sets(tasks: TaskEvaluations, before: TaskEvaluations | None) -> list[AnswerSet]:
+def task_blocks(tasks: TaskEvaluations, before: TaskEvaluations | None) -> Iterator[Block]:
+    """Every task with its scores, what failed, and what must be known."""
+    for task in task_views(tasks, before):
+        about = f"{task.about}."
+        if task.before_about:
+            about += f" Before tuning asked {task.before_about}."
+        yield Heading(task.name)
+        yield Paragraph(about, "note")
+        if task.metrics:
+            yield task.metrics
+        yield from fold("By type of question", task.by_kind)
+        yield from fold("By type of question, before tuning", task.before_by_kind)
+        failed = ", ".join(f"{count} x {kind}" for kind, count in task.errors.items())
+        yield from text(f"Failed answers: {failed}" if failed else "")
+        yield from (Paragraph(as_note(note, "B501"), "note") for note in task.notes)
+
+
+def answer_sets(tasks: TaskEvaluations, before: TaskEvaluations | None) -> list[Fold]:
     """Return, for every set of questions, a few of the best and of the worst answers, and of those
     that could not be read; tasks that share the answers have one set.
     """
@@ -204,7 +205,7 @@ def _tasks_with_same_answers(tasks: TaskEvaluations) -> list[list[str]]:
 
 def _answer_sets(
     names: list[str], tasks: TaskEvaluations, before: TaskEvaluations | None
-) -> list[AnswerSet]:
+) -> list[Fold]:
     merged = _merged([tasks.answers[name] for name in names])
     metrics = [main_metric(tasks.summaries[name])[0] for name in names]
     ranked = sorted(merged.values(), key=lambda each: _quality(each, metrics), reverse=True)
@@ -219,11 +220,14 @@ def _answer_sets(
         chosen.append((f"{len(unread)} more that could not be read", unread))
     earlier_answers = before.answers if before else {}
     earlier = _merged([earlier_answers.get(name, ()) for name in names])
+    told = "cut to a few lines; all of them are in evaluations/."
     return [
-        AnswerSet(
-            " and ".join(names),
-            about,
-            tuple(_answer_view(each, earlier.get(each.id)) for each in answers),
+        Fold(
+            f"Answers to look at: {' and '.join(names)}, {about}",
+            (
+                Paragraph(f"Shown are {about}, {told}", "note"),
+                *(_sample(each, earlier.get(each.id)) for each in answers),
+            ),
         )
         for about, answers in chosen
     ]
@@ -264,22 +268,17 @@ def _best_and_worst(ranked: list[RecordedAnswer]) -> list[RecordedAnswer]:
     return [*ranked[:MAX_SHOWN], *[*different, *others][:MAX_SHOWN]]
 
 
-def _answer_view(answer: RecordedAnswer, earlier: RecordedAnswer | None) -> AnswerView:
+def _sample(answer: RecordedAnswer, earlier: RecordedAnswer | None) -> Prompted:
     scores = ", ".join(f"{name} {value:.3g}" for name, value in answer.scores.items())
-    view = AnswerView(
-        answer.id,
-        cut(answer.prompt, from_end=answer.shots not in ("", "0")),
-        cut(answer.completion),
-        cut(answer.reference),
-        *_verdict(answer),
-        "; ".join(filter(None, (scores, ENDINGS.get(answer.finish)))),
-    )
-    if earlier is None:
-        return view
-    verdict, is_good = _verdict(earlier)
-    return replace(
-        view, before=cut(earlier.completion), before_verdict=verdict, before_is_good=is_good
-    )
+    about = "; ".join(filter(None, (scores, ENDINGS.get(answer.finish))))
+    answers = [
+        AuthoredAnswer("Answer", cut(answer.completion)),
+        AuthoredAnswer("Reference", cut(answer.reference)),
+    ]
+    if earlier is not None:
+        answers.append(AuthoredAnswer("Before tuning", cut(earlier.completion), *_verdict(earlier)))
+    prompt = cut(answer.prompt, from_end=answer.shots not in ("", "0"))
+    return Prompted(prompt, "", f"{answer.id}: {about}", tuple(answers), *_verdict(answer))
 
 
 def _verdict(answer: RecordedAnswer) -> tuple[str, bool]:

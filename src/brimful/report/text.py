@@ -5,88 +5,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brimful.base.units import format_duration
-from brimful.base.warning_codes import as_note
-from brimful.evaluation.metric import split_kind
-from brimful.report.judgement import GUESS_WIDTH, judgements_in_words
+from brimful.report.judgement import judgements_in_words
 from brimful.report.page.label_text import label_lines
+from brimful.report.page.predicted import prediction_tables
+from brimful.report.page.score_tables import document_scores, masked_scores
 from brimful.report.predictions import Comparison, comparisons
-from brimful.report.quantities import format_error, format_quantity, format_score
-from brimful.report.table import aligned
-from brimful.report.tasks import metric_cell
+from brimful.report.table import Table
+from brimful.report.tasks import task_blocks
+from brimful.report.terminal import told
+from brimful.report.views import Block
 from brimful.runs import read_run
-from brimful.runs.parsing import Bounds, mapping, parse
-from brimful.runs.scores import BaselineScore, LayerFacts, LikelihoodScore, MetricValue, read_scores
-from brimful.runs.tasks import TaskSummary
+from brimful.runs.parsing import mapping, parse
+from brimful.runs.scores import LayerFacts, read_scores
+from brimful.runs.tasks import TaskEvaluations, TaskSummary
 
 if TYPE_CHECKING:
     # It needs torch, which a line of text does not.
     from brimful.evaluation.diagnose import Finding
 
-GUESSES_HEADING = f"rough guesses, not counted (interval {GUESS_WIDTH:g}x wide or wider):"
 _MARKS = {"ok": "ok  ", "warn": "WARN", "bad": "BAD "}
 
 
 def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> list[str]:
-    """Return the results of an evaluation, as scores.json holds them: a few lines per split and per
-    task; more for the split that a classifier is judged by. Tables fit `width` columns.
+    """Return the results of an evaluation, as scores.json holds them: a table of losses and one for
+    each task; more for the split that a classifier is judged by. Tables fit `width` columns.
     """
-    scores = read_scores(results)
-    lines = label_lines(scores, width)
-    for split, score in scores.likelihood.items():
-        lines += _masked_lines(split, score) if score.is_masked else _score_lines(split, score)
-    lines += layer_lines(scores.layers)
-    for name, summary in mapping(results.get("tasks")).items():
-        lines += task_lines(name, parse(TaskSummary, mapping(summary)))
-    return lines
-
-
-def _score_lines(split: str, score: LikelihoodScore) -> list[str]:
-    """Loss, perplexity, bits per byte with intervals, speed, and the counting baselines; of a score
-    with named values these and the loss.
-    """
-    if score.named:
-        named = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in score.named.items()]
-        loss = f"loss {_number(score.loss)}{_interval(score.loss_interval)}"
-        took = f"{score.windows or 0:,} scored in {format_duration(score.seconds or 0.0)}"
-        return [f"{split}: {took}", f"  {', '.join([loss, *named])}"]
-    # Each example is a window of its own; longer texts are cut into several.
-    is_whole = score.windows == score.documents
-    how = f"context {score.context}, stride {score.stride}"
-    if is_whole:
-        how = f"of {score.documents or 0:,.0f} examples"
-    perplexity = f"perplexity {_number(score.perplexity, 2)}"
-    if score.words:
-        perplexity += f" per token, {_number(score.perplexity_per_word, 2)} per word"
-    bits = f"{_number(score.bits_per_byte)} bits/byte{_interval(score.bits_per_byte_interval)}"
-    return [
-        f"{split}: {score.tokens or 0:,.0f} tokens, every one scored once, {how}",
-        f"  loss {_number(score.loss)} nats/token, {perplexity}, {bits}",
-        f"  {_speed(score, 'tokens')}",
-        *(_baseline_line(name, baseline) for name, baseline in score.baselines.items()),
-    ]
-
-
-def _baseline_line(name: str, baseline: BaselineScore) -> str:
-    loss, bits = _number(baseline.loss), _number(baseline.bits_per_byte)
-    return f"  {name} baseline: {loss} nats/token, {bits} bits/byte"
-
-
-def _masked_lines(split: str, score: LikelihoodScore) -> list[str]:
-    """The loss over hidden tokens, which makes neither a perplexity nor bits per byte."""
-    return [
-        (
-            f"{split}: {score.tokens or 0:,.0f} masked tokens,"
-            f" {score.masked_share or 0:.0%} of all,"
-            f" predicted from both sides, context {score.context}"
-        ),
-        f"  loss {_number(score.loss)} nats/masked token{_interval(score.loss_interval)}",
-        f"  {_speed(score, 'masked tokens')}",
-    ]
-
-
-def _speed(score: LikelihoodScore, unit: str) -> str:
-    return f"{score.tokens_per_second or 0:,.0f} {unit}/s, {format_duration(score.seconds or 0.0)}"
+    scores, tasks = read_scores(results), mapping(results.get("tasks"))
+    summaries = {name: parse(TaskSummary, mapping(each)) for name, each in tasks.items()}
+    masked = {name: each for name, each in scores.likelihood.items() if each.is_masked}
+    others = {name: each for name, each in scores.likelihood.items() if not each.is_masked}
+    tables = (masked_scores(masked), document_scores(others))
+    losses = told([table for table in tables if table], width).plain.splitlines()
+    answered = task_blocks(TaskEvaluations(summaries=summaries), None)
+    asked = told(answered, width).plain.splitlines()
+    return [*label_lines(scores, width), *losses, *layer_lines(scores.layers), *asked]
 
 
 def layer_lines(layers: LayerFacts) -> list[str]:
@@ -104,37 +56,6 @@ def layer_lines(layers: LayerFacts) -> list[str]:
     return [heading, *lines] if lines else []
 
 
-def task_lines(name: str, summary: TaskSummary) -> list[str]:
-    """Return a few lines on a task: how it was asked, every metric with its interval, and how
-    answers failed.
-    """
-    about = [
-        f"version {summary.version}",
-        f"n = {summary.n or 0:.0f}",
-        f"prompt: {summary.prompt}",
-    ]
-    if summary.isolation:
-        about.append(f"isolation: {summary.isolation}")
-    lines = [f"{name}: {', '.join(about)}", *_metric_lines(summary.metrics)]
-    if summary.errors:
-        errors = (f"{count} x {error}" for error, count in summary.errors.items())
-        lines.append(f"  {', '.join(errors)}")
-    return [*lines, *(f"  {as_note(each, 'B501')}" for each in summary.notes)]
-
-
-def _metric_lines(metrics: Mapping[str, MetricValue]) -> list[str]:
-    """A line for every metric, and below it one for each type of question that has it."""
-    lines: dict[str, list[str]] = {}
-    for name, value in metrics.items():
-        metric, kind = split_kind(name)
-        text = format_score(value.value, value.unit)
-        if value.interval:
-            text += f" (95 % {metric_cell(value).interval_text})"
-        line = f"    {kind}: {text}, n = {value.n or 0:.0f}" if kind else f"  {metric}: {text}"
-        lines.setdefault(metric, []).append(line)
-    return [line for group in lines.values() for line in group]
-
-
 def prediction_lines(run_folder: Path) -> list[str]:
     """Return what a run's plan predicted beside what was measured; see `comparison_lines`.
 
@@ -148,29 +69,17 @@ def comparison_lines(compared: Sequence[Comparison]) -> list[str]:
     """Return predicted, measured, error and whether that lies inside the interval, a line for each
     prediction; rough guesses last, under a line of their own; none without predictions.
     """
-    if not compared:
-        return []
-    ranked = sorted(compared, key=lambda each: each.judgement.is_guess)
-    rows = [("", "predicted", "measured", "error", "", "interval")]
-    heading, *lines = aligned([*rows, *map(_prediction_row, ranked)])
-    guesses = sum(each.judgement.is_guess for each in compared)
-    counted = len(compared) - guesses
-    if guesses:
-        lines.insert(counted, GUESSES_HEADING)
     summary = judgements_in_words([each.judgement for each in compared])
-    return [heading, *lines, *filter(None, [summary])]
+    blocks = map(_narrow, prediction_tables(compared) if compared else ())
+    return [*told(blocks).plain.splitlines(), *filter(None, [summary])]
 
 
-def _prediction_row(each: Comparison) -> tuple[str, ...]:
-    judgement = each.judgement
-    return (
-        each.name,
-        format_quantity(each.key, each.predicted),
-        "-" if each.measured is None else format_quantity(each.key, each.measured),
-        "-" if judgement.error is None else format_error(judgement.error),
-        judgement.word,
-        judgement.inside or "-",
-    )
+def _narrow(block: Block) -> Block:
+    """Predictions without the ends of their intervals, so that they fit 80 columns."""
+    if not isinstance(block, Table):
+        return block
+    rows = [(name, str(getattr(each, "text", each)), *rest) for name, each, *rest in block.rows]
+    return Table((*block.columns[:-1], "Interval"), tuple(rows))
 
 
 def finding_lines(findings: Sequence["Finding"]) -> list[str]:
@@ -198,11 +107,3 @@ def _digits(value: object) -> str:
     if isinstance(value, tuple | list):
         return " ".join(map(_digits, value))
     return f"{value:.3g}" if isinstance(value, float) else "-"
-
-
-def _number(value: float | None, digits: int = 4) -> str:
-    return "not finite" if value is None else f"{value:.{digits}f}"
-
-
-def _interval(interval: Bounds | None) -> str:
-    return f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""

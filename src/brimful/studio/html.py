@@ -2,14 +2,12 @@
 runs and models stay text.
 """
 
-import functools
 import traceback
 from importlib import resources
 from typing import Any
 
-import jinja2
-
 from brimful.base.errors import BrimfulError
+from brimful.report.page.html import TEMPLATES, asset, templates
 
 BRACES = str.maketrans({"{": "&#123;", "}": "&#125;", "$": "&#36;"})
 """Gradio fills templates of its own in what it shows; signs of such a template are written so that
@@ -17,20 +15,10 @@ it sees none.
 """
 
 
-@functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("brimful", "studio"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-
-
 def render(template: str, **values: Any) -> str:
     """A piece of the page by a template of this package, fit for Gradio's HTML component."""
-    return _environment().get_template(template).render(values).translate(BRACES)
+    shown = templates("studio", TEMPLATES).get_template(template).render(values)
+    return shown.translate(BRACES)
 
 
 def problem(message: str) -> str:
@@ -52,4 +40,5 @@ def problem_of(error: Exception) -> str:
 
 def style() -> str:
     """The style sheet of the page."""
-    return resources.files("brimful.studio").joinpath("studio.css").read_text(encoding="utf-8")
+    own = resources.files("brimful.studio").joinpath("studio.css").read_text(encoding="utf-8")
+    return f"{asset('blocks.css')}\n{own}"

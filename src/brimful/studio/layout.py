@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from brimful.base.local_server import Guard, is_local
+from brimful.report.page.html import script
 from brimful.studio import chat, runs, will_it_fit
 from brimful.studio.html import style
 from brimful.studio.library import Library
@@ -119,6 +120,7 @@ def launch(host: str, port: int, runs_folder: Path | None, planners: Planners) -
         prevent_thread_lock=True,
         theme=theme(),
         css=style(),
+        head=f'<script type="module">{script()}</script>',
         app_kwargs={
             "middleware": [
                 Middleware(Guard, names=() if is_local(host) else None),

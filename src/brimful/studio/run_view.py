@@ -3,27 +3,20 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from markupsafe import Markup
-
 from brimful.base.units import format_bytes
 from brimful.report.comparison.compare import compare
+from brimful.report.comparison.page import comparison_view as comparison_page
 from brimful.report.comparison.page import named_runs
-from brimful.report.comparison.plots import overlays
-from brimful.report.comparison.text import remarks, sentences
-from brimful.report.comparison.units import comparison_table
-from brimful.report.drawing import Drawing
-from brimful.report.kinds import report_kind
 from brimful.report.listing.listing import Listed
-from brimful.report.page import headline
 from brimful.report.page.html import render_report
-from brimful.report.page.plots import curves
-from brimful.report.page.predicted import predictions
-from brimful.report.page.time_page import time_view
-from brimful.report.quantities import listed
+from brimful.report.page.run_page import run_view as run_page
+from brimful.report.views import View
 from brimful.runs import read_run
 from brimful.studio.html import render
 
-MAX_SAMPLES = 4
+OF_A_RUN = ("predictions", "time", "curves", "samples", "environment")
+OF_RUNS = ("scores", "time", "differences", "curves")
+"""Sections that are shown, in this order."""
 MAX_RUNS = 8
 """Compared at once."""
 
@@ -35,19 +28,13 @@ def run_view(run_folder: Path) -> str:
     Raises:
         RunFolderError: not a run folder.
     """
-    run = read_run(run_folder)
-    return render(
-        "run.html.j2",
-        run=run,
-        status=headline.status(run),
-        sentence=headline.sentence(run),
-        verdict=headline.verdict(run),
-        predictions=predictions(run)[0],
-        time=time_view(run),
-        curves=_drawn(curves(run)),
-        samples=run.samples[-MAX_SAMPLES:],
-        prompt_end=report_kind(run).prompt_end,
-    )
+    return _piece(run_page(read_run(run_folder)), OF_A_RUN)
+
+
+def _piece(view: View, keys: Sequence[str]) -> str:
+    """Return some sections of a view."""
+    sections = [each for key in keys for each in view.sections if each.key == key]
+    return render("view.html.j2", view=view, sections=sections)
 
 
 def report_view(run_folder: Path) -> str:
@@ -66,35 +53,11 @@ def comparison_view(run_folders: Sequence[Path]) -> str:
     Raises:
         BrimfulError: they cannot be compared.
     """
-    comparison = compare(run_folders)
     runs = named_runs(run_folders)
-    title = listed([name for name, _ in runs])
-    return render(
-        "comparison.html.j2",
-        title=title,
-        table=comparison_table(comparison),
-        sentences=sentences(comparison),
-        remarks=remarks(comparison),
-        curves=_drawn(overlays(runs)),
-        keys=[{"name": name, "place": place + 1} for place, (name, _) in enumerate(runs)],
-    )
+    return _piece(comparison_page(compare(run_folders), runs, run_folders[0]), OF_RUNS)
 
 
 def list_view(listed: Sequence[Listed], folder: Path) -> str:
     """Return all runs of a folder, one line each."""
     runs = [{**vars(each), "size": format_bytes(each.size_bytes)} for each in listed]
     return render("list.html.j2", runs=runs, folder=str(folder))
-
-
-def _drawn(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
-    return [{"key": each.key, "title": each.title, "svg": _svg(each)} for each in drawings]
-
-
-def _svg(drawing: Drawing) -> Markup:
-    """Return a drawing, twice where it has another shape for a phone."""
-    # The SVG is drawn by this program; texts in it are escaped.
-    wide = Markup(drawing.wide)  # noqa: S704
-    if not drawing.phone_size:
-        return wide
-    narrow = Markup(drawing.narrow)  # noqa: S704
-    return Markup('<div class="desk">{}</div><div class="phone">{}</div>').format(wide, narrow)

@@ -1,30 +1,26 @@
 """The page of a training that another program ran: what was predicted beside what was measured."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
-from brimful.base.units import GIB, MIB, format_bytes, format_count, format_duration
+from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.planning.memory import Footprint
 from brimful.planning.plan import Prediction
-from brimful.report.bars import Part, parts
-from brimful.report.drawing import AXIS, BEST, INK, TRAIN, Drawing, style, tick
-from brimful.report.judgement import BANDS, GUESS_WIDTH, judgements_in_words
-from brimful.report.kinds import Card
-from brimful.report.page.html import render_page
-from brimful.report.page.memory_page import NEAR, SIZE, SIZE_ON_PHONES, draw_level, draw_stack
-from brimful.report.page.plots import thin
-from brimful.report.page.predicted import prediction_rows
+from brimful.report.bars import Bar, Bars, Part, parts
+from brimful.report.chart import Chart, Rule, series_of
+from brimful.report.judgement import judgements_in_words
+from brimful.report.page.html import render_view
+from brimful.report.page.memory_page import memory_chart
+from brimful.report.page.plots import STEPS
+from brimful.report.page.predicted import judged_blocks
 from brimful.report.predictions import PREDICTED_NAMES, Comparison
 from brimful.report.quantities import capitalised, format_quantity, label
-from brimful.report.table import Table, table_of
+from brimful.report.views import Block, Card, Paragraph, View, section, text
 from brimful.trainers.fitting import TrainerPlan, division_in_words
 from brimful.trainers.measuring import WARM_UP_STEPS, MeasuredTraining
 
@@ -102,29 +98,51 @@ def render(trained: Trained, predicted: Predicted | None, note: str = "") -> str
     """Return the page as text. What was planned for another device is not compared."""
     is_same = predicted is not None and predicted.device == trained.on
     compared = comparisons(trained.measured, predicted, is_same=is_same) if predicted else []
-    rows, scale = prediction_rows(compared)
+    here = predicted if is_same else None
+    reason = f" {predicted.reason}" if predicted and predicted.reason else ""
+    verdict = judgements_in_words([each.judgement for each in compared])
+    elsewhere = ""
+    if predicted and not is_same:
+        elsewhere = (
+            f"Planned for {predicted.device} and trained on another device, so that predictions are"
+            " not compared."
+        )
+    division = Paragraph(f"{capitalised(division_in_words(*trained.division))}.{reason}")
+    sections = (
+        section("predictions", "Predicted and measured", *_predictions(compared, note)),
+        section("division", "Optimizer step", division),
+        section("memory", "Memory", *_memory(trained.measured, predicted, here)),
+        section("time", "Time", _time_chart(trained.measured, here)),
+    )
+    view = View(
+        trained.what,
+        "training report",
+        _sentence(trained),
+        (*text(f"{verdict}." if verdict else "", "verdict"), *text(elsewhere, "verdict")),
+        tuple(each for each in sections if each.blocks),
+        tuple(_cards(trained, here)),
+        footer="Written by brimful when the training ended.",
+    )
+    return render_view(view)
+
+
+def _memory(
+    measured: MeasuredTraining, predicted: Predicted | None, here: Predicted | None
+) -> Iterator[Block]:
+    """What is usable, memory over the training, and the plan's parts where these do not stand in
+    the chart.
+    """
     terms = parts(_terms(predicted), "bytes") if predicted else []
-    values: dict[str, Any] = {
-        "title": trained.what,
-        "sentence": _sentence(trained),
-        "verdict": judgements_in_words([each.judgement for each in compared]),
-        "elsewhere": predicted.device if predicted and not is_same else "",
-        "note": note,
-        "cards": _cards(trained, predicted if is_same else None),
-        "rows": rows,
-        "scale": scale,
-        "bands": [f"{band.limit * 100:.0f} %" for band in BANDS[:-1]],
-        "guess_width": f"{GUESS_WIDTH:g}",
-        "origins": _origins(compared),
-        "division": capitalised(division_in_words(*trained.division)),
-        "reason": predicted.reason if predicted else "",
-        "memory": _memory_drawing(trained.measured, predicted if is_same else None, terms),
-        "terms": terms,
-        "usable": format_bytes(predicted.footprint.usable_bytes) if predicted else "",
-        "phase": predicted.footprint.peak_phase if predicted else "",
-        "times": _time_drawing(trained.measured, predicted if is_same else None),
-    }
-    return render_page("trainer.html.j2", values)
+    if predicted:
+        footprint = predicted.footprint
+        yield Paragraph(
+            f"{format_bytes(footprint.usable_bytes)} are usable on the planned device. The step"
+            f" needs most in its {footprint.peak_phase} phase."
+        )
+    if chart := _memory_chart(measured, here, terms):
+        yield chart
+    if terms and not (chart and chart.stack):
+        yield Bars("", "Predicted peak", (Bar("predicted", tuple(terms)),))
 
 
 def comparisons(
@@ -168,9 +186,11 @@ def _terms(predicted: Predicted) -> list[tuple[str, float]]:
     return sorted([term for term in known if term[1] > 0], key=lambda term: -term[1])
 
 
-def _origins(compared: list[Comparison]) -> Table | None:
-    rows = [(each.name, each.basis, each.source) for each in compared]
-    return table_of(("Quantity", "Predicted from", "MeasuredTraining as"), rows)
+def _predictions(compared: list[Comparison], note: str) -> tuple[Block, ...]:
+    if not compared:
+        nothing = note or "Nothing was predicted: the training was only measured."
+        return text(nothing, "missing")
+    return judged_blocks(compared)
 
 
 def _sentence(trained: Trained) -> str:
@@ -203,72 +223,42 @@ def _cards(trained: Trained, predicted: Predicted | None) -> list[Card]:
     return [*cards, Card("Effective batch", f"{trained.rows:,}", "rows of an optimizer step")]
 
 
-def _memory_drawing(
+def _memory_chart(
     measured: MeasuredTraining, predicted: Predicted | None, terms: list[Part]
-) -> Drawing | None:
+) -> Chart | None:
     if len(measured.looks) < 2:
         return None
     seconds_N, bytes_N = (np.array(each, np.float64) for each in zip(*measured.looks, strict=True))
-    levels = [float(bytes_N.max())]
-    if predicted is not None:
-        peak = predicted.footprint
-        expected = peak.driver if predicted.kind == "cpu" else peak.reserved
-        levels += [expected.value, expected.high]
-        if peak.usable_bytes < NEAR * max(levels):
-            levels.append(peak.usable_bytes)
-    top = 1.08 * max(levels)
-    unit, scale = ("GiB", GIB) if top >= 1.08 * GIB else ("MiB", MIB)
-
-    def draw(figure: Figure) -> None:
-        if predicted is None:
-            axes = figure.add_subplot()
-        else:
-            stack, axes = figure.subplots(1, 2, width_ratios=(1, 11), sharey=True)
-            draw_stack(stack, terms, scale)
-            axes.axhspan(
-                expected.low / scale, expected.high / scale, color=AXIS, alpha=0.14, linewidth=0
-            )
-            text = f"predicted peak {format_bytes(expected.value)}"
-            draw_level(axes, expected.value / scale, text, INK)
-            if peak.usable_bytes in levels:
-                text = f"usable {format_bytes(peak.usable_bytes)}"
-                draw_level(axes, peak.usable_bytes / scale, text, BEST)
-        axes.set_ylim(0, top / scale)
-        _draw_line(axes, seconds_N, bytes_N / scale, "measured, highest so far")
-        figure.axes[0].set_ylabel(unit, color=AXIS, fontsize=11)
-
-    description = f"Memory over the training, highest {format_bytes(float(bytes_N.max()))}."
-    title = "Memory: predicted at the peak, measured" if predicted else "Memory, highest so far"
-    return Drawing("memory", title, description, SIZE, draw, SIZE_ON_PHONES)
+    lines = {"measured, highest so far": (seconds_N, bytes_N)}
+    if predicted is None:
+        title, nothing = "Memory, highest so far", {"predicted peak": None, "usable": None}
+        return memory_chart(title, "seconds", lines, nothing, None, ())
+    footprint = predicted.footprint
+    peak = footprint.driver if predicted.kind == "cpu" else footprint.reserved
+    levels = {"predicted peak": peak.value, "usable": footprint.usable_bytes}
+    title = "Memory: predicted at the peak, measured"
+    return memory_chart(title, "seconds", lines, levels, (peak.low, peak.high), terms)
 
 
-def _draw_line(axes: Axes, at_N: Any, values_N: Any, name: str) -> None:
-    axes.yaxis.set_major_formatter(FuncFormatter(tick))
-    axes.plot(*thin(at_N, values_N), color=TRAIN, linewidth=1.8, label=name)
-    axes.legend(loc="lower right", frameon=False, fontsize=11, labelcolor=AXIS)
-    style(axes, "seconds", integer=False)
-
-
-def _time_drawing(measured: MeasuredTraining, predicted: Predicted | None) -> Drawing | None:
-    times_N = np.array(measured.step_times_s, np.float64)
-    if len(times_N) < 3:
+def _time_chart(measured: MeasuredTraining, predicted: Predicted | None) -> Chart | None:
+    times_s = measured.step_times_s
+    if len(times_s) < 3:
         return None
-
-    def draw(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.set_ylim(0, 1.15 * float(times_N.max()))
-        axes.yaxis.set_major_formatter(FuncFormatter(tick))
-        steps_N = np.arange(1, len(times_N) + 1, dtype=np.float64)
-        axes.plot(*thin(steps_N, times_N), color=TRAIN, linewidth=1.8)
-        if predicted is not None and predicted.step_time is not None:
-            expected_s = predicted.step_time.value
-            if expected_s < 1.15 * float(times_N.max()):
-                text = f"predicted {format_quantity('step_time_s', expected_s)}"
-                draw_level(axes, expected_s, text, INK)
-        style(axes)
-        axes.set_ylabel("seconds", color=AXIS, fontsize=11)
-
+    top, levels = 1.15 * max(times_s), ()  # type: float, tuple[Rule, ...]
+    if predicted is not None and predicted.step_time is not None:
+        expected_s = predicted.step_time.value
+        name = f"predicted {format_quantity('step_time_s', expected_s)}"
+        levels = (Rule(expected_s, name, "plain"),) if expected_s < top else ()
     median_s = format_quantity("step_time_s", measured.step_time_s or 0.0)
     left_out = f"; the first {WARM_UP_STEPS} left out" if WARM_UP_STEPS else ""
-    description = f"Time of each optimizer step, median {median_s}{left_out}."
-    return Drawing("times", "Time per optimizer step", description, SIZE, draw, SIZE_ON_PHONES)
+    return Chart(
+        "times",
+        "Time per optimizer step",
+        f"Time of each optimizer step, median {median_s}{left_out}.",
+        STEPS,
+        (series_of("", range(1, len(times_s) + 1), times_s, role="training"),),
+        "seconds",
+        levels,
+        y_range=(0.0, top),
+        is_main=True,
+    )

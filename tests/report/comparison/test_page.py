@@ -77,12 +77,10 @@ def test_the_page_stands_alone_and_every_text_is_escaped(
         tmp_path / "page.html",
     )
     page, source = Text(path), path.read_text(encoding="utf-8")
-    assert not {"script", "img", "link", "iframe"} & set(page.tags)
+    assert page.tags.count("script") == 1
+    assert not {"img", "link", "iframe"} & set(page.tags)
     assert ATTACK in page.words
-    assert set(re.findall(r"https?://[^\"' <]*", source)) <= {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
+    assert set(re.findall(r"https?://[^\"' <]*", source)) == {"http://www.w3.org/2000/svg"}
 
 
 def test_one_difference_that_luck_explains_is_said_not_to_be_real(
@@ -127,8 +125,8 @@ def test_two_runs_of_the_same_name_keep_their_own_names_and_times(
     assert page.words.startswith("quickstart (laptop) and quickstart (server)")
     names = ["quickstart (laptop)", "quickstart (server)"]
     assert [name for name, _ in named_runs(runs)] == names
-    first, second = _times(named_runs(runs))
+    times = _times(named_runs(runs))
+    first, second = times.bars
     assert [first.name, second.name] == names
-    assert first.width == "100.00%"
-    assert first.total != second.total
-    assert second.width != "100.00%"
+    assert first.text != second.text
+    assert first.size == times.longest > second.size

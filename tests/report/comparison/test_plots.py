@@ -1,12 +1,10 @@
-"""Curves of several runs over one another: told apart by colour and by line, named once."""
+"""Curves of several runs over one another: told apart by their places, named once."""
 
 from pathlib import Path
-from xml.etree import ElementTree as Xml
 
-import numpy as np
 from fixture_types import MakeRun
 
-from brimful.report.comparison.plots import MOST_RUNS, Curve, overlays
+from brimful.report.comparison.plots import MOST_RUNS, overlays
 from brimful.runs import RunFolder, read_run
 
 
@@ -14,29 +12,23 @@ def named(*folders: Path) -> list[tuple[str, RunFolder]]:
     return [(folder.name, read_run(folder)) for folder in folders]
 
 
-def texts(svg: str) -> list[str]:
-    return [
-        "".join(element.itertext()).strip()
-        # Drawn here.
-        for element in Xml.fromstring(svg).iter()  # noqa: S314
-        if element.tag.endswith("}text")
-    ]
-
-
 def test_loss_time_speed_and_memory_lie_over_one_another(new_run: MakeRun) -> None:
-    drawn = {
-        drawing.key: drawing
-        for drawing in overlays(named(new_run("a", last_step=100), new_run("b", last_step=60)))
-    }
+    runs = named(new_run("a", last_step=100), new_run("b", last_step=60))
+    drawn = {chart.key: chart for chart in overlays(runs)}
     assert list(drawn) == [
         "compare-loss",
         "compare-loss-by-time",
         "compare-speed",
         "compare-memory",
     ]
-    assert {"a", "b", "optimizer step"} <= set(texts(drawn["compare-loss"].wide))
-    assert "a, b" in drawn["compare-memory"].description
-    assert "minutes of training" in texts(drawn["compare-loss-by-time"].wide)
+    loss = drawn["compare-loss"].series
+    assert [(each.name, each.place, each.look) for each in loss] == [
+        ("a", 0, "line"),
+        ("b", 1, "line"),
+        ("", 0, "points"),
+    ]
+    assert "a, b" in drawn["compare-memory"].about
+    assert drawn["compare-loss-by-time"].x == "minutes of training"
 
 
 def test_runs_without_points_draw_nothing_and_hold_up_no_other(new_run: MakeRun) -> None:
@@ -45,6 +37,7 @@ def test_runs_without_points_draw_nothing_and_hold_up_no_other(new_run: MakeRun)
     assert len(overlays(named(empty, new_run("b", last_step=60)))) == 3
 
 
-def test_so_many_runs_as_there_are_colours_are_distinct_names() -> None:
-    curves = [Curve(place, np.zeros(2), np.zeros(2)) for place in range(MOST_RUNS)]
-    assert len({(curve.colour, str(curve.line)) for curve in curves}) == MOST_RUNS
+def test_no_more_runs_are_drawn_than_can_be_told_apart(new_run: MakeRun) -> None:
+    runs = named(new_run("a", last_step=60)) * (MOST_RUNS + 1)
+    speed = overlays(runs)[2]
+    assert [each.place for each in speed.series] == [*range(MOST_RUNS)]

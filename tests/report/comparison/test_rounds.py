@@ -7,23 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.intervals import wilson_interval
 from brimful.report.comparison.compare import RunComparison
 from brimful.report.comparison.results import ComparedRun, Figure
 from brimful.report.comparison.rounds import (
-    HUES,
-    RoundView,
     charts,
     kind_tables,
-    round_views,
+    round_blocks,
     sample_examples,
 )
-from brimful.report.comparison.sampling import FATES
 from brimful.report.comparison.study_folder import read_study
 from brimful.report.comparison.variants import Variant
-from brimful.report.table import Cell
+from brimful.report.table import Link, Table
+from brimful.report.views import Block, Heading, Paragraph, Prompted
 from brimful.selection.choose import SelectionRules, choose
 from brimful.selection.sample import JudgedSample, SampledPrompt
 from brimful.selection.statistics import statistics_of
@@ -81,16 +78,23 @@ def drawn(samples: list[JudgedSample]) -> dict[str, Any]:
     }
 
 
-def _views(folder: Path, *rounds: object) -> list[RoundView]:
+def _blocks(folder: Path, *rounds: object) -> list[Block]:
     (folder / "study.json").write_text(json.dumps({"rounds": rounds}))
-    return round_views(read_study(folder))
+    return [*round_blocks(read_study(folder))]
+
+
+def _below(blocks: list[Block], heading: str) -> Any:
+    """The block below a heading."""
+    return blocks[blocks.index(Heading(heading)) + 1]
+
+
+AUTHOR = "Round 1: samples by small-base, tuned"
 
 
 def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict[str, Any]) -> None:
-    [view] = _views(tmp_path, drawn)
+    table = _below(_blocks(tmp_path, drawn), AUTHOR)
     right = wilson_interval(5, 12)
-    assert (view.number, view.author) == (1, "small-base, tuned")
-    assert view.samples.text_rows == (
+    assert table.text_rows == (
         (
             "Seed 7",
             "12",
@@ -99,57 +103,48 @@ def test_a_round_tells_what_was_drawn_with_intervals(tmp_path: Path, drawn: dict
             "91.7% [64.6%, 98.5%]",
             "66.7%",
             "3",
+            "",
         ),
     )
-    accepted = view.samples.rows[0][5]
-    assert isinstance(accepted, Cell)
-    assert accepted.note == "2 of 3 questions"
+    assert table.rows[0][5].note == "2 of 3 questions"
 
 
 def test_the_bar_has_every_fate_of_all_seeds_and_its_parts_are_the_whole(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
-    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
-    assert {part.name: part.text for part in view.fates} == {
+    (bar,) = _below(_blocks(tmp_path, drawn, drawn | {"seed": 8}), "What became of them").bars
+    assert {part.name: part.text for part in bar.parts} == {
         "kept": "6",
         "repeated path": "2",
         "enough": "2",
         "wrong": "12",
         "unparsed": "2",
     }
-    assert sum(float(part.percent.rstrip("%")) for part in view.fates) == pytest.approx(
-        100, abs=0.1
-    )
-    assert len({part.style for part in view.fates}) == len(view.fates)
-    assert {name.replace("-", " ") for name in FATES} == set(HUES)
+    assert sum(part.share for part in bar.parts) == pytest.approx(1)
+    assert len({part.place for part in bar.parts}) == len(bar.parts)
 
 
 def test_reasons_of_all_seeds_are_added_up_each_with_a_sample(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
-    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
-    assert [row[0] for row in view.samples.rows] == ["Seed 7", "Seed 8"]
-    first = view.reasons[0]
-    assert (first.count, first.what, first.question, first.answer) == (
-        "12",
-        "wrong: off-by-one",
-        "How many feet?",
-        "f0",
-    )
-    assert "repeated path" in [reason.what for reason in view.reasons]
+    blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
+    assert [row[0] for row in _below(blocks, AUTHOR).rows] == ["Seed 7", "Seed 8"]
+    rows = _below(blocks, "Why samples were not kept").rows
+    assert rows[0] == (12, "wrong: off-by-one", "How many feet?", "f0")
+    assert "repeated path" in [row[1] for row in rows]
 
 
 def test_kinds_with_the_fewest_accepted_questions_come_first(
     tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
     drawn["statistics"]["kinds"]["feet"]["questions"] = 2
-    [view] = _views(tmp_path, drawn, drawn | {"seed": 8})
-    assert view.kinds is not None
-    assert [row[:3] for row in view.kinds.text_rows] == [
+    blocks = _blocks(tmp_path, drawn, drawn | {"seed": 8})
+    rows = _below(blocks, "By kind of question, fewest accepted first").text_rows
+    assert [row[:3] for row in rows] == [
         ("feet", "50.0% (2 of 4)", "2"),
         ("minutes", "100.0% (2 of 2)", "4"),
     ]
-    assert view.kinds.text_rows[1][3].startswith("100.0% [")
+    assert rows[1][3].startswith("100.0% [")
 
 
 def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
@@ -158,36 +153,33 @@ def test_rounds_come_in_order_and_link_only_to_files_that_are_there(
     folder = tmp_path / "samples 1"
     folder.mkdir()
     (folder / "samples.jsonl").touch()
-    views = _views(tmp_path, drawn | {"round": 2}, drawn | {"folder": "samples 1"})
-    assert [view.number for view in views] == [1, 2]
-    assert [(link.name, link.path) for link in views[0].links[0]] == [
-        ("samples.jsonl", "samples%201/samples.jsonl")
-    ]
-    assert views[1].links[0] == ()
+    blocks = _blocks(tmp_path, drawn | {"round": 2}, drawn | {"folder": "samples 1"})
+    headings = [each.text for each in blocks if isinstance(each, Heading) and "Round" in each.text]
+    assert headings == [AUTHOR, AUTHOR.replace("1", "2")]
+    first, second = (_below(blocks, heading).rows[0][-1] for heading in headings)
+    assert first.links == (Link("samples.jsonl", "samples%201/samples.jsonl"),)
+    assert second.links == ()
 
 
 def test_notes_and_trained_tokens_that_seeds_share_are_told_once(
-    tmp_path: Path, drawn: dict[str, Any], snapshot: SnapshotAssertion
+    tmp_path: Path, drawn: dict[str, Any]
 ) -> None:
     more = {
         "notes": ["2 questions are not asked"],
         "trained_tokens": {"demonstrations": 1200, "samples": 3000},
     }
-    [view] = _views(tmp_path, drawn | more, drawn | more | {"seed": 8})
-    assert view.notes == snapshot
-    assert view.trained == ("demonstrations 1,200, samples 3,000",)
+    blocks = _blocks(tmp_path, drawn | more, drawn | more | {"seed": 8})
+    assert [each.text for each in blocks if isinstance(each, Paragraph)][1:] == [
+        "Tokens trained on: demonstrations 1,200, samples 3,000.",
+        "2 questions are not asked.",
+    ]
 
 
 def test_what_is_missing_in_a_round_is_left_out(tmp_path: Path) -> None:
-    [view] = _views(tmp_path, {}, 5)
-    assert (view.fates, view.reasons, view.kinds, view.examples, view.author) == (
-        (),
-        (),
-        None,
-        (),
-        "",
-    )
-    assert _views(tmp_path) == []
+    _, heading, table = _blocks(tmp_path, {}, 5)
+    assert heading == Heading("Round 0")
+    assert isinstance(table, Table)
+    assert _blocks(tmp_path) == []
 
 
 def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different_questions(
@@ -201,8 +193,8 @@ def test_samples_to_look_at_are_two_kept_and_two_that_are_not_right_of_different
         ("How many feet?", "f1", "3", "kept"),
         ("How many grams?", "g0", "", "wrong"),
     ]
-    [view] = _views(tmp_path, {"examples": found})
-    assert [(each.prompt, each.verdict, each.is_good) for each in view.examples[1:]] == [
+    shown = [each for each in _blocks(tmp_path, {"examples": found}) if isinstance(each, Prompted)]
+    assert [(each.prompt, each.verdict, each.is_good) for each in shown[1:]] == [
         ("How many feet?", "kept", True),
         ("How many grams?", "wrong: off-by-one", False),
     ]
@@ -247,28 +239,23 @@ def chain(**accuracies: list[float]) -> RunComparison:
 
 
 def test_a_chart_shows_the_main_metric_from_round_to_round_with_each_seeds_own_line() -> None:
-    [chart] = charts(chain(base=[0.22], sft=[0.5, 0.54], rft=[0.6, 0.64]), "base")
-    assert (chart.title, chart.lowest) == ("Units accuracy (%)", "20.0")
-    assert [(stage.name, stage.value, stage.is_base) for stage in chart.stages] == [
-        ("base", "22.0", True),
-        ("sft", "52.0", False),
-        ("rft", "62.0", False),
-    ]
-    assert chart.stages[0].interval == "20.0 to 24.0"
-    assert len(chart.seed_lines) == 2
-    assert all(line.startswith(chart.line.split()[0]) for line in chart.seed_lines), (
-        "the untuned model is where every seed begins"
+    [chart] = charts(chain(base=[0.22], sft=[0.5, 0.54], rft=[0.6, 0.64]))
+    assert (chart.title, chart.x_names) == (
+        "Units accuracy (%) round by round",
+        ("base", "sft", "rft"),
     )
-    for stage in chart.stages:
-        assert 0 <= stage.high <= stage.top <= stage.high + stage.height <= 100
+    *seeds, mean = chart.series
+    assert mean.y == pytest.approx((22.0, 52.0, 62.0))
+    assert mean.intervals[0] == pytest.approx((20.0, 24.0))
+    assert [each.name for each in seeds] == ["seed 0", "seed 1"]
+    assert {each.y[0] for each in seeds} == {22.0}, "where every seed begins"
+    assert chart.about.endswith("base 22.0, sft 52.0, rft 62.0")
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_a_chart_of_one_value_has_a_scale(value: float) -> None:
-    [chart] = charts(chain(sft=[value]), "base")
-    assert chart.seed_lines == ()
-    assert 0 <= chart.stages[0].top <= 100
-    assert chart.highest != chart.lowest
+def test_a_chart_of_one_value_has_no_lines_of_seeds(value: float) -> None:
+    [chart] = charts(chain(sft=[value]))
+    assert [each.y for each in chart.series] == [(100 * value,)]
 
 
 def test_accuracy_by_type_of_question_is_a_table_of_its_own() -> None:

@@ -37,11 +37,13 @@ class Links(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.found: list[str] = []
         self.tags: set[str] = set()
+        self.scripts = 0
         self.text = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self.scripts += tag == "script"
         self.found += [
             value or ""
             for name, value in attrs
@@ -110,7 +112,8 @@ def test_drawn_values_lie_in_their_intervals_on_the_scale(
 ) -> None:
     source = write_study_report(*study).read_text(encoding="utf-8")
     drawn = re.findall(
-        r'<i style="left: ([\d.]+)%; width: ([\d.]+)%"></i><b style="left: ([\d.]+)%">', source
+        r'<i style="left: ([\d.]+)%; width: ([\d.]+)%"></i><b class="\w*" style="left: ([\d.]+)%">',
+        source,
     )
     assert len(drawn) == 6
     for low, width, at in (map(float, each) for each in drawn):
@@ -119,9 +122,9 @@ def test_drawn_values_lie_in_their_intervals_on_the_scale(
 
 def test_the_page_stands_alone(study: tuple[Path, RunComparison]) -> None:
     source = write_study_report(*study).read_text(encoding="utf-8")
-    assert not {"script", "link", "img", "iframe"} & Links(source).tags
-    assert "http:" not in source
-    assert "https:" not in source
+    assert not {"link", "img", "iframe"} & Links(source).tags
+    assert set(re.findall(r"https?:[^\"]*", source)) == {"http://www.w3.org/2000/svg"}
+    assert source.count("<script") == 1
     assert "@media print" in source
 
 
@@ -142,7 +145,7 @@ def test_every_text_is_escaped(study: tuple[Path, RunComparison]) -> None:
     )
     (study[0] / "study.json").write_text(json.dumps({"left_out": {ATTACK: ATTACK}}))
     page = page_of(study)
-    assert "script" not in page.tags
+    assert page.scripts == 1
     assert page.text.count(ATTACK) >= 4
 
 
@@ -164,11 +167,8 @@ def test_figures_of_layers_have_a_table_of_their_own_and_what_the_loss_says_is_d
     assert "Perplexity per word" in scores
     assert "Gradient cosine with backprop" not in scores
     assert "Gradient cosine with backprop" in inside.split("What is real")[0]
-    drawn = [
-        title.split(" <span")[0]
-        for title in page.split("<h3>")[1:]
-        if 'class="direction"' in title.split("</h3>")[0]
-    ]
+    titles = (title.split("</h3>")[0] for title in page.split("<h3>")[1:])
+    drawn = [title.split(": ")[0] for title in titles if title.endswith("is better")]
     assert drawn == snapshot
 
 
@@ -270,5 +270,6 @@ def test_every_text_of_a_round_is_escaped_and_the_page_stands_alone(
     rounds: tuple[Path, RunComparison],
 ) -> None:
     page = page_of(rounds)
-    assert not {"script", "link", "img", "iframe"} & page.tags
+    assert page.scripts == 1
+    assert not {"link", "img", "iframe"} & page.tags
     assert page.text.count(ATTACK) == 8

@@ -5,7 +5,7 @@ README.
 from fixture_types import MakeRun, Refuses
 
 from brimful.base.errors import RunFolderError
-from brimful.report.page.files import drawings, write_files
+from brimful.report.page.files import figures, write_files
 from brimful.runs import read_run
 
 
@@ -30,7 +30,7 @@ def test_the_files_of_a_run_are_named_in_the_readme(new_run: MakeRun) -> None:
 
 
 def test_a_classifier_has_the_figures_of_its_labels_too(labelled_run: MakeRun) -> None:
-    keys = [drawing.key for drawing in drawings(read_run(labelled_run()))]
+    keys = [each.key for each in figures(read_run(labelled_run()))]
     assert {"labels-confusion", "labels-roc", "label-metrics", "loss", "memory"} <= set(keys)
     assert len(keys) == len(set(keys))
 

@@ -2,7 +2,6 @@
 known.
 """
 
-import pytest
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
@@ -32,7 +31,7 @@ def test_a_run_of_which_nothing_is_known_still_makes_a_sentence(
     )
     assert headline.sentence(run) == snapshot
     assert headline.cards(run) == []
-    assert headline.score_bars(run) == []
+    assert headline.score_bars(run) is None
     assert headline.verdict(run) == ""
 
 
@@ -69,12 +68,15 @@ def test_the_plan_is_judged_by_its_step_time_memory_and_intervals(
     assert headline.plan_verdict(read_run(new_run("bare", plan=None))) == ""
 
 
-def test_bars_share_one_scale_and_mark_the_model(new_run: MakeRun) -> None:
-    bars = headline.score_bars(read_run(new_run()))
-    assert [bar.name for bar in bars] == ["Uniform guess", "Unigram", "Bigram", "This model"]
-    assert bars[0].share == 1.0
-    assert bars[3].share == pytest.approx(1.4183 / 3.5676)
-    assert [bar.is_model for bar in bars] == [False, False, False, True]
+def test_bars_of_scores_tell_the_model_apart(new_run: MakeRun) -> None:
+    shown = headline.score_bars(read_run(new_run()))
+    assert shown is not None
+    assert [(bar.name, bar.text) for bar in shown.bars][2:] == [
+        ("Bigram", "2.060"),
+        ("This model", "1.418"),
+    ]
+    assert len({part.place for bar in shown.bars[:3] for part in bar.parts}) == 1
+    assert shown.bars[3].parts[0].place != shown.bars[0].parts[0].place
 
 
 def test_cards_show_what_is_known(new_run: MakeRun) -> None:

@@ -1,6 +1,8 @@
 """report.html is one escaped, self-contained, well-formed page for every state of a run folder."""
 
+import base64
 import copy
+import hashlib
 import itertools
 import json
 import random
@@ -17,9 +19,9 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import RunFolderError
 from brimful.report.page.data_page import leakage_table, split_table, tokenizer_table
 from brimful.report.page.facts import environment_table
-from brimful.report.page.html import write_report
+from brimful.report.page.html import script, write_report
 from brimful.report.page.plan_page import plan_table, sequence_batch
-from brimful.report.page.score_tables import document_scores
+from brimful.report.page.run_page import run_view
 from brimful.report.predictions import comparisons, memory_terms
 from brimful.report.scores import baselines
 from brimful.runs import read_run
@@ -66,7 +68,7 @@ class Page(HTMLParser):
             self.wrong.append(tag)
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.text += data
 
 
@@ -110,7 +112,8 @@ def test_the_page_nests_well_and_loads_nothing(new_run: MakeRun) -> None:
     folder = new_run()
     page = page_of(folder)
     assert page.wrong == page.open == []
-    assert not {"script", "link", "iframe", "object", "img"} & set(page.tags)
+    assert page.tags.count("script") == 1
+    assert not {"link", "iframe", "object", "img"} & set(page.tags)
     assert all(
         value.startswith("#")
         for name, value in page.attributes
@@ -118,13 +121,13 @@ def test_the_page_nests_well_and_loads_nothing(new_run: MakeRun) -> None:
     )
     source = (folder / "report.html").read_text(encoding="utf-8")
     assert "@import" not in source
-    names = {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-        "https://download.pytorch.org/whl/cpu",
-    }
+    names = {"http://www.w3.org/2000/svg", "https://download.pytorch.org/whl/cpu"}
     assert set(re.findall(r"https?://[^\"' <\n]*", source)) <= names
     assert "default-src 'none'" in source
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in source, "no other script runs"
+    assert f"<script>{script()}</script>" in source
+    assert len(source) < 350_000
 
 
 def test_the_page_follows_the_readers_theme_screen_and_printer(new_run: MakeRun) -> None:
@@ -170,8 +173,8 @@ def test_every_text_of_the_run_is_escaped(new_run: MakeRun) -> None:
         ],
     )
     page = page_of(folder)
-    assert "<script" not in (folder / "report.html").read_text(encoding="utf-8")
-    assert not {"script", "img"} & set(page.tags)
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert page.text.count(ATTACK) > 15
     assert page.wrong == page.open == []
@@ -239,7 +242,6 @@ def test_an_unfinished_run_has_a_report_that_says_so(new_run: MakeRun) -> None:
     assert "unfinished: 60 of 500 steps" in text
     assert "Continue where it stopped" in text
     assert "or not yet" in text
-    assert "best 5.3" in text
 
 
 def test_a_run_before_its_first_step_has_a_report(new_run: MakeRun) -> None:
@@ -418,7 +420,8 @@ def test_what_a_model_answers_is_escaped(
     answered(folder, "code-syntax", [hostile], notes=[ATTACK], isolation=ATTACK, data=ATTACK)
     answered(folder / "untuned", "code-syntax", [hostile], prompt=ATTACK)
     page = page_of(folder)
-    assert not {"script", "img"} & set(page.tags)
+    assert page.tags.count("script") == 1
+    assert "img" not in page.tags
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert page.text.count(ATTACK) > 10
     assert page.wrong == page.open == []
@@ -493,14 +496,7 @@ def test_a_missing_file_is_named_and_its_tables_are_absent(
         "scores.json",
     }
     assert run.problems["plan.json"] == snapshot
-    builders = (
-        plan_table,
-        split_table,
-        tokenizer_table,
-        leakage_table,
-        environment_table,
-        document_scores,
-    )
+    builders = (plan_table, split_table, tokenizer_table, leakage_table, environment_table)
     assert [build(run) for build in builders] == [None] * len(builders)
     assert comparisons(run) == []
 
@@ -532,7 +528,7 @@ def test_reading_and_building_tables_changes_nothing(new_run: MakeRun) -> None:
     before = copy.deepcopy(run)
     for table in (
         comparisons,
-        document_scores,
+        run_view,
         environment_table,
         baselines,
         memory_terms,

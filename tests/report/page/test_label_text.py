@@ -89,7 +89,8 @@ def test_a_text_cannot_speak_to_the_terminal_and_is_cut(label_score: LabelScore)
         }
     ]
     line = evaluation_lines({"test": score})[-1]
-    assert line == f"    spam with 0.990, but ham: {' [2Jtwo lines ' + 'x' * 86}... (f:1)"
+    text = "\\x1b[2Jtwo lines " + "x" * 86
+    assert line == f"    spam with 0.990, but ham: {text}... (f:1)"
 
 
 def test_a_split_of_which_nothing_is_known_still_has_its_line(snapshot: SnapshotAssertion) -> None:

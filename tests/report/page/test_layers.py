@@ -6,22 +6,32 @@ from pathlib import Path
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.report.page.html import render_report
-from brimful.report.page.layers import layer_tables
-from brimful.runs import read_run
+from brimful.report.page.layers import layers_section
+from brimful.report.table import Table
+from brimful.report.views import Paragraph
+from brimful.runs import RunFolder, read_run
+
+
+def layer_tables(run: RunFolder) -> list[tuple[str, Table]]:
+    """Sentences and tables of the section."""
+    section = layers_section(run)
+    blocks = section.blocks if section else ()
+    texts = [each.text for each in blocks if isinstance(each, Paragraph)]
+    return [*zip(texts, [each for each in blocks if isinstance(each, Table)], strict=True)]
 
 
 def test_every_layer_has_a_row(
     fresh_text_run: Callable[..., Path], snapshot: SnapshotAssertion
 ) -> None:
-    feedback, attention = layer_tables(read_run(fresh_text_run("a")))
+    (told, feedback), (sentence, attention) = layer_tables(read_run(fresh_text_run("a")))
 
-    assert feedback.table.text_rows[1] == ("block 1", "0.200", "0.500", "1.100")
-    assert feedback.sentence == snapshot
-    assert attention.table.text_rows == (
+    assert feedback.text_rows[1] == ("block 1", "0.200", "0.500", "1.100")
+    assert told == snapshot
+    assert attention.text_rows == (
         ("block 1", "0.97", "1.01", "0.4", "0.03", "0.05", "1 to 2.5"),
         ("block 2", "0.95", "0.99", "1e-11", "0.01", "0.02", "0.5 to 1.5"),
     )
-    assert attention.sentence == snapshot
+    assert sentence == snapshot
 
 
 def test_softmax_attention_has_no_columns_of_an_estimate(
@@ -42,10 +52,10 @@ def test_softmax_attention_has_no_columns_of_an_estimate(
         "attention": {"mean_cosine": None, "mean_violation": 0.1, "dead": [], "layers": [layer]},
     }
 
-    (attention,) = layer_tables(read_run(fresh_text_run("softmax", layers=layers)))
+    ((sentence, attention),) = layer_tables(read_run(fresh_text_run("softmax", layers=layers)))
 
-    assert attention.table.columns == snapshot
-    assert attention.sentence == snapshot
+    assert attention.columns == snapshot
+    assert sentence == snapshot
 
 
 def test_the_report_shows_them_where_there_are_any(
@@ -67,6 +77,6 @@ def test_a_damaged_record_is_left_out(fresh_text_run: Callable[..., Path]) -> No
         )
     ):
         found = layer_tables(read_run(fresh_text_run(f"run-{place}", layers=layers)))
-        assert [each.table.text_rows for each in found] == [(("block 1", "-", "-", "-"),)] * (
+        assert [table.text_rows for _, table in found] == [(("block 1", "-", "-", "-"),)] * (
             place == 2
         )

@@ -5,13 +5,15 @@ plan's peak on the same scale.
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
 from fixture_types import MakeRun
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import GIB
-from brimful.report.page.memory_page import MemoryView, memory_view
+from brimful.report.bars import Bars
+from brimful.report.chart import Chart
+from brimful.report.page.memory_page import memory_chart_of, memory_section
+from brimful.report.views import Paragraph
 from brimful.runs import read_run
 
 GPU_PLAN = {
@@ -21,18 +23,17 @@ GPU_PLAN = {
 }
 
 
-def view_of(folder: Path) -> MemoryView:
-    view = memory_view(read_run(folder))
-    assert view is not None
-    return view
+def told_of(folder: Path) -> list[str]:
+    """The sentences of the section."""
+    section = memory_section(read_run(folder))
+    assert section is not None
+    return [each.text for each in section.blocks if isinstance(each, Paragraph)]
 
 
-def texts(view: MemoryView) -> list[str]:
-    assert view.drawing is not None
-    elements = Xml.fromstring(view.drawing.wide).iter()  # noqa: S314 - drawn here
-    return [
-        "".join(element.itertext()).strip() for element in elements if element.tag.endswith("}text")
-    ]
+def chart_of(folder: Path) -> Chart:
+    chart = memory_chart_of(read_run(folder))
+    assert chart is not None
+    return chart
 
 
 def watched(folder: Path, **readings: float) -> Path:
@@ -51,13 +52,12 @@ def watched(folder: Path, **readings: float) -> Path:
 def test_a_run_without_samples_shows_its_recorded_peak_so_far(
     new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
-    view = view_of(new_run())
-    assert view.sentence == snapshot
-    assert view.note == snapshot
-    assert {"predicted peak 1.22 GiB", "measured, highest so far", "minutes", "plan"} <= set(
-        texts(view)
-    )
-    assert view.terms[0].name == "Interpreter"
+    folder = new_run()
+    assert told_of(folder) == snapshot
+    chart = chart_of(folder)
+    assert [level.name for level in chart.levels] == ["predicted peak 1.22 GiB"]
+    assert [each.name for each in chart.series] == ["measured, highest so far"]
+    assert (chart.x, chart.y, chart.stack[0].name) == ("minutes", "GiB", "Interpreter")
 
 
 def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity(
@@ -70,27 +70,30 @@ def test_a_gpu_has_what_torch_holds_and_what_all_programs_use_below_its_capacity
         device_memory_bytes=10.5 * GIB,
         rss_bytes=2.0 * GIB,
     )
-    view = view_of(folder)
-    assert {
-        "measured: held by torch",
-        "measured: device, all programs",
-        "capacity 14.5 GiB",
-    } <= set(texts(view))
-    assert "measured: memory of the process" not in texts(view)
-    assert view.note == snapshot
+    chart = chart_of(folder)
+    assert [(each.name, max(filter(None, each.y))) for each in chart.series] == [
+        ("measured: held by torch", 10.0),
+        ("measured: device, all programs", 10.5),
+    ]
+    assert chart.levels[-1].name == "capacity 14.5 GiB"
+    assert told_of(folder)[-1] == snapshot
 
 
 def test_a_capacity_far_above_is_told_and_not_drawn(
     new_run: MakeRun, snapshot: SnapshotAssertion
 ) -> None:
     plan = GPU_PLAN | {"device": {"kind": "cpu", "memory_bytes": 99 * GIB}}
-    view = view_of(watched(new_run(plan=plan), rss_bytes=3.0 * GIB))
-    assert view.sentence == snapshot
-    assert not any("capacity" in text for text in texts(view))
+    folder = watched(new_run(plan=plan), rss_bytes=3.0 * GIB)
+    assert told_of(folder)[0] == snapshot
+    assert [level.name for level in chart_of(folder).levels] == ["predicted peak 11.0 GiB"]
 
 
-def test_a_plan_alone_has_terms_and_no_drawing_and_nothing_has_no_section(new_run: MakeRun) -> None:
-    view = view_of(new_run(metrics=[]))
-    assert view.drawing is None
-    assert view.terms
-    assert memory_view(read_run(new_run("bare", plan=None, metrics=[]))) is None
+def test_a_plan_alone_has_its_parts_and_no_chart_and_nothing_has_no_section(
+    new_run: MakeRun,
+) -> None:
+    run = read_run(new_run(metrics=[]))
+    section = memory_section(run)
+    assert memory_chart_of(run) is None
+    assert section is not None
+    assert isinstance(section.blocks[-1], Bars)
+    assert memory_section(read_run(new_run("bare", plan=None, metrics=[]))) is None

@@ -4,16 +4,14 @@ predictions beside measurements, time and cost.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from brimful.base.dotted import flatten
 from brimful.base.rundir import write_text_atomically
 from brimful.base.text import plural
-from brimful.report.bars import Part
+from brimful.report.bars import Bars
 from brimful.report.comparison.compare import PairComparison, RunComparison, compare
 from brimful.report.comparison.plots import MOST_RUNS, overlays
 from brimful.report.comparison.ranges import all_ranges
@@ -23,11 +21,12 @@ from brimful.report.comparison.units import heading, score_table, unit_of, varia
 from brimful.report.comparison.variants import distinct_names
 from brimful.report.page import headline, html
 from brimful.report.page.predicted import MAIN
-from brimful.report.page.time_page import PLACES, TimeRow, measured_row, on_one_scale
+from brimful.report.page.time_page import measured_bar
 from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
-from brimful.report.quantities import MINUS, format_error, format_quantity
-from brimful.report.table import Cell, Row, Table, table_of
-from brimful.report.time_spent import NAMES, time_spent
+from brimful.report.quantities import MINUS, capitalised, format_error, format_quantity
+from brimful.report.table import Cell, Link, LinkCell, Row, Table, table_of
+from brimful.report.time_spent import time_spent
+from brimful.report.views import Block, Paragraph, View, section, text
 from brimful.runs import RunFolder, read_run
 from brimful.runs.measurements import measured
 
@@ -36,20 +35,6 @@ MAX_KEYS = 40
 FURTHER_COSTS = ("energy_wh", "cost_usd")
 """Measurements that the comparison itself does not have."""
 NamedRuns = Sequence[tuple[str, RunFolder]]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The tested difference of a pair, and the verdict on it."""
-
-    metric: str
-    pair: str
-    difference: Cell
-    over_seeds: str
-    p_value: str
-    n: str
-    verdict: str
-    is_real: bool
 
 
 def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
@@ -67,8 +52,8 @@ def write_comparison(run_folders: Sequence[Path], path: Path) -> Path:
         RunFolderError: not a run folder, a damaged file in it, or the page cannot be written.
     """
     comparison = compare(run_folders)
-    values = _scores(comparison) | _curves_and_times(named_runs(run_folders), comparison, path)
-    write_text_atomically(path, html.render_page("compare.html.j2", values, "1080px"))
+    view = comparison_view(comparison, named_runs(run_folders), path)
+    write_text_atomically(path, html.render_view(view))
     return path
 
 
@@ -82,43 +67,74 @@ def named_runs(run_folders: Sequence[Path]) -> list[tuple[str, RunFolder]]:
     return [*zip(distinct_names([run.name for run in runs], run_folders), runs, strict=True)]
 
 
-def _scores(comparison: RunComparison) -> dict[str, Any]:
-    """Return the values of the page that follow from the comparison alone."""
-    return {
-        "sentences": sentences(comparison),
-        "remarks": remarks(comparison, "below values"),
-        "has_seeds": any(pair.over_seeds for pair in comparison.pairs),
-        "scores": score_table(comparison),
-        "costs": variant_table(comparison, comparison.costs),
-        "ranges": all_ranges(comparison),
-        "differences": [_difference(comparison, pair) for pair in comparison.tested],
-    }
+def comparison_view(comparison: RunComparison, runs: NamedRuns, path: Path) -> View:
+    """Return all that is told of several runs.
 
-
-def _curves_and_times(runs: NamedRuns, comparison: RunComparison, path: Path) -> dict[str, Any]:
-    """Return the values of the page that follow from the run folders."""
+    Args:
+        comparison: Of the runs.
+        runs: With their names, in the same order.
+        path: Of the page, from which links lead.
+    """
     names = [name for name, _ in runs]
-    times = _times(runs)
-    return {
-        "title": " and ".join(names) if len(runs) < 4 else f"{len(runs)} runs",
-        "sentence": _sentence(comparison, runs),
-        "drawings": overlays(runs),
-        "keys": [
-            {"name": name, "style": f"--c: var(--s{place})"}
-            for place, name in enumerate(names[:MOST_RUNS], 1)
-        ],
-        "num_hidden": max(0, len(runs) - MOST_RUNS),
-        "predictions": _predictions(runs),
-        "times": times,
-        "time_keys": [
-            Part(NAMES[key], 0.0, 0.0, "", place)
-            for key, place in PLACES.items()
-            if any(part.place == place for row in times for part in row.parts)
-        ],
-        "differing": _differing(runs),
-        "runs": [_run(name, run, path) for name, run in runs],
-        "missing": [f"{name}: {reason}" for name, run in runs for reason in run.problems.values()],
-    }
+    missing = [f"{name}: {reason}" for name, run in runs for reason in run.problems.values()]
+    charts, times = overlays(runs), _times(runs)
+    costs, predictions = variant_table(comparison, comparison.costs), _predictions(runs)
+    differing = _differing(runs)
+    hidden = max(0, len(runs) - MOST_RUNS)
+    not_drawn = f"{hidden} more runs are not drawn." if hidden and charts else ""
+    sections = (
+        section("scores", "Scores", *_scores(comparison), *all_ranges(comparison)),
+        section("differences", "What is real", *_differences(comparison)),
+        section("curves", "Curves", *text(not_drawn, "note"), *charts),
+        section(
+            "predictions",
+            "Predicted and measured",
+            Paragraph("Error = (predicted - measured) / measured.", "note")
+            if predictions
+            else None,
+            predictions,
+        ),
+        section(
+            "time",
+            "Time, size and memory",
+            times if times.bars else None,
+            costs if costs.columns[1:] else None,
+        ),
+        section("recipes", "What differs in the recipes", differing),
+        section("runs", "Runs", _run_table(runs, path)),
+    )
+    return View(
+        " and ".join(names) if len(runs) < 4 else f"{len(runs)} runs",
+        "comparison of runs",
+        _sentence(comparison, runs),
+        (
+            *(Paragraph(each, "verdict") for each in sentences(comparison)),
+            *(Paragraph(each, "missing") for each in missing),
+        ),
+        tuple(each for each in sections if each.blocks),
+        footer="Written by brimful from the folders of these runs.",
+    )
+
+
+def _scores(comparison: RunComparison) -> tuple[Block, ...]:
+    table = score_table(comparison)
+    return (table,) if table.columns[1:] else text("None of the runs was scored.", "missing")
+
+
+def remark_notes(comparison: RunComparison) -> tuple[Paragraph, ...]:
+    """Return what must be known to read the values."""
+    remarked = remarks(comparison, "below values")
+    return tuple(Paragraph(f"{capitalised(each)}.", "note") for each in remarked)
+
+
+def _differences(comparison: RunComparison) -> tuple[Block, ...]:
+    """Every tested difference of a pair, and the verdict on it."""
+    rows = [_difference(comparison, pair) for pair in comparison.tested]
+    columns = ("Pair", "Score", "Difference, 95 %", "Over seeds", "p, corrected", "n", "Verdict")
+    table = table_of(columns, rows)
+    nothing = text("" if table else "Nothing could be tested.", "missing")
+    shown = (table.without_empty_columns(),) if table else ()
+    return (*shown, *nothing, *remark_notes(comparison))
 
 
 def _sentence(comparison: RunComparison, runs: NamedRuns) -> str:
@@ -143,23 +159,17 @@ def _tested(comparison: RunComparison) -> str:
     )
 
 
-def _difference(comparison: RunComparison, pair: PairComparison) -> Difference:
+def _difference(comparison: RunComparison, pair: PairComparison) -> Row:
     unit = unit_of(comparison, pair.metric)
     form = unit.formatter("+")
-
-    def with_unit(value: float) -> str:
-        return f"{form(value)} {unit.of_difference}".rstrip()
-
-    interval = Cell(0.0, form, pair.interval).interval_text
-    return Difference(
-        metric=heading(comparison, pair.metric),
-        pair=f"{pair.first} {MINUS} {pair.second}",
-        difference=Cell(pair.difference or 0.0, with_unit, note=interval),
-        over_seeds=Cell(0.0, form, pair.over_seeds).interval_text,
-        p_value="" if pair.p_value is None else f"{pair.p_value:.2g}",
-        n=f"{pair.n or 0:,}",
-        verdict=f"{pair.winner} is better" if pair.is_real else "cannot be told apart",
-        is_real=pair.is_real,
+    return (
+        f"{pair.first} {MINUS} {pair.second}",
+        heading(comparison, pair.metric),
+        Cell(pair.difference or 0.0, form, pair.interval, unit=unit.of_difference),
+        Cell(0.0, form, pair.over_seeds).interval_text,
+        "" if pair.p_value is None else Cell(pair.p_value, "{:.2g}".format),
+        Cell(pair.n or 0),
+        f"{pair.winner} is better" if pair.is_real else "cannot be told apart",
     )
 
 
@@ -187,10 +197,10 @@ def _prediction_cell(prediction: Comparison | None) -> Cell:
     return Cell(prediction.measured, form, note=note)
 
 
-def _times(runs: NamedRuns) -> tuple[TimeRow, ...]:
+def _times(runs: NamedRuns) -> Bars:
     """Return a bar for each run that timed its steps, as long as the run took."""
-    rows = [measured_row(time_spent(run), name) for name, run in runs]
-    return on_one_scale([row for row in rows if row])
+    bars = [measured_bar(time_spent(run), name) for name, run in runs]
+    return Bars("", "Time", tuple(bar for bar in bars if bar), has_sizes=False)
 
 
 def _differing(runs: NamedRuns) -> Table | None:
@@ -206,22 +216,18 @@ def _differing(runs: NamedRuns) -> Table | None:
     return table_of(("", *(name for name, _ in runs)), rows[:MAX_KEYS])
 
 
-def _run(name: str, run: RunFolder, path: Path) -> dict[str, str]:
-    """Return a line about a run, and where its own report is."""
-    report = run.folder / html.FILE_NAME
-    link = ""
-    if report.is_file():
-        link = quote(os.path.relpath(report.resolve(), path.resolve().parent))
-    values = measured(run)
-    extra = [
-        f"{PREDICTED_NAMES[key].lower()} {format_quantity(key, values[key])}"
-        for key in FURTHER_COSTS
-        if key in values
-    ]
-    return {
-        "name": name,
-        "status": headline.status(run),
-        "sentence": headline.sentence(run),
-        "extra": ", ".join(extra),
-        "link": link,
-    }
+def _run_table(runs: NamedRuns, path: Path) -> Table:
+    """A line about each run, and where its own report is."""
+    rows = []
+    for name, run in runs:
+        report, link, values = run.folder / html.FILE_NAME, "", measured(run)
+        if report.is_file():
+            link = quote(os.path.relpath(report.resolve(), path.resolve().parent))
+        extra = ", ".join(
+            f"{PREDICTED_NAMES[key].lower()} {format_quantity(key, values[key])}"
+            for key in FURTHER_COSTS
+            if key in values
+        )
+        told = headline.sentence(run) + (f" Measured: {extra}." if extra else "")
+        rows.append((LinkCell((Link(name, link),)), headline.status(run), told))
+    return Table(("Run", "State", "What it is"), tuple(rows))

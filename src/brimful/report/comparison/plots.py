@@ -1,173 +1,96 @@
-"""Curves of several runs over one another, a colour and a line for each."""
+"""Curves of several runs over one another, told apart by their places."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from numpy.typing import ArrayLike
 
 from brimful.base.units import GIB, MIB
-from brimful.report.drawing import AXIS, SERIES, Drawing, style, tick
+from brimful.report.bars import MOST_PARTS
+from brimful.report.chart import Chart, Series, mean_of, series_of
 from brimful.report.page.memory_page import measured_memory
-from brimful.report.page.plots import LARGE, LARGE_ON_PHONES, SMALL, FloatArray, smooth, thin
+from brimful.report.page.plots import MINUTES, STEPS
 from brimful.runs import RunFolder
 from brimful.runs.measurements import losses_by_training_time
 from brimful.runs.records import series
 
-MOST_RUNS = len(SERIES)
-"""As many as there are colours; a page says how many it left out."""
-LineStyle = str | tuple[float, tuple[float, ...]]
-LINES: tuple[LineStyle, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
-"""Runs have their own line as well as their own colour."""
+MOST_RUNS = MOST_PARTS
+"""As many as can be told apart; a page says how many it left out."""
 
 NamedRuns = Sequence[tuple[str, RunFolder]]
+Points = tuple[ArrayLike, ArrayLike] | None
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Points of one run, drawn in the run's colour and line."""
-
-    place: int
-    x_N: FloatArray
-    y_N: FloatArray
-
-    @property
-    def colour(self) -> str:
-        """Of the light theme."""
-        return SERIES[self.place % MOST_RUNS]
-
-    @property
-    def line(self) -> LineStyle:
-        """Of the run."""
-        return LINES[self.place % len(LINES)]
-
-    def draw(self, axes: Axes, *, smoothed: bool = False, scale: float = 1.0) -> None:
-        """Draw a line through the points, of long curves through some of them."""
-        y_N = (smooth(self.y_N) if smoothed else self.y_N) / scale
-        axes.plot(*thin(self.x_N, y_N), color=self.colour, linestyle=self.line, linewidth=1.5)
-
-
-def overlays(runs: NamedRuns) -> list[Drawing]:
+def overlays(runs: NamedRuns) -> list[Chart]:
     """Return loss, validation loss by time, tokens per second and memory; those that no run has
     points for are left out. At most `MOST_RUNS` runs are drawn.
     """
     shown = runs[:MOST_RUNS]
-    drawings = [_loss(shown), _loss_by_time(shown), _speed(shown), _memory(shown)]
-    return [drawing for drawing in drawings if drawing is not None]
-
-
-def _curves(
-    runs: NamedRuns, points: Callable[[RunFolder], tuple[Sequence[float], Sequence[float]]]
-) -> list[Curve]:
-    """Return the curves of runs that have at least two points."""
-    curves = []
-    for place, (_, run) in enumerate(runs):
-        x, y = points(run)
-        if len(x) > 1:
-            curves.append(Curve(place, np.asarray(x, np.float64), np.asarray(y, np.float64)))
-    return curves
-
-
-def _loss(runs: NamedRuns) -> Drawing | None:
-    training = _curves(runs, lambda run: series(run.steps, "loss"))
-    validation = _curves(runs, lambda run: series(run.evaluations, "loss"))
-    if not training:
-        return None
-
-    def draw(axes: Axes) -> None:
-        for curve in training:
-            curve.draw(axes, smoothed=True)
-            axes.lines[-1].set(linewidth=1.4, alpha=0.75, label=runs[curve.place][0])
-        for curve in validation:
-            axes.plot(curve.x_N, curve.y_N, "o", color=curve.colour, markersize=5)
-        axes.legend(loc="upper right", frameon=False, fontsize=11, labelcolor=AXIS)
-
-    return Drawing(
-        "compare-loss",
-        "Loss: lines training (smoothed), dots validation",
-        f"Loss by optimizer step of {_names(runs)}",
-        LARGE,
-        _styled(draw, "optimizer step"),
-        LARGE_ON_PHONES,
-    )
-
-
-def _loss_by_time(runs: NamedRuns) -> Drawing | None:
-    curves = []
-    for place, (_, run) in enumerate(runs):
-        points = np.array(losses_by_training_time(run), np.float64).reshape(-1, 2)
-        curves.append(Curve(place, points[:, 0] / 60, points[:, 1]))
-    if not any(len(curve.x_N) > 1 for curve in curves):
-        return None
-
-    def draw(axes: Axes) -> None:
-        for curve in curves:
-            curve.draw(axes)
-            axes.lines[-1].set(marker="o", markersize=4)
-
-    return Drawing(
-        "compare-loss-by-time",
-        "Validation loss by time of training",
-        f"Validation loss by minutes of training of {_names(runs)}",
-        SMALL,
-        _styled(draw, "minutes of training"),
-    )
-
-
-def _speed(runs: NamedRuns) -> Drawing | None:
-    curves = _curves(runs, lambda run: series(run.steps, "tokens_per_second"))
-    if not curves:
-        return None
-
-    def draw(axes: Axes) -> None:
-        for curve in curves:
-            curve.draw(axes, smoothed=True)
-        axes.set_ylim(bottom=0)
-
-    return Drawing(
-        "compare-speed",
-        "Tokens per second, smoothed",
-        f"Tokens per second by optimizer step of {_names(runs)}",
-        SMALL,
-        _styled(draw, "optimizer step"),
-    )
-
-
-def _memory(runs: NamedRuns) -> Drawing | None:
-    measured = [measured_memory(run) for _, run in runs]
-    curves = [Curve(place, *points) for place, points in enumerate(measured) if points is not None]
-    highest = max((float(curve.y_N.max()) for curve in curves), default=0.0)
-    if not highest:
-        return None
+    names = ", ".join(name for name, _ in shown)
+    loss = _series(shown, lambda run: series(run.steps, "loss"), mean_of)
+    if loss:
+        evaluated = _series(shown, lambda run: series(run.evaluations, "loss"), look="points")
+        loss += tuple(replace(each, name="") for each in evaluated)
+    memory = [measured_memory(run) for _, run in shown]
+    highest = max((float(each[1].max()) for each in memory if each is not None), default=0.0)
     unit, scale = ("GiB", GIB) if highest >= GIB else ("MiB", MIB)
+    charts = (
+        Chart(
+            "compare-loss",
+            "Loss: lines training (smoothed), dots validation",
+            f"Loss by optimizer step of {names}",
+            STEPS,
+            loss,
+            is_main=True,
+        ),
+        Chart(
+            "compare-loss-by-time",
+            "Validation loss by time of training",
+            f"Validation loss by minutes of training of {names}",
+            "minutes of training",
+            _series(shown, _loss_by_time, look="dotted"),
+        ),
+        Chart(
+            "compare-speed",
+            "Tokens per second, smoothed",
+            f"Tokens per second by optimizer step of {names}",
+            STEPS,
+            _series(shown, lambda run: series(run.steps, "tokens_per_second"), mean_of),
+            y_range=(0.0, None),
+        ),
+        Chart(
+            "compare-memory",
+            f"Memory used, {unit}",
+            f"Memory over the minutes of {names}",
+            MINUTES,
+            _series(shown, lambda run: _scaled(measured_memory(run), scale)),
+            y_range=(0.0, None),
+        ),
+    )
+    return [chart for chart in charts if chart.series]
 
-    def draw(axes: Axes) -> None:
-        for curve in curves:
-            curve.draw(axes, scale=scale)
-        axes.set_ylim(bottom=0)
 
-    return Drawing(
-        "compare-memory",
-        f"Memory used, {unit}",
-        f"Memory over the minutes of {_names(runs)}",
-        SMALL,
-        _styled(draw, "minutes"),
+def _series(
+    runs: NamedRuns,
+    points: Callable[[RunFolder], Points],
+    make: Callable[..., Series] = series_of,
+    **looks: Any,
+) -> tuple[Series, ...]:
+    """Return a series for each run that has at least two points."""
+    found = [(place, name, points(run)) for place, (name, run) in enumerate(runs)]
+    return tuple(
+        make(name, *known, place=place, **looks)
+        for place, name, known in found
+        if known is not None and np.size(known[0]) > 1
     )
 
 
-def _styled(draw: Callable[[Axes], None], xlabel: str) -> Callable[[Figure], None]:
-    """Return a function that draws on a figure with labelled axes."""
-
-    def draw_all(figure: Figure) -> None:
-        axes = figure.add_subplot()
-        axes.yaxis.set_major_formatter(FuncFormatter(tick))
-        draw(axes)
-        style(axes, xlabel, integer=xlabel == "optimizer step")
-
-    return draw_all
+def _loss_by_time(run: RunFolder) -> Points:
+    seconds_N2 = np.array(losses_by_training_time(run), np.float64).reshape(-1, 2)
+    return seconds_N2[:, 0] / 60, seconds_N2[:, 1]
 
 
-def _names(runs: NamedRuns) -> str:
-    return ", ".join(name for name, _ in runs)
+def _scaled(points: Points, scale: float) -> Points:
+    return None if points is None else (points[0], np.asarray(points[1]) / scale)

@@ -2,7 +2,6 @@
 samples, and the scores round by round.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +11,23 @@ from urllib.parse import quote
 
 from brimful.base.intervals import wilson_interval
 from brimful.evaluation.metric import split_kind
+from brimful.report.bars import Bar, Bars, Part
+from brimful.report.chart import Chart, Series
 from brimful.report.comparison.compare import RunComparison
-from brimful.report.comparison.sampling import fates, questions_with_kept, reason_text, share_cell
+from brimful.report.comparison.sampling import (
+    FATES,
+    fates,
+    questions_with_kept,
+    reason_text,
+    share_cell,
+)
 from brimful.report.comparison.study_folder import RoundSamples, SampleExample, StudyFolder
 from brimful.report.comparison.units import heading, unit_of, variant_cell
 from brimful.report.comparison.variants import Variant
-from brimful.report.quantities import format_number, format_score
-from brimful.report.table import Cell, Row, Table
-from brimful.report.tasks import MAX_SHOWN, AnswerView, cut
+from brimful.report.quantities import capitalised, format_number, format_score
+from brimful.report.table import Cell, Link, LinkCell, Row, Table, table_of
+from brimful.report.tasks import MAX_SHOWN, cut
+from brimful.report.views import AuthoredAnswer, Block, Heading, Paragraph, Prompted
 from brimful.runs.parsing import Json
 from brimful.selection.journal import PAIRS_FILE, SAMPLES_FILE, TRAINING_FILE
 from brimful.selection.sample import JudgedSample, SampledPrompt
@@ -28,133 +36,51 @@ from brimful.selection.statistics import Statistics
 MAIN_METRICS = ("accuracy", "pass@1")
 """Ends of the names of metrics that are shown round by round and by type of question."""
 MAX_REASONS, MAX_KINDS = 5, 12
-HUES = {
-    "kept": 145,
-    "repeated path": 175,
-    "enough": 205,
-    "wrong": 8,
-    "unparsed": 38,
-    "unended": 60,
-    "too short": 265,
-    "too long": 290,
-    "contaminated": 325,
-}
-OTHER_HUE = 230
-SCALE_STEP = 0.05
-"""A chart of shares begins and ends at a multiple of this."""
+HOW_SAMPLES_ARE_KEPT = (
+    "Every answer was drawn, then held against the reference. Kept are the first ones of a question"
+    " that are right and reason differently; a repeated path is right, but reasons as an earlier"
+    " one; enough: right and different, but the question had as many as are kept. A question is"
+    " accepted when at least one of its samples is kept. Intervals (95 %) are over samples of these"
+    " questions."
+)
 
 
-@dataclass(frozen=True)
-class Link:
-    """Where more can be read, relative to the page."""
-
-    name: str
-    path: str
-
-
-@dataclass(frozen=True)
-class FatePart:
-    """The samples of one fate as a part of a bar; `percent` and `style` are CSS."""
-
-    name: str
-    text: str
-    percent: str
-    style: str
-
-
-@dataclass(frozen=True)
-class ReasonView:
-    """Why samples were not kept: how many, the reason, and one of them."""
-
-    count: str
-    what: str
-    question: str
-    answer: str
-
-
-@dataclass(frozen=True)
-class RoundView:
-    """One round, the samples of all its seeds together where nothing else is said.
-
-    Attributes:
-        author: Which model wrote the samples.
-        samples: A row for each seed.
-        links: Files of each row.
-        trained: How many tokens were trained on, as text; once for seeds that are alike.
-        notes: What must be known about the samples; each once.
-        fates: Parts of a bar.
-        kinds: By kind of question, those with the fewest accepted questions first; None where there
-            are no kinds.
-    """
-
-    number: int
-    author: str
-    samples: Table
-    links: tuple[tuple[Link, ...], ...]
-    trained: tuple[str, ...]
-    notes: tuple[str, ...]
-    fates: tuple[FatePart, ...]
-    reasons: tuple[ReasonView, ...]
-    kinds: Table | None
-    examples: tuple[AnswerView, ...]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A variant in a chart: what is written below it, and where its interval is drawn, in percent
-    of the chart's height from the top.
-    """
-
-    name: str
-    value: str
-    interval: str
-    left: float
-    top: float
-    high: float
-    height: float
-    is_base: bool
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One metric from variant to variant. Lines are points of a drawing 100 wide and 100 high: the
-    means, and every seed's own.
-    """
-
-    title: str
-    highest: str
-    lowest: str
-    stages: tuple[Stage, ...]
-    line: str
-    seed_lines: tuple[str, ...]
-
-
-def round_views(study: StudyFolder) -> list[RoundView]:
-    """Return every round of a study, in order."""
+def round_blocks(study: StudyFolder) -> tuple[Block, ...]:
+    """Return what was sampled in each round of a study, in order; nothing without any."""
+    if not study.rounds:
+        return ()
     by_round = groupby(study.rounds, key=lambda each: each.round)
-    return [_view(number, list(seeds), study.path) for number, seeds in by_round]
+    rounds = [each for number, seeds in by_round for each in _round(number, list(seeds), study)]
+    return Paragraph(HOW_SAMPLES_ARE_KEPT, "note"), *rounds
 
 
-def _view(number: int, seeds: Sequence[RoundSamples], study_folder: Path) -> RoundView:
-    statistics = [seed.statistics for seed in seeds]
-    trained = dict.fromkeys(map(_trained_tokens, seeds))
-    return RoundView(
-        number=number,
-        author=seeds[0].author,
-        samples=_samples_table(seeds),
-        links=tuple(_links(seed, study_folder) for seed in seeds),
-        trained=tuple(filter(None, trained)),
-        notes=tuple(dict.fromkeys(note for seed in seeds for note in seed.notes)),
-        fates=tuple(_fates(statistics)),
-        reasons=tuple(_reasons(statistics)),
-        kinds=_kinds(statistics),
-        examples=tuple(map(_example, seeds[0].examples)),
-    )
+def _round(number: int, seeds: Sequence[RoundSamples], study: StudyFolder) -> Iterator[Block]:
+    """One round, the samples of all its seeds together where nothing else is said."""
+    statistics, author = [seed.statistics for seed in seeds], seeds[0].author
+    trained = [f"Tokens trained on: {each}." for each in map(_trained_tokens, seeds) if each]
+    notes = [f"{capitalised(note)}." for seed in seeds for note in seed.notes]
+    yield Heading(f"Round {number}{f': samples by {author}' if author else ''}")
+    yield _samples_table(seeds, study.path)
+    yield from (Paragraph(each, "note") for each in dict.fromkeys([*trained, *notes]))
+    if became := tuple(_fates(statistics)):
+        yield Heading("What became of them")
+        yield Bars("", "What became of them", (Bar("samples", became),))
+    if reasons := table_of(("Samples", "Why", "Such as", "Answered"), _reasons(statistics)):
+        yield Heading("Why samples were not kept")
+        yield reasons
+    if kinds := _kinds(statistics):
+        yield Heading("By kind of question, fewest accepted first")
+        yield kinds
+    if seeds[0].examples:
+        yield Heading("Samples to look at")
+        yield from map(_example, seeds[0].examples)
 
 
-def _samples_table(seeds: Sequence[RoundSamples]) -> Table:
-    titles = ("Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept")
-    return Table(("", *titles), tuple(map(_samples_row, seeds)))
+def _samples_table(seeds: Sequence[RoundSamples], study_folder: Path) -> Table:
+    """A row for each seed, with the files that are there."""
+    titles = ("Samples", "Tokens", "Correct", "Answered", "Accepted", "Kept", "Files")
+    rows = [(*_samples_row(seed), LinkCell(_links(seed, study_folder))) for seed in seeds]
+    return Table(("", *titles), tuple(rows))
 
 
 def _samples_row(seed: RoundSamples) -> Row:
@@ -187,16 +113,17 @@ def _trained_tokens(seed: RoundSamples) -> str:
     return ", ".join(f"{kind} {format_number(count)}".strip() for kind, count in counts)
 
 
-def _fates(statistics: Sequence[Statistics]) -> Iterator[FatePart]:
+def _fates(statistics: Sequence[Statistics]) -> Iterator[Part]:
     counts: Counter[str] = Counter()
     for each in statistics:
         counts.update(dict(fates(each)))
+    names = [fate.replace("-", " ") for fate in FATES]
     for name, count in counts.items():
-        style = f"--c: hsl({HUES.get(name, OTHER_HUE)}, 42%, 50%)"
-        yield FatePart(name, f"{count:,}", f"{count / counts.total():.2%}", style)
+        place = names.index(name) if name in names else len(names)
+        yield Part(name, count, count / counts.total(), f"{count:,}", place)
 
 
-def _reasons(statistics: Sequence[Statistics]) -> Iterator[ReasonView]:
+def _reasons(statistics: Sequence[Statistics]) -> Iterator[Row]:
     """Return the most frequent reasons of all seeds, each with the first seed's sample."""
     counts: Counter[str] = Counter()
     samples: dict[str, tuple[str, str]] = {}
@@ -205,7 +132,7 @@ def _reasons(statistics: Sequence[Statistics]) -> Iterator[ReasonView]:
         counts[what] += reason.samples
         samples.setdefault(what, (reason.question, reason.completion))
     for what, count in counts.most_common(MAX_REASONS):
-        yield ReasonView(f"{count:,}", what, *samples[what])
+        yield count, what, *samples[what]
 
 
 @dataclass
@@ -248,16 +175,13 @@ def _kinds(statistics: Sequence[Statistics]) -> Table | None:
     return Table(columns, tuple(total.row(name) for name, total in ordered[:MAX_KINDS]))
 
 
-def _example(example: SampleExample) -> AnswerView:
-    return AnswerView(
-        id="",
-        prompt=cut(example.question),
-        answer=cut(example.answer),
-        reference=cut(example.reference),
-        verdict=reason_text(example),
-        is_good=example.fate == "kept",
-        scores="",
+def _example(example: SampleExample) -> Prompted:
+    answers = (
+        AuthoredAnswer("Answer", cut(example.answer)),
+        AuthoredAnswer("Reference", cut(example.reference)),
     )
+    is_kept = example.fate == "kept"
+    return Prompted(cut(example.question), "", "", answers, reason_text(example), is_kept)
 
 
 def sample_examples(
@@ -321,58 +245,41 @@ def _kind_table(comparison: RunComparison, metrics: Sequence[str]) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def charts(comparison: RunComparison, base: str) -> list[Chart]:
-    """Return a chart of each main metric from variant to variant; `base` is the name of the model
-    before it was tuned.
-    """
-    return [
-        _chart(comparison, metric, base)
-        for metric in comparison.metrics
-        if metric.endswith(MAIN_METRICS)
-    ]
+def charts(comparison: RunComparison) -> list[Chart]:
+    """Return a chart of each main metric from variant to variant."""
+    metrics = [metric for metric in comparison.metrics if metric.endswith(MAIN_METRICS)]
+    return [_chart(comparison, metric) for metric in metrics]
 
 
-def _chart(comparison: RunComparison, metric: str, base: str) -> Chart:
-    figures = comparison.figures(metric)
-    ends = [end for variant, figure in figures for end in (*figure.bounds, *variant.values(metric))]
-    ends += [figure.value for _, figure in figures]
-    lowest = math.floor(min(ends) / SCALE_STEP) * SCALE_STEP
-    highest = max(math.ceil(max(ends) / SCALE_STEP) * SCALE_STEP, lowest + SCALE_STEP)
-    form = unit_of(comparison, metric).formatter()
-
-    def height(value: float) -> float:
-        return 100 * (highest - value) / (highest - lowest)
-
-    stages = []
-    for place, (variant, figure) in enumerate(figures):
-        low, high = figure.bounds
-        stages.append(
-            Stage(
-                name=variant.name,
-                value=form(figure.value),
-                interval=f"{form(low)} to {form(high)}" if figure.interval else "",
-                left=100 * (place + 0.5) / len(figures),
-                top=height(figure.value),
-                high=height(high),
-                height=height(low) - height(high),
-                is_base=variant.name == base,
-            )
-        )
-    variants = [variant for variant, _ in figures]
-    seed_lines = []
+def _chart(comparison: RunComparison, metric: str) -> Chart:
+    figures, factor = comparison.figures(metric), unit_of(comparison, metric).factor
+    variants, form = [variant for variant, _ in figures], unit_of(comparison, metric).formatter()
+    places = tuple(map(float, range(len(figures))))
+    lines = []
     for seed in _repeated_seeds(variants):
         values = [_value_of_seed(variant, metric, seed) for variant in variants]
-        places = zip(stages, values, strict=True)
-        seed_lines.append(
-            _points([(stage.left, height(value)) for stage, value in places if value is not None])
-        )
+        own = tuple(None if value is None else value * factor for value in values)
+        lines.append(Series(f"seed {seed}", places, own, "faint", "training"))
+    mean = Series(
+        "mean and 95 % interval" if lines else "",
+        places,
+        tuple(figure.value * factor for _, figure in figures),
+        "dotted",
+        "training",
+        intervals=tuple(
+            (figure.bounds[0] * factor, figure.bounds[1] * factor) for _, figure in figures
+        ),
+    )
+    title = heading(comparison, metric)
+    told = ", ".join(f"{variant.name} {form(figure.value)}" for variant, figure in figures)
     return Chart(
-        title=heading(comparison, metric),
-        highest=form(highest),
-        lowest=form(lowest),
-        stages=tuple(stages),
-        line=_points([(stage.left, stage.top) for stage in stages]),
-        seed_lines=tuple(seed_lines),
+        f"rounds-{metric.replace(' ', '-')}",
+        f"{title} round by round",
+        f"{title}: {told}",
+        "",
+        (*lines, mean),
+        x_names=tuple(variant.name for variant in variants),
+        is_main=True,
     )
 
 
@@ -390,7 +297,3 @@ def _value_of_seed(variant: Variant, metric: str, seed: int) -> float | None:
         if metric in run.figures and (run.seed == seed or run.is_untuned):
             return run.figures[metric].value
     return None
-
-
-def _points(places: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{left:.2f},{top:.2f}" for left, top in places)

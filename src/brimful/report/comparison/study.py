@@ -2,10 +2,8 @@
 samples of its rounds, and links to its runs' reports.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import yaml
@@ -15,30 +13,21 @@ from brimful.base.text import plural
 from brimful.base.units import format_duration
 from brimful.recipe import BASE
 from brimful.report.comparison.compare import RunComparison
+from brimful.report.comparison.page import remark_notes
 from brimful.report.comparison.ranges import all_ranges
 from brimful.report.comparison.results import ComparedRun
-from brimful.report.comparison.rounds import Link, charts, kind_tables, round_views
+from brimful.report.comparison.rounds import charts, kind_tables, round_blocks
 from brimful.report.comparison.study_folder import StudyFolder, read_study
-from brimful.report.comparison.text import remarks, sentences
+from brimful.report.comparison.text import sentences
 from brimful.report.comparison.units import layer_table, score_table, variant_table
 from brimful.report.comparison.variants import Variant
 from brimful.report.page import html
-from brimful.report.table import Table, table_of
+from brimful.report.table import Link, LinkCell, Table, table_of
 from brimful.report.tuned import short_name
+from brimful.report.views import Block, Code, Heading, Paragraph, View, section, text
 from brimful.runs.files import JOURNAL_FILE
 
 FILE_NAME = "study.html"
-
-
-@dataclass(frozen=True)
-class VariantView:
-    """A variant, what it is, and the reports of its runs; a path is empty where nothing was
-    trained.
-    """
-
-    name: str
-    what: str
-    runs: tuple[Link, ...]
 
 
 def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
@@ -57,33 +46,76 @@ def write_study_report(study_folder: Path, comparison: RunComparison) -> Path:
         RunFolderError: a page cannot be written.
     """
     study, path = read_study(study_folder), study_folder / FILE_NAME
-    values = _values(study, comparison)
-    write_text_atomically(path, html.render_page("study.html.j2", values, "1080px"))
+    write_text_atomically(path, html.render_view(study_view(study, comparison)))
     return path
 
 
-def _values(study: StudyFolder, comparison: RunComparison) -> dict[str, Any]:
-    drawn = charts(comparison, BASE) if study.rounds else []
-    return {
-        "name": study.name,
-        "status": "rounds" if study.rounds else "study",
-        "description": study.recipe.description,
-        "sentence": _sentence(study, comparison),
-        "sentences": sentences(comparison),
-        "remarks": remarks(comparison, "below values"),
-        "scores": score_table(comparison),
-        "layers": layer_table(comparison),
-        "costs": variant_table(comparison, comparison.costs),
-        "charts": drawn,
-        "ranges": all_ranges(comparison, frozenset(chart.title for chart in drawn)),
-        "kind_tables": kind_tables(comparison),
-        "rounds": round_views(study),
-        "phases": _phase_table(study),
-        "variants": [_variant(study, variant) for variant in comparison.variants],
-        "left_out": study.left_out,
-        "recipe_text": study.recipe.values
-        and yaml.safe_dump(study.recipe.values, sort_keys=False, width=120),
-    }
+def study_view(study: StudyFolder, comparison: RunComparison) -> View:
+    """Return all that is told of a study or a chain of rounds; the reports of its runs are written
+    on the way.
+    """
+    costs, told = variant_table(comparison, comparison.costs), sentences(comparison)
+    left_out = table_of(("", ""), study.left_out.items())
+    recipe = study.recipe.values and yaml.safe_dump(study.recipe.values, sort_keys=False, width=120)
+    nothing = text("" if told else "Nothing could be compared.", "missing")
+    sections = (
+        section("scores", "Scores", *_scores(study, comparison)),
+        section(
+            "differences",
+            "What is real",
+            *(Paragraph(each) for each in told),
+            *nothing,
+            *remark_notes(comparison),
+        ),
+        section("samples", "Samples", *round_blocks(study)),
+        section("phases", "Time by phase, predicted beside measured", *_phases(study)),
+        section("costs", "Size, speed and memory", costs if costs.columns[1:] else None),
+        section(
+            "variants",
+            "Variants",
+            _variant_table(study, comparison),
+            *((Heading("Left out"), left_out) if left_out else ()),
+        ),
+        section("recipe", "Recipe", Code(recipe) if recipe else None),
+    )
+    status = "rounds" if study.rounds else "study"
+    return View(
+        study.name,
+        status,
+        _sentence(study, comparison),
+        text(study.recipe.description, "verdict"),
+        tuple(each for each in sections if each.blocks),
+        status=status,
+        footer="Written by brimful from the runs in this folder.",
+    )
+
+
+def _scores(study: StudyFolder, comparison: RunComparison) -> Iterator[Block]:
+    """Scores of the whole, inside the layers, from round to round, and by type of question."""
+    drawn, layers = charts(comparison) if study.rounds else [], layer_table(comparison)
+    yield score_table(comparison)
+    if layers.columns[1:]:
+        yield Heading("Inside the layers, means over them")
+        yield layers
+    yield from drawn
+    charted = frozenset(chart.title.removesuffix(" round by round") for chart in drawn)
+    yield from all_ranges(comparison, charted)
+    for title, table in kind_tables(comparison):
+        yield Heading(f"{title} by type of question")
+        yield table
+
+
+def _phases(study: StudyFolder) -> tuple[Block, ...]:
+    table = _phase_table(study)
+    if table is None:
+        return ()
+    told = "Predicted from the plan of the first training of each kind."
+    if study.rounds:
+        told += (
+            " Verifying goes on beside sampling and is measured with it; of a chain that was"
+            " interrupted, sampling counts its last session."
+        )
+    return table, Paragraph(told, "note")
 
 
 def _phase_table(study: StudyFolder) -> Table | None:
@@ -120,14 +152,22 @@ def _sentence(study: StudyFolder, comparison: RunComparison) -> str:
     return f"{sentence} trained with {plural(seeds, 'seed')}."
 
 
-def _variant(study: StudyFolder, variant: Variant) -> VariantView:
+def _variant_table(study: StudyFolder, comparison: RunComparison) -> Table:
+    """Every variant, what it is, and the reports of its runs."""
+    what = "What it is" if study.rounds else "What it changes"
+    rows = [
+        (each.name, _what(study, each), LinkCell(_reports(study, each.runs)))
+        for each in comparison.variants
+    ]
+    return Table(("Variant", what, "Reports"), tuple(rows))
+
+
+def _what(study: StudyFolder, variant: Variant) -> str:
     if variant.name in study.descriptions:
-        what = study.descriptions[variant.name]
-    elif variant.name == BASE:
-        what = "the model before it is tuned"
-    else:
-        what = ", ".join(study.changes(variant.name)) or "the recipe as it stands"
-    return VariantView(variant.name, what, _reports(study, variant.runs))
+        return study.descriptions[variant.name]
+    if variant.name == BASE:
+        return "the model before it is tuned"
+    return ", ".join(study.changes(variant.name)) or "the recipe as it stands"
 
 
 def _reports(study: StudyFolder, runs: Sequence[ComparedRun]) -> tuple[Link, ...]:

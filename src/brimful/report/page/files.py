@@ -6,12 +6,12 @@ from pathlib import Path
 
 from brimful.base.errors import RunFolderError
 from brimful.base.rundir import write_text_atomically
-from brimful.report.drawing import Drawing
+from brimful.report.drawing import Shown, save
 from brimful.report.page.csv_tables import csv_files
 from brimful.report.page.label_plots import label_pictures
-from brimful.report.page.memory_page import memory_view
+from brimful.report.page.memory_page import memory_chart_of
 from brimful.report.page.plots import curves
-from brimful.report.page.time_page import time_view
+from brimful.report.page.time_page import time_bars
 from brimful.report.table import csv_text
 from brimful.runs import RunFolder, read_run
 
@@ -33,9 +33,9 @@ def write_files(run_folder: Path) -> list[Path]:
     lines: list[tuple[str, str]] = []
     try:
         folder.mkdir(exist_ok=True)
-        for drawing in drawings(run):
-            written += drawing.save(folder)
-            lines.append((f"{drawing.key}.png, .svg", f"{drawing.title}."))
+        for shown in figures(run):
+            written += save(shown, folder)
+            lines.append((f"{shown.key}.png, .svg", f"{shown.title}."))
         for file in csv_files(run):
             path = folder / f"{file.name}.csv"
             write_text_atomically(path, csv_text(file.table))
@@ -51,12 +51,12 @@ def write_files(run_folder: Path) -> list[Path]:
     return [readme, *written]
 
 
-def drawings(run: RunFolder) -> list[Drawing]:
+def figures(run: RunFolder) -> list[Shown]:
     """Return every figure of the report, in its order."""
-    views = [view for view in (time_view(run), memory_view(run)) if view is not None]
-    found = [view.drawing for view in views if view.drawing is not None]
-    pictures = label_pictures(run.scores.labels)
-    return [*found, *curves(run), *(picture.drawing for picture in pictures)]
+    time, memory = time_bars(run), memory_chart_of(run)
+    found: list[Shown] = [time] if time.bars else []
+    found += [memory] if memory else []
+    return [*found, *curves(run), *label_pictures(run.scores.labels)]
 
 
 def _readme(run: RunFolder, lines: list[tuple[str, str]]) -> str:

@@ -2,14 +2,13 @@
 to go on.
 """
 
-from dataclasses import dataclass
-
 from brimful.base.text import plural
 from brimful.base.units import format_count, format_duration
+from brimful.report.bars import MOST_PARTS, Bar, Bars, Part
 from brimful.report.commands import continue_command, repeat_command
 from brimful.report.comparison.results import title as title_of
 from brimful.report.judgement import guesses_in_words, judge, judgements_in_words
-from brimful.report.kinds import Card, Command, report_kind
+from brimful.report.kinds import report_kind
 from brimful.report.live.logger import find_logger, known_loggers
 from brimful.report.predictions import PREDICTED_NAMES, Comparison, comparisons
 from brimful.report.quantities import (
@@ -23,6 +22,7 @@ from brimful.report.quantities import (
 from brimful.report.scores import baselines, main_score
 from brimful.report.tasks import comparable, main_metric
 from brimful.report.tuned import base_name, method_in_words, parameters
+from brimful.report.views import Card, Command
 from brimful.runs import RunFolder
 from brimful.runs.facts import ModelSection
 from brimful.runs.files import MODEL_FOLDER, RECIPE_FILE
@@ -35,16 +35,6 @@ ARCHITECTURE_NAMES = {
     "gpt2": "GPT-2-style",
     "modernbert": "ModernBERT-style",
 }
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A score drawn as a bar; `share` of the longest, 0 to 1."""
-
-    name: str
-    value: str
-    share: float
-    is_model: bool
 
 
 def status(run: RunFolder) -> str:
@@ -227,18 +217,28 @@ def _task_cards(tasks: TaskEvaluations) -> list[Card]:
     return shown[:MAX_TASK_CARDS]
 
 
-def score_bars(run: RunFolder) -> list[Bar]:
-    """Return the model's bits per byte among the baselines', the largest first; empty without
+def score_bars(run: RunFolder) -> Bars | None:
+    """Return the model's bits per byte among the baselines', the largest first; None without
     baselines.
     """
     model = main_score(run)
     rivals = {each.name: each.bits_per_byte for each in baselines(run) if each.bits_per_byte}
     if model is None or model.bits_per_byte is None or not rivals:
-        return []
+        return None
     own = "This model"
     values = sorted([*rivals.items(), (own, model.bits_per_byte)], key=lambda bar: -bar[1])
-    longest = values[0][1]
-    return [Bar(name, f"{value:.3f}", value / longest, name == own) for name, value in values]
+    return Bars(
+        "",
+        "Bits per byte",
+        tuple(
+            Bar(
+                name,
+                (Part(name, value, 1.0, f"{value:.3f}", 0 if name == own else MOST_PARTS - 1),),
+                f"{value:.3f}",
+            )
+            for name, value in values
+        ),
+    )
 
 
 def commands(run: RunFolder) -> list[Command]:

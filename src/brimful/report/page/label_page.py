@@ -2,8 +2,9 @@
 the most confident mistakes of the split that it is judged by.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from brimful.report.labels import (
     MOST_LABELS,
@@ -19,51 +20,62 @@ from brimful.report.labels import (
     names_in_words,
     other_splits_table,
 )
-from brimful.report.page.label_axes import Picture
 from brimful.report.page.label_plots import label_pictures
-from brimful.report.table import Table
+from brimful.report.views import Block, Chapter, Paragraph, fold, section
 from brimful.runs import RunFolder
+from brimful.runs.scores import LabelScore
 
 MOST_CHARACTERS = 400
 """Of a text that a page shows."""
+SHOWN_PICTURES = 3
+"""The rest is folded."""
+INTERVALS = (
+    "Intervals are 95 % over texts; those of differences are over the same texts for both. What"
+    " luck with the texts does not explain is called better or worse."
+)
 
 
-@dataclass(frozen=True)
-class LabelsView:
-    """Everything of the split that a classifier is judged by, and the metrics of the others."""
-
-    split: str
-    about: str
-    metrics: Table | None
-    sentences: tuple[str, ...]
-    pictures: tuple[Picture, ...]
-    labels: Table | None
-    all_labels: Table | None
-    matrix: Table | None
-    pairs: Table | None
-    mistakes: Table | None
-    others: Table | None
-
-
-def labels_view(run: RunFolder) -> LabelsView | None:
+def labels_section(run: RunFolder) -> Chapter | None:
     """None where no split was scored."""
     scores, split = run.scores.labels, main_split(run.scores)
     if split is None:
         return None
-    score = scores[split]
-    sentences = [*choice_sentences(score, split), floor_sentence(score)]
-    labels = label_table(score)
-    has_many = labels is not None and len(labels.rows) > MOST_LABELS
-    return LabelsView(
-        split,
-        f"{names_in_words(score.labels)}; {count_sentence(score)}",
+    score, pictures = scores[split], label_pictures(scores)
+    sentences = [*choice_sentences(score, split), *filter(None, [floor_sentence(score)])]
+    others = other_splits_table({name: scores[name] for name in scores if name != split})
+    more = pictures[SHOWN_PICTURES:]
+    return section(
+        "labels",
+        "Labels",
+        Paragraph(f"On {split}: {names_in_words(score.labels)}; {count_sentence(score)}."),
         metric_table(score),
-        tuple(filter(None, sentences)),
-        tuple(label_pictures(scores)),
-        replace(labels, rows=labels.rows[:MOST_LABELS]) if labels else None,
-        labels if has_many else None,
-        confusion_table(score) if isinstance(score.confusion, Mapping) else None,
-        confused_pairs(score),
-        mistake_table(score, MOST_CHARACTERS),
-        other_splits_table({name: each for name, each in scores.items() if name != split}),
+        Paragraph(INTERVALS, "note"),
+        *fold("Threshold, calibration and floor", *(Paragraph(each, "note") for each in sentences)),
+        *pictures[:SHOWN_PICTURES],
+        *fold(f"More pictures: {'; '.join(each.title for each in more)}", *more),
+        *label_folds(score),
+        *fold("The most confident mistakes", mistake_table(score, MOST_CHARACTERS)),
+        *fold("Other splits", others),
+        title="Labels",
     )
+
+
+def label_folds(score: LabelScore, most_labels: float = math.inf) -> Iterator[Block]:
+    """Tables of labels one by one, and of what is taken for what.
+
+    Args:
+        score: Of a split.
+        most_labels: Where a matrix would have more columns, it is left out, as are all labels
+            beyond the first.
+    """
+    labels = label_table(score)
+    if labels is not None and (count := len(labels.rows)) > MOST_LABELS:
+        first = replace(labels, rows=labels.rows[:MOST_LABELS])
+        yield from fold(f"The {MOST_LABELS} labels with the lowest F1", first)
+        yield from fold(f"All {count} labels", labels if count <= most_labels else None)
+    else:
+        yield from fold("Label by label", labels)
+    has_rows = isinstance(score.confusion, Mapping)
+    if has_rows or len(score.labels) <= most_labels < math.inf:
+        yield from fold("Given and missed", confusion_table(score))
+    yield from fold("Most often confused", confused_pairs(score))

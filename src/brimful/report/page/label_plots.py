@@ -1,53 +1,44 @@
-"""The figures of a classifier's report: confusion matrix, calibration, probabilities by label, and
-those of `ranking_plots`.
+"""The charts of a classifier: its confusion matrix, how it ranks texts, what each threshold gives,
+calibration, and probabilities by label.
 
-C labels. Every figure is drawn from scores.json alone; one whose numbers are missing is left out.
+C labels. Every chart follows from scores.json alone; one whose numbers are missing is left out.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
 
 from brimful.base.intervals import wilson_interval
-from brimful.report.drawing import AXIS, INK, TRAIN, VALIDATION
-from brimful.report.labels import MOST_LABELS, MOST_TEXTS, confusion, main_split, metric_of
-from brimful.report.page.label_axes import (
-    FINE_DOTS,
-    NAME_CHARACTERS,
-    SIZE,
-    STYLES,
-    FloatArray,
-    Picture,
-    add_legend,
-    draw_threshold,
-    drawing_of,
-    finish_axes,
-    set_unit_square,
-    short,
-    single_threshold,
+from brimful.report.chart import Chart, FloatArray, Mark, Matrix, Rule, Series, series_of
+from brimful.report.labels import (
+    MOST_LABELS,
+    MOST_TEXTS,
+    confusion,
+    cut,
+    format_of,
+    main_split,
+    metric_of,
 )
-from brimful.report.page.ranking_plots import precision_recall, roc, threshold_sweep
-from brimful.runs.scores import LabelScore, RunScores
+from brimful.runs.scores import LabelScore, RankingCurves, Row, RunScores
 
-FEW_LABELS = 6
-"""Up to so many labels a confusion matrix is a small figure that also shows shares of rows."""
-CHARACTERS_BELOW = 46
-"""Of all names together, under the columns of a small matrix."""
-CELL = 36
-"""Points of a cell of a larger matrix."""
-MOST_OPAQUE = 0.42
-"""Of a cell that holds its whole row: ink stays readable on it in light and in dark."""
+PREFIX = "labels-"
+"""Of the keys of all charts here."""
+NAME_CHARACTERS = 16
+MOST_CURVES = 12
+"""That can be told apart."""
 MOST_HISTOGRAMS = 3
 """More would hide one another; they are added up and drawn as one."""
+UNIT = (0.0, 1.0)
+CHANCE = Series("", UNIT, UNIT, role="chance")
+_square = partial(Chart, x_range=UNIT, y_range=(0.0, 1.03))
+"""A chart of shares or probabilities on both axes."""
 
 
-def label_pictures(scores: Mapping[str, LabelScore]) -> list[Picture]:
-    """Return the figures of the split that a classifier is judged by; none where none was scored.
+def label_pictures(scores: Mapping[str, LabelScore]) -> list[Chart | Matrix]:
+    """Return the charts of the split that a classifier is judged by; none where none was scored.
 
-    The threshold's figure also shows validation, on which it was chosen.
+    The threshold's chart also shows validation, on which it was chosen.
     """
     split = main_split(RunScores(labels=scores))
     if split is None:
@@ -56,162 +47,230 @@ def label_pictures(scores: Mapping[str, LabelScore]) -> list[Picture]:
     validation = scores.get("validation") if split != "validation" else None
     pictures = (
         _confusion(score, split),
-        roc(score),
-        precision_recall(score),
-        threshold_sweep(score, split, validation),
+        _roc(score),
+        _precision_recall(score),
+        _threshold_sweep(score, split, validation),
         _reliability(score, split),
         _histogram(score),
     )
     return [picture for picture in pictures if picture is not None]
 
 
-def _confusion(score: LabelScore, split: str) -> Picture | None:
+def points_of(rows: Sequence[Row], columns: int) -> FloatArray | None:
+    """Return at least two rows of numbers, NaN where one is not known; None for anything else."""
+    if len(rows) < 2 or {len(row) for row in rows} != {columns}:
+        return None
+    return np.array(rows, dtype=np.float64)
+
+
+def _confusion(score: LabelScore, split: str) -> Matrix | None:
     counts_CC, names = confusion(score), score.labels
     if counts_CC is None or len(names) > MOST_LABELS:
         return None
-    shares_CC = counts_CC / np.maximum(counts_CC.sum(1, keepdims=True), 1)
-    size, is_small = len(names), len(names) <= FEW_LABELS
     right = "; ".join(
         f"{name}: {count:,} of {total:,} right"
         for name, count, total in zip(names, np.diag(counts_CC), counts_CC.sum(1), strict=True)
     )
-    most = min(NAME_CHARACTERS, CHARACTERS_BELOW // size) if is_small else NAME_CHARACTERS
-
-    def draw(axes: Axes) -> None:
-        for (true, given), share in np.ndenumerate(shares_CC):
-            count = int(counts_CC[true, given])
-            _draw_cell(axes, (true, given), count, float(share), with_share=is_small)
-        ends = (-0.5, size - 0.5)
-        axes.set(xlim=ends, ylim=ends[::-1], xticks=range(size), yticks=range(size))
-        axes.set_xticklabels([short(name, most) for name in names])
-        if not is_small:
-            axes.tick_params("x", rotation=45, rotation_mode="xtick")
-        axes.set_yticklabels([short(name) for name in names])
-        finish_axes(axes, "label given", "true label", grid=False)
-
-    points = SIZE if is_small else (300 + CELL * size, 120 + CELL * size * 3 // 4)
-    description = f"Confusion matrix. {right}."
-    return Picture(
-        drawing_of("confusion", "Confusion matrix", description, draw, points),
+    return Matrix(
+        f"{PREFIX}confusion",
+        "Confusion matrix",
+        f"Confusion matrix. {right}.",
+        "true label",
+        "label given",
+        tuple(cut(name, NAME_CHARACTERS) for name in names),
+        tuple(map(tuple, counts_CC.tolist())),
         f"Texts of {split}, rows by true label; shades are shares of a row.",
-        is_wide=not is_small,
     )
 
 
-def _draw_cell(
-    axes: Axes, place: tuple[int, int], count: int, share: float, *, with_share: bool
-) -> None:
-    """Draw a cell: teal where right, orange where wrong."""
-    true, given = place
-    if count:
-        colour = TRAIN if true == given else VALIDATION
-        style: dict[str, Any] = {
-            "facecolor": colour,
-            "edgecolor": "none",
-            "alpha": MOST_OPAQUE * share,
-        }
-        axes.add_patch(Rectangle((given - 0.5, true - 0.5), 1, 1, **style))
-    text: dict[str, Any] = {"ha": "center", "color": INK}
-    if with_share:
-        text |= {"xy": (given, true), "textcoords": "offset points"}
-        axes.annotate(f"{count:,}", xytext=(0, 3), fontsize=14, weight="bold", **text)
-        axes.annotate(f"{share:.1%}", xytext=(0, -13), fontsize=10.5, **text)
-    elif count:
-        axes.annotate(f"{count:,}", (given, true), va="center", fontsize=9.5, **text)
+def _roc(score: LabelScore) -> Chart | None:
+    """The ROC curve beside the floor's."""
+    drawn, marks, key = _ranking(score, "roc", (0, 2))
+    if not drawn:
+        return None
+    area = _area_sentence(score, "roc_auc")
+    about = f"ROC curve: recall by false positive rate. {area}"
+    series, note = (CHANCE, *drawn), f"{area} Dotted: chance.{key}"
+    x, y = "false positive rate", "recall"
+    return _square(f"{PREFIX}roc", "ROC curve", about, x, series, y, marks=marks, note=note)
 
 
-def _reliability(score: LabelScore, split: str) -> Picture | None:
-    bins = score.curves.reliability
-    rows = [(each.low, each.high, each.probability, each.share, each.count) for each in bins]
+def _precision_recall(score: LabelScore) -> Chart | None:
+    """Precision by recall beside the floor's."""
+    drawn, marks, key = _ranking(score, "pr", (2, 1))
+    if not drawn:
+        return None
+    base_rate, area = metric_of(score, "base_rate").value, _area_sentence(score, "pr_auc")
+    levels: tuple[Rule, ...] = ()
+    if base_rate is not None:
+        levels = (Rule(base_rate, f"base rate {base_rate:.3f}", "chance"),)
+        area += f" Base rate {base_rate:.3f}: the precision of guessing."
+    title, about, note = "Precision and recall", f"Precision by recall. {area}", f"{area}{key}"
+    axes, name = ("recall", drawn, "precision", levels), f"{PREFIX}pr"
+    return _square(name, title, about, *axes, marks=marks, note=note)
+
+
+def _ranking(
+    score: LabelScore, key: str, rates: tuple[int, int]
+) -> tuple[tuple[Series, ...], tuple[Mark, ...], str]:
+    """Return curves of the model and the floor, the threshold's point, and what they are in words;
+    `rates` says which two of `_operating_point` are x and y.
+    """
+    drawn = [
+        series_of(cut(name, NAME_CHARACTERS), *points_N2.T, place=place)
+        for place, (name, points_N2) in enumerate(curves_of(score, key))
+    ]
+    point, floor_N2 = _operating_point(score), points_of(getattr(score.floor.curves, key), 2)
+    words, marks = "", ()  # type: str, tuple[Mark, ...]
+    if point is not None:
+        words, marks = " Circle: the threshold.", (Mark(point[rates[0]], point[rates[1]]),)
+    if drawn and floor_N2 is not None:
+        drawn.append(series_of("", *floor_N2.T, role="baseline"))
+        words += " Dashed: the floor."
+    return tuple(drawn), marks, words
+
+
+def curves_of(score: LabelScore, key: str) -> list[tuple[str, FloatArray]]:
+    """Return curves of (x, y) points: that of the positive label under the name "", else those of
+    all labels; none where they are too many to tell apart.
+    """
+    by_name: dict[str, RankingCurves] = {"": score.curves, **score.curves.by_label}
+    points = [(name, points_of(getattr(curves, key), 2)) for name, curves in by_name.items()]
+    known = [(name, points_N2) for name, points_N2 in points if points_N2 is not None]
+    return known if len(known) <= MOST_CURVES else []
+
+
+def _operating_point(score: LabelScore) -> tuple[float, float, float] | None:
+    """Return (false positive rate, precision, recall) at the threshold; None without one positive
+    label, or where a share has nothing below it.
+    """
+    counts_CC, names = confusion(score), score.labels
+    if counts_CC is None or score.positive not in names or len(names) != 2:
+        return None
+    positive = names.index(score.positive)
+    right = int(counts_CC[positive, positive])
+    given, having = int(counts_CC[:, positive].sum()), int(counts_CC[positive].sum())
+    others = int(counts_CC[1 - positive].sum())
+    if not (given and having and others):
+        return None
+    return (given - right) / others, right / given, right / having
+
+
+def _area_sentence(score: LabelScore, key: str) -> str:
+    area, form = metric_of(score, key), format_of(key)
+    if area.value is None:
+        return ""
+    ends = "" if area.interval is None else f" (95 % {' to '.join(map(form, area.interval))})"
+    return f"Area {form(area.value)}{ends}."
+
+
+def _chosen(score: LabelScore) -> tuple[Rule, ...]:
+    """The threshold of the positive label; none where each label has its own."""
+    value = score.threshold.value
+    if value is None or isinstance(value, tuple):
+        return ()
+    return (Rule(value, f"chosen {value:.3f}", "kept"),)
+
+
+def _threshold_sweep(score: LabelScore, split: str, validation: LabelScore | None) -> Chart | None:
+    """Precision, recall and F1 by threshold, with the chosen one."""
+    points_N4 = points_of(score.curves.sweep, 4)
+    if points_N4 is None:
+        return None
+    thresholds_N, *shares = points_N4.T
+    drawn = [
+        series_of(name, thresholds_N, shares_N, place=place)
+        for place, (name, shares_N) in enumerate(
+            zip(("precision", "recall", "F1"), shares, strict=True)
+        )
+    ]
+    earlier_N4 = points_of(validation.curves.sweep, 4) if validation else None
+    if earlier_N4 is not None:
+        drawn.append(series_of("F1, validation", earlier_N4[:, 0], earlier_N4[:, 3], place=3))
+    note, about = "What each threshold gives.", "Precision, recall and F1 by threshold."
+    if score.threshold.chosen_on:
+        policy = f"{score.threshold.chosen_on} ({score.threshold.policy})"
+        note += f" Chosen on {policy}, drawn for {split}."
+    chosen = _chosen(score)
+    about += f" Threshold {chosen[0].value:.3f}." if chosen else ""
+    axes = ("threshold", tuple(drawn), "share")
+    return _square(f"{PREFIX}sweep", "Threshold", about, *axes, uprights=chosen, note=note)
+
+
+def _reliability(score: LabelScore, split: str) -> Chart | None:
+    rows = [
+        (each.low, each.high, each.probability, each.share, each.count)
+        for each in score.curves.reliability
+    ]
     bins_N5 = np.array(rows, dtype=np.float64).reshape(-1, 5)
     bins_N5 = bins_N5[np.isfinite(bins_N5).all(1)]
     shares_N, counts_N = bins_N5[:, 3], bins_N5[:, 4]
     bins_N5 = bins_N5[(counts_N >= 1) & (counts_N < MOST_TEXTS) & (shares_N >= 0) & (shares_N <= 1)]
     if not len(bins_N5):
         return None
-
-    def draw(axes: Axes) -> None:
-        axes.plot([0, 1], [0, 1], color=AXIS, linewidth=1, linestyle=FINE_DOTS)
-        thin_line: dict[str, Any] = {"color": TRAIN, "linewidth": 1.2, "alpha": 0.6}
-        for low, high, probability, share, count in bins_N5:
-            interval = wilson_interval(share * count, int(count))
-            axes.plot([low, high], [share, share], **thin_line)
-            axes.plot([probability, probability], [interval.low, interval.high], **thin_line)
-        axes.plot(bins_N5[:, 2], bins_N5[:, 3], "o", color=TRAIN, markersize=5)
-        set_unit_square(axes)
-        finish_axes(axes, "probability given", "share observed")
-
+    lows_N, highs_N, probabilities_N, shares_N, counts_N = bins_N5.T
+    intervals = [
+        wilson_interval(share * count, int(count))
+        for share, count in zip(shares_N, counts_N, strict=True)
+    ]
     whose = "of the likeliest label"
     if score.positive is not None:
         whose = f"of {score.positive}"
     elif score.multiple:
         whose = "of every label"
-    ece = metric_of(score, "ece").value
-    title = "Calibration" if ece is None else f"Calibration, ECE {ece:.3f}"
-    description = (
-        f"Reliability of {split}: share observed by probability {whose}, {len(bins_N5)} bins."
-    )
-    if ece is not None:
-        description += f" ECE {ece:.3f}."
-    least, most = int(bins_N5[:, 4].min()), int(bins_N5[:, 4].max())
-    counts = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    title, num_bins = "Calibration", len(bins_N5)
+    about = f"Reliability of {split}: share observed by probability {whose}, {num_bins} bins."
+    if (ece := metric_of(score, "ece").value) is not None:
+        title, about = f"Calibration, ECE {ece:.3f}", f"{about} ECE {ece:.3f}."
+    ends = dict.fromkeys((f"{counts_N.min():,.0f}", f"{counts_N.max():,.0f}"))
     texts = "labels of texts" if score.multiple else "texts"
-    about = (
-        f"Probability {whose} in {len(bins_N5)} bins of {counts} {texts}; a point on the dotted"
-        " line came true as often as predicted. Upright lines: 95 % intervals."
+    note = (
+        f"Probability {whose} in {num_bins} bins of {' to '.join(ends)} {texts}; a point on the"
+        " dotted line came true as often as predicted. Upright lines: 95 % intervals."
     )
-    return Picture(drawing_of("reliability", title, description, draw), about)
+    gaps_N = np.full_like(shares_N, np.nan)
+    edges_N, heights_N = (
+        np.stack(each, 1).ravel()
+        for each in ((lows_N, highs_N, highs_N), (shares_N, shares_N, gaps_N))
+    )
+    known = tuple((each.low, each.high) for each in intervals)
+    drawn = (
+        CHANCE,
+        series_of("", edges_N, heights_N, look="faint", role="training"),
+        series_of("", probabilities_N, shares_N, look="points", role="training", intervals=known),
+    )
+    axes = ("probability given", drawn, "share observed")
+    return _square(f"{PREFIX}reliability", title, about, *axes, note=note)
 
 
-def _histogram(score: LabelScore) -> Picture | None:
-    histogram = score.curves.histogram
-    edges_N = np.array(histogram.edges, dtype=np.float64)
-    counts = _counts_by_label(score, len(edges_N) - 1)
-    if not counts or not np.isfinite(edges_N).all():
+def _histogram(score: LabelScore) -> Chart | None:
+    edges = np.array(score.curves.histogram.edges, dtype=np.float64)
+    counts = dict(_counts_by_label(score, len(edges) - 1))
+    if not counts or not np.isfinite(edges).all():
         return None
     if len(counts) > MOST_HISTOGRAMS:
         counts = {"": np.sum(list(counts.values()), axis=0)}
-    chosen = single_threshold(score)
-
-    def draw(axes: Axes) -> None:
-        for (name, counts_N), (colour, line) in zip(counts.items(), STYLES, strict=False):
-            style: dict[str, Any] = {"color": colour, "baseline": 0}
-            axes.stairs(
-                counts_N, edges_N, linestyle=line, linewidth=1.6, label=short(name) or None, **style
-            )
-            if len(counts) <= 2:
-                axes.stairs(counts_N, edges_N, fill=True, alpha=0.22, **style)
-        if chosen is not None:
-            draw_threshold(axes, chosen)
-        _count_axis(axes, max(float(counts_N.max()) for counts_N in counts.values()))
-        axes.set_xlim(float(edges_N[0]), float(edges_N[-1]))
-        if len(counts) > 1:
-            add_legend(axes, above=True)
-        finish_axes(axes, "probability", "texts, log scale")
-
     whose = "of the label they have" if score.positive is None else f"of {score.positive}"
-    title = "Probabilities by true label" if len(counts) > 1 else "Probabilities"
-    about = f"Texts by probability {whose}."
-    if chosen is not None:
-        about += " Upright: the threshold."
-    description = f"Texts by probability {whose}, for each true label."
-    return Picture(drawing_of("histogram", title, description, draw), about)
+    told, chosen = f"Texts by probability {whose}", _chosen(score)
+    return Chart(
+        f"{PREFIX}histogram",
+        "Probabilities by true label" if len(counts) > 1 else "Probabilities",
+        f"{told}, for each true label.",
+        "probability",
+        tuple(
+            Series(cut(name, NAME_CHARACTERS), tuple(edges), tuple(each), "steps", place=place)
+            for place, (name, each) in enumerate(counts.items())
+        ),
+        "texts, log scale",
+        uprights=chosen,
+        is_log=True,
+        note=f"{told}.{' Upright: the threshold.' if chosen else ''}",
+    )
 
 
-def _counts_by_label(score: LabelScore, size: int) -> dict[str, FloatArray]:
+def _counts_by_label(score: LabelScore, size: int) -> Iterator[tuple[str, FloatArray]]:
     """Return the histograms that have `size` numbers each."""
-    by_label = score.curves.histogram.by_label
-    known = {name: by_label.get(name, ()) for name in score.labels}
-    return {
-        name: np.array(counts, dtype=np.float64)
-        for name, counts in known.items()
-        if 0 < size == len(counts) and None not in counts
-    }
-
-
-def _count_axis(axes: Axes, most: float) -> None:
-    """Put counts on a logarithmic axis that begins at zero."""
-    ticks = [0, *(10**power for power in range(7) if 10**power <= most * 1.5)]
-    axes.set_yscale("symlog", linthresh=1)
-    axes.set(ylim=(0, max(most, 1) * 2), yticks=ticks, yticklabels=[f"{tick:,}" for tick in ticks])
-    axes.minorticks_off()
+    for name in score.labels:
+        counts = score.curves.histogram.by_label.get(name, ())
+        if 0 < size == len(counts) and None not in counts:
+            yield name, np.array(counts, dtype=np.float64)

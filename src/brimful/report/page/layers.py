@@ -2,10 +2,9 @@
 for each layer.
 """
 
-from dataclasses import dataclass
-
 from brimful.report.labels import known_cell
 from brimful.report.table import Cell, Table, table_of
+from brimful.report.views import Block, Chapter, Heading, Paragraph, fold, section
 from brimful.runs import RunFolder
 from brimful.runs.scores import Attention, FeedbackAlignment
 
@@ -20,27 +19,20 @@ ATTENTION = {
     "violation": "Orthogonality violation",
     "worst_violation": "Of the worst head",
 }
+FEW_LAYERS = 6
+"""That are not folded."""
 THREE_DECIMALS, THREE_DIGITS = "{:,.3f}".format, "{:.3g}".format
 
 
-@dataclass(frozen=True)
-class LayerTable:
-    """A table, and a sentence on how to read it."""
-
-    title: str
-    sentence: str
-    table: Table
-
-
-def layer_tables(run: RunFolder) -> list[LayerTable]:
-    """Return the tables on feedback and on attention, as far as scores.json has them."""
+def layers_section(run: RunFolder) -> Chapter | None:
+    """The tables on feedback and on attention, as far as scores.json has them."""
     layers = run.scores.layers
     where = f"On {layers.tokens:,.0f} held-out tokens." if layers.tokens is not None else ""
-    tables = [_alignment(layers.alignment, where), _attention(layers.attention, where)]
-    return [each for each in tables if each is not None]
+    blocks = (*_alignment(layers.alignment, where), *_attention(layers.attention, where))
+    return section("layers", "Inside the layers", *blocks, title="Layers") if blocks else None
 
 
-def _alignment(alignment: FeedbackAlignment, where: str) -> LayerTable | None:
+def _alignment(alignment: FeedbackAlignment, where: str) -> tuple[Block, ...]:
     rows = [
         (each.name, *(known_cell(getattr(each, key), THREE_DECIMALS) for key in ALIGNMENT))
         for each in alignment.segments
@@ -53,7 +45,7 @@ def _alignment(alignment: FeedbackAlignment, where: str) -> LayerTable | None:
     return _with_sentence("Gradient by feedback", [sentence, where], table)
 
 
-def _attention(attention: Attention, where: str) -> LayerTable | None:
+def _attention(attention: Attention, where: str) -> tuple[Block, ...]:
     columns = ATTENTION if attention.mean_cosine is None else {**OF_KERNEL, **ATTENTION}
     rows = [
         (
@@ -77,8 +69,13 @@ def _attention(attention: Attention, where: str) -> LayerTable | None:
     return _with_sentence("Attention", [cosine, dead, where], table)
 
 
-def _with_sentence(title: str, sentences: list[str], table: Table | None) -> LayerTable | None:
-    return LayerTable(title, " ".join(filter(None, sentences)), table) if table else None
+def _with_sentence(title: str, sentences: list[str], table: Table | None) -> tuple[Block, ...]:
+    """A table, and a sentence on how to read it."""
+    if table is None:
+        return ()
+    told = Paragraph(" ".join(filter(None, sentences)), "note")
+    count = len(table.rows)
+    return Heading(title), told, *fold(f"{count} layers", table, is_folded=count > FEW_LAYERS)
 
 
 def _range(values: tuple[float, ...]) -> Cell:

@@ -2,25 +2,21 @@
 scale.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
-from numpy.typing import NDArray
 
 from brimful.base.units import GIB, MIB, format_bytes
-from brimful.report.bars import Part, parts
-from brimful.report.drawing import AXIS, BEST, INK, TRAIN, VALIDATION, Drawing, style, tick
-from brimful.report.page.plots import running_minutes, thin
+from brimful.report.bars import Bar, Bars, Part, parts
+from brimful.report.chart import Chart, FloatArray, Role, Rule, series_of
+from brimful.report.page.plots import MINUTES, running_minutes
 from brimful.report.predictions import memory_terms
 from brimful.report.quantities import capitalised
+from brimful.report.table import Interval
+from brimful.report.views import Chapter, section, text
 from brimful.runs import RunFolder
 from brimful.runs.measurements import measured
-
-FloatArray = NDArray[np.float64]
 
 SAMPLED = {
     "torch_reserved_bytes": "measured: held by torch",
@@ -31,28 +27,10 @@ SAMPLED = {
 """Readings of the monitor that are drawn: on a GPU the first two, on a CPU the third, in runs from
 before it was read the last.
 """
-SIZE, SIZE_ON_PHONES = (820, 260), (350, 290)
 NEAR = 1.7
 """Capacity at most so many times what was used is drawn as a line; else only the sentence has
 it.
 """
-
-
-@dataclass(frozen=True)
-class MemoryView:
-    """What the section on memory shows.
-
-    Attributes:
-        sentence: Peak, prediction and capacity.
-        terms: Of the predicted peak, the largest first.
-        drawing: None where nothing was measured and nothing predicted.
-        note: Where the measured line comes from.
-    """
-
-    sentence: str
-    terms: tuple[Part, ...]
-    drawing: Drawing | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -64,14 +42,30 @@ class _Line:
     bytes_N: FloatArray
 
 
-def memory_view(run: RunFolder) -> MemoryView | None:
+def memory_section(run: RunFolder) -> Chapter | None:
     """None where a run has neither terms of its plan nor a measurement."""
     terms = tuple(parts(memory_terms(run), "bytes"))
     lines, note = _lines(run)
     if not terms and not lines:
         return None
-    drawing = _drawing(run, terms, lines) if lines else None
-    return MemoryView(_sentence(run), terms, drawing, note)
+    told = text("The plan's parts of the peak:" if terms and not lines else "", "note")
+    alone = Bars("", "Predicted peak", (Bar("predicted", terms),)) if told else None
+    return section(
+        "memory",
+        "Memory",
+        *text(_sentence(run)),
+        _chart(run, terms, lines) if lines else None,
+        *told,
+        alone,
+        *text(note, "note"),
+        title="Memory",
+    )
+
+
+def memory_chart_of(run: RunFolder) -> Chart | None:
+    """Memory over the time of a run; None where nothing was measured."""
+    lines, _ = _lines(run)
+    return _chart(run, parts(memory_terms(run), "bytes"), lines) if lines else None
 
 
 def capacity_bytes(run: RunFolder) -> float | None:
@@ -141,112 +135,69 @@ def _sentence(run: RunFolder) -> str:
     return f"{capitalised('; '.join(parts))}." if parts else ""
 
 
-@dataclass(frozen=True)
-class _Levels:
-    """What is drawn beside the measured lines, in bytes; the capacity only where it is near.
+def _chart(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> Chart:
+    measured_lines = {line.name: (line.minutes_N, line.bytes_N) for line in lines}
+    predicted, capacity = run.predicted("peak_memory_bytes"), capacity_bytes(run)
+    levels = {"predicted peak": predicted, "capacity": capacity}
+    interval = run.predicted_interval("peak_memory_bytes")
+    title = "Memory measured over time"
+    if terms:
+        title = "Memory: predicted at the peak, measured over time"
+    return memory_chart(title, MINUTES, measured_lines, levels, interval, terms)
 
-    Attributes:
-        top: The end of the axis.
+
+def memory_chart(
+    title: str,
+    x: str,
+    lines: Mapping[str, tuple[FloatArray, FloatArray]],
+    levels: Mapping[str, float | None],
+    interval: Interval | None,
+    terms: Sequence[Part],
+) -> Chart:
+    """Return bytes over time beside the plan's.
+
+    Args:
+        title: Of the chart.
+        x: Name of the axis of time.
+        lines: Measured times and bytes, by name.
+        levels: The predicted peak, then the capacity, by name; the capacity is drawn where it is
+            near.
+        interval: Of the predicted peak, bytes.
+        terms: Parts of the predicted peak.
     """
-
-    predicted: float | None
-    interval: tuple[float, float] | None
-    capacity: float | None
-    top: float
-
-    @property
-    def unit(self) -> tuple[str, int]:
-        """The unit of the axis and its bytes."""
-        return ("GiB", GIB) if self.top >= 1.08 * GIB else ("MiB", MIB)
-
-
-def _levels(run: RunFolder, lines: Sequence[_Line]) -> _Levels:
-    predicted = run.predicted("peak_memory_bytes")
-    interval, capacity = run.predicted_interval("peak_memory_bytes"), capacity_bytes(run)
-    highest = [float(line.bytes_N.max()) for line in lines]
-    used = max([*highest, predicted or 0.0, *(interval or ())])
-    if capacity is not None and capacity > NEAR * used:
-        capacity = None
-    return _Levels(predicted, interval, capacity, max(used, capacity or 0.0) * 1.08)
-
-
-def _drawing(run: RunFolder, terms: Sequence[Part], lines: Sequence[_Line]) -> Drawing:
-    levels = _levels(run, lines)
-
-    def draw(figure: Figure) -> None:
-        unit, scale = levels.unit
-        axes = figure.add_subplot() if not terms else None
-        if axes is None:
-            narrow, axes = figure.subplots(1, 2, width_ratios=(1, 11), sharey=True)
-            draw_stack(narrow, terms, scale)
-        axes.set_ylim(0, levels.top / scale)
-        axes.yaxis.set_major_formatter(FuncFormatter(tick))
-        _draw_lines(axes, lines, scale)
-        _draw_levels(axes, levels, scale)
-        style(axes, "minutes", integer=False)
-        figure.axes[0].set_ylabel(unit, color=AXIS, fontsize=11)
-
-    texts = [f"{line.name}: highest {format_bytes(float(line.bytes_N.max()))}" for line in lines]
-    if levels.predicted:
-        texts.append(f"predicted peak {format_bytes(levels.predicted)}")
-    return Drawing(
+    highest = {name: float(bytes_N.max()) for name, (_, bytes_N) in lines.items()}
+    (peak, predicted), (limit, capacity) = levels.items()
+    used = max([*highest.values(), predicted or 0.0, *(interval or ())])
+    known: list[tuple[str, float, Role]] = [(peak, predicted, "plain")] if predicted else []
+    if (near := _near(capacity, used)) is not None:
+        known.append((limit, near, "kept"))
+    top = 1.08 * max([used, *(value for _, value, _ in known)])
+    unit, scale = ("GiB", GIB) if top >= 1.08 * GIB else ("MiB", MIB)
+    texts = [f"{name}: highest {format_bytes(value)}" for name, value in highest.items()]
+    if predicted:
+        texts.append(f"{peak} {format_bytes(predicted)}")
+    roles: tuple[Role, ...] = ("training", "validation")
+    return Chart(
         "memory",
-        "Memory: predicted at the peak, measured over time"
-        if terms
-        else "Memory measured over time",
+        title,
         f"Memory over the time of the run. {'; '.join(texts)}.",
-        SIZE,
-        draw,
-        SIZE_ON_PHONES,
-        tuple((part.colour, f"{part.name} {part.text}") for part in terms),
+        x,
+        tuple(
+            series_of(name, times_N, bytes_N / scale, role=role)
+            for (name, (times_N, bytes_N)), role in zip(lines.items(), roles, strict=False)
+        ),
+        y=unit,
+        levels=tuple(
+            Rule(value / scale, f"{name} {format_bytes(value)}", role)
+            for name, value, role in known
+        ),
+        band=(interval[0] / scale, interval[1] / scale) if interval else None,
+        y_range=(0.0, top / scale),
+        is_main=True,
+        stack=tuple(replace(part, size=part.size / scale) for part in terms),
     )
 
 
-def _draw_levels(axes: Axes, levels: _Levels, scale: float) -> None:
-    if levels.interval:
-        low, high = levels.interval
-        axes.axhspan(low / scale, high / scale, color=AXIS, alpha=0.14, linewidth=0)
-    if levels.predicted:
-        text = f"predicted peak {format_bytes(levels.predicted)}"
-        draw_level(axes, levels.predicted / scale, text, INK)
-    if levels.capacity:
-        text = f"capacity {format_bytes(levels.capacity)}"
-        draw_level(axes, levels.capacity / scale, text, BEST)
-
-
-def _draw_lines(axes: Axes, lines: Sequence[_Line], scale: float) -> None:
-    for line, colour in zip(lines, (TRAIN, VALIDATION), strict=False):
-        axes.plot(
-            *thin(line.minutes_N, line.bytes_N / scale),
-            color=colour,
-            linewidth=1.8,
-            label=line.name,
-        )
-    axes.legend(loc="lower right", frameon=False, fontsize=11, labelcolor=AXIS)
-
-
-def draw_level(axes: Axes, value: float, text: str, colour: str) -> None:
-    """Draw a dashed line across the axes, named at its right end."""
-    axes.axhline(value, color=colour, linewidth=1.2, linestyle=(0, (4, 3)))
-    axes.annotate(
-        text,
-        (0.99, value),
-        (0, 4),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        ha="right",
-        color=colour,
-        fontsize=11,
-    )
-
-
-def draw_stack(axes: Axes, terms: Sequence[Part], scale: float) -> None:
-    """Draw the parts of the predicted peak, the largest at the bottom."""
-    below = 0.0
-    for part in terms:
-        axes.bar(0, part.size / scale, bottom=below, width=0.9, color=part.colour)
-        below += part.size / scale
-    axes.set(xlim=(-0.5, 0.5), xticks=[0])
-    axes.set_xticklabels(["plan"], color=AXIS, fontsize=11)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(colors=AXIS, length=0, labelsize=11)
+def _near(capacity: float | None, used: float) -> float | None:
+    """A capacity that is near what was used; None for another."""
+    return capacity if capacity and capacity <= NEAR * used else None

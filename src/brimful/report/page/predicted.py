@@ -3,13 +3,14 @@ a gauge of where the measurement lies in the stated interval.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from functools import partial
 
-from brimful.report.predictions import Comparison, comparisons
+from brimful.report.judgement import BANDS, CLOSE, GUESS_WIDTH
+from brimful.report.predictions import Comparison
 from brimful.report.quantities import MINUS, format_error, format_quantity
-from brimful.report.table import Interval, Table, table_of
-from brimful.runs import RunFolder
+from brimful.report.table import Cell, Gauge, Interval, Row, Table, table_of
+from brimful.report.views import Block, Paragraph, fold, text
 
 SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 """What the right end of the gauges may stand for: so many times the prediction; the left end is the
@@ -29,83 +30,54 @@ MAIN = (
 NOT_MEASURED = "-"
 
 
-@dataclass(frozen=True)
-class Gauge:
-    """Places as CSS: the prediction is in the middle of a logarithmic scale. None for what is not
-    known.
+def judged_blocks(found: Sequence[Comparison], rest: str = "") -> tuple[Block, ...]:
+    """Return predictions beside measurements, how they are judged, and how each number came about.
+
+    Args:
+        found: The predictions.
+        rest: What else is to be said of those without a measurement.
     """
-
-    label: str
-    low: str
-    width: str | None
-    at: str | None
-
-
-@dataclass(frozen=True)
-class PredictionRow:
-    """One row.
-
-    Attributes:
-        word, tone: How large the error is, and the class of its colour; see `judgement`.
-        inside: Whether the measurement lies in the interval, in a word.
-        is_guess: Whether the interval is too wide for a prediction.
-    """
-
-    name: str
-    predicted: str
-    interval: str
-    measured: str
-    error: str
-    word: str
-    tone: str
-    inside: str
-    is_guess: bool
-    gauge: Gauge | None
+    close, off = (f"{band.limit * 100:.0f} %" for band in BANDS[:-1])
+    told = (
+        f"Error = (predicted - measured) / measured, close up to {close}, off up to {off}, else far"
+        ' off. Bars are the stated intervals, marks the measurements. "-" is what was not'
+        f" measured{rest}."
+    )
+    origins = fold("How each number came about", origin_table(found))
+    return Paragraph(told, "note"), *prediction_tables(found), *origins
 
 
-def predictions(run: RunFolder) -> tuple[list[PredictionRow], str]:
-    """Return every prediction of the plan, rough guesses behind others and in both those first that
-    were measured, and the end of their gauges as text; "" where there is none to show.
-    """
-    return prediction_rows(comparisons(run))
-
-
-def prediction_rows(of: Iterable[Comparison]) -> tuple[list[PredictionRow], str]:
-    """Return such rows of any predictions."""
-    found = sorted(of, key=lambda each: (each.judgement.is_guess, each.measured is None))
+def prediction_tables(of: Iterable[Comparison]) -> tuple[Block, ...]:
+    """Return predictions as tables, those that were measured first and rough guesses apart."""
+    found = sorted(of, key=lambda each: each.measured is None)
     scale = _scale(found)
-    rows = [_row(comparison, scale) for comparison in found]
-    return rows, f"{scale:g}" if any(row.gauge for row in rows) else ""
+    counted = [_row(each, scale) for each in found if not each.judgement.is_guess]
+    guessed = [_row(each, scale) for each in found if each.judgement.is_guess]
+    is_drawn = any(isinstance(row[-1], Gauge) for row in (*counted, *guessed))
+    gauges = f"Interval, from 1/{scale:g} to {scale:g}x" if is_drawn else ""
+    columns = ("Quantity", "Predicted", "Measured", "Error", gauges)
+    note = f"Rough guesses, not counted: intervals of {GUESS_WIDTH:g}x or wider"
+    tables = (table_of(columns, counted), table_of(columns, guessed))
+    blocks = (tables[0], *text(note if guessed else "", "note"), tables[1])
+    return tuple(block for block in blocks if block)
 
 
-def origin_table(run: RunFolder) -> Table | None:
+def origin_table(found: Iterable[Comparison]) -> Table | None:
     """How each prediction was derived, and how each measurement was made."""
-    rows = [
-        (each.name, each.basis, each.source)
-        for each in comparisons(run)
-        if each.basis or each.source
-    ]
+    rows = [(each.name, each.basis, each.source) for each in found if each.basis or each.source]
     return table_of(("Quantity", "Predicted from", "Measured as"), rows)
 
 
-def _row(comparison: Comparison, scale: float) -> PredictionRow:
-    key, judgement = comparison.key, comparison.judgement
-    return PredictionRow(
-        comparison.name,
-        _text(key, comparison.predicted),
-        " to ".join(format_quantity(key, end) for end in comparison.interval or ()),
-        _text(key, comparison.measured),
-        NOT_MEASURED if judgement.error is None else format_error(judgement.error, MINUS),
-        judgement.word,
-        judgement.tone,
-        judgement.inside,
-        judgement.is_guess,
-        _gauge(comparison, scale),
-    )
-
-
-def _text(key: str, value: float | None) -> str:
-    return NOT_MEASURED if value is None else format_quantity(key, value)
+def _row(comparison: Comparison, scale: float) -> Row:
+    form, judgement = partial(format_quantity, comparison.key), comparison.judgement
+    measured: Cell | str = NOT_MEASURED
+    if comparison.measured is not None:
+        measured = Cell(comparison.measured, form)
+    error: Cell | str = NOT_MEASURED
+    if judgement.error is not None:
+        error = Cell(judgement.error, lambda value: format_error(value, MINUS), note=judgement.word)
+    predicted = Cell(comparison.predicted, form, comparison.interval)
+    return comparison.name, predicted, measured, error, _gauge(comparison, scale)
 
 
 def _ratios(comparison: Comparison) -> tuple[float | None, Interval | None]:
@@ -134,13 +106,9 @@ def _gauge(comparison: Comparison, scale: float) -> Gauge | None:
     at, ends = _ratios(comparison)
     if at is None:
         return None
-
-    def place(ratio: float) -> float:
-        return min(100.0, max(0.0, 50 + 50 * math.log(ratio) / math.log(scale)))
-
-    text, at_text = f"measured {at:.2f} times what was predicted", f"{place(at):.1f}%"
-    if ends is None:
-        return Gauge(text, "0%", None, at_text)
-    text += f"; interval {ends[0]:.2f} to {ends[1]:.2f} times"
-    low, high = (place(end) for end in ends)
-    return Gauge(text, f"{low:.1f}%", f"{high - low:.1f}%", at_text)
+    about = f"measured {at:.2f} times what was predicted"
+    if ends is not None:
+        about += f"; interval {ends[0]:.2f} to {ends[1]:.2f} times"
+    judgement = comparison.judgement
+    word = "" if judgement.is_guess and judgement.band is CLOSE else judgement.word
+    return Gauge((1 / scale, scale), at, ends, about, judgement.inside, 1.0, word, is_log=True)

@@ -9,23 +9,13 @@ from pathlib import Path
 
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
-from brimful.report.table import Cell, Table
+from brimful.report.table import Cell, table_of
+from brimful.report.views import Chapter, Paragraph, fold, section, text
 from brimful.runs import RunFolder
 from brimful.runs.facts import MirrorFacts
 from brimful.runs.files import CHECKPOINTS_FOLDER
 
 STATES = {"ok": "as new as the one here", "behind": "being copied", "failing": "failing"}
-
-
-@dataclass(frozen=True)
-class RecoveryView:
-    """What the section on recovery points shows; `trouble` is "" where the mirror is well or there
-    is none.
-    """
-
-    sentence: str
-    table: Table
-    trouble: str
 
 
 @dataclass(frozen=True)
@@ -37,7 +27,7 @@ class ListedRecoveryPoint:
     written: str
 
 
-def recovery_view(run: RunFolder) -> RecoveryView | None:
+def recovery_section(run: RunFolder) -> Chapter | None:
     """None for a run without any point and without a mirror."""
     points, mirror = recovery_points(run.folder), run.mirror
     if not points and mirror is None:
@@ -63,9 +53,16 @@ def recovery_view(run: RunFolder) -> RecoveryView | None:
             state = STATES.get(mirror.state, mirror.state)
             trouble = f"The mirror {mirror.path} is {state}: {mirror.error}"
     newest = max((each.step for each in points), default=None)
-    sentence = _sentence(run.is_finished, newest, mirror)
-    return RecoveryView(
-        sentence, Table(("Point", "Where", "Size", "Written"), tuple(rows)), trouble
+    return section(
+        "recovery",
+        "Recovery points",
+        Paragraph(_sentence(run.is_finished, newest, mirror)),
+        *text(trouble, "missing"),
+        *fold(
+            "All of them, with place and size",
+            table_of(("Point", "Where", "Size", "Written"), rows),
+        ),
+        title="Recovery",
     )
 
 

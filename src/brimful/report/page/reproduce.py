@@ -5,8 +5,8 @@ data must be.
 import shlex
 
 from brimful.report.commands import repeat_command
-from brimful.report.kinds import Command
 from brimful.report.table import Table, table_of
+from brimful.report.views import Command
 from brimful.runs import RunFolder
 from brimful.runs.files import RECIPE_FILE
 

@@ -1,43 +1,39 @@
-"""Texts that the model wrote, with the settings of sampling below each."""
-
-from dataclasses import dataclass
+"""Texts that the model wrote, with the settings of sampling."""
 
 from brimful.report.kinds import report_kind
+from brimful.report.views import Chapter, Prompted, fold, lacking, section, text
 from brimful.runs import RunFolder
 from brimful.runs.facts import SampledText
 
-MAX_SAMPLES = 8
+MAX_SAMPLES, SHOWN_SAMPLES = 8, 2
+"""The last ones that a page has, and those of them that are not folded."""
 FILLED = "fill-mask"
 """How a sample ends whose prompt had a hidden word."""
 ENDINGS = {"end_of_text": "ended by itself", "length": "cut at the length asked for"}
 
 
-@dataclass(frozen=True)
-class SampleView:
-    """One text: the prompt, what follows it, and its settings."""
-
-    prompt: str
-    completion: str
-    about: str
-
-
-@dataclass(frozen=True)
-class SamplesView:
-    """The last samples of a run, and how many it has in all."""
-
-    samples: tuple[SampleView, ...]
-    total: int
-
-
-def samples_view(run: RunFolder) -> SamplesView | None:
+def samples_section(run: RunFolder) -> Chapter | None:
     """None for a run without samples of a kind that need not have any."""
-    if not run.samples and not report_kind(run).always_has_samples:
+    kind = report_kind(run)
+    if not run.samples and not kind.always_has_samples:
         return None
-    shown = tuple(_sample(each) for each in run.samples[-MAX_SAMPLES:])
-    return SamplesView(shown, len(run.samples))
+    samples = [_sample(each, kind.prompt_end) for each in run.samples[-MAX_SAMPLES:]]
+    earlier = samples[:-SHOWN_SAMPLES]
+    about = f"Prompt {kind.samples_note}" if samples else ""
+    if len(run.samples) > len(samples):
+        about += f"; the last {len(samples)} of {len(run.samples)} samples"
+    return section(
+        "samples",
+        kind.samples_heading,
+        *lacking(run, "samples.jsonl"),
+        *text(f"{about}." if about else "", "note"),
+        *samples[-SHOWN_SAMPLES:],
+        *fold(f"{len(earlier)} earlier one{'s' * (len(earlier) > 1)}", *earlier),
+        title="Samples",
+    )
 
 
-def _sample(sample: SampledText) -> SampleView:
+def _sample(sample: SampledText, prompt_end: str) -> Prompted:
     """`temperature 0.8, top-k 50, seed 1234, 118 tokens, ended by itself`."""
     settings = {
         "temperature": sample.temperature,
@@ -51,4 +47,5 @@ def _sample(sample: SampledText) -> SampleView:
     about += filter(None, [ENDINGS.get(sample.finish)])
     if sample.finish == FILLED:
         about = []
-    return SampleView(sample.prompt, sample.completion, ", ".join(about))
+    written = f"{prompt_end if sample.prompt else ''}{sample.completion}"
+    return Prompted(sample.prompt, written, ", ".join(about))

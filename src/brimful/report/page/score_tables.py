@@ -1,5 +1,9 @@
 """The losses of a run as tables: of documents, of examples and of masked tokens."""
 
+from collections.abc import Mapping
+from functools import partial
+
+from brimful.base.units import format_duration
 from brimful.report.quantities import format_quantity
 from brimful.report.scores import SplitScore, baselines_of
 from brimful.report.table import Cell, Row, Table, table_of
@@ -10,33 +14,43 @@ from brimful.runs.scores import LikelihoodScore
 THREE_DECIMALS, TWO_DECIMALS = "{:,.3f}".format, "{:,.2f}".format
 
 
-def document_scores(run: RunFolder) -> Table | None:
+def document_scores(scores: Mapping[str, LikelihoodScore]) -> Table | None:
     """One row for each scored split, its counting baselines below it."""
     rows: list[Row] = []
-    for split, score in run.scores.likelihood.items():
+    named = list(dict.fromkeys(name for score in scores.values() for name in score.named))
+    for split, score in scores.items():
         window = [str(each) for each in (score.context, score.stride) if each is not None]
+        # Each example is a window of its own; longer texts are cut into several.
+        is_whole = score.windows is not None and score.windows == score.documents
         rows.append(
             (
                 split,
                 *_quality(score),
+                Cell(score.perplexity_per_word, TWO_DECIMALS),
                 Cell(score.tokens),
                 Cell(score.documents),
-                " / ".join(window),
-                _speed(score),
+                "" if is_whole else " / ".join(window),
+                *_speed(score),
+                *(Cell(score.named.get(name), THREE_DECIMALS) for name in named),
             )
         )
-        rows += [_baseline_row(baseline) for baseline in baselines_of(score)]
+        baseline_rows = map(_baseline_row, baselines_of(score))
+        rows += [(*row, *(None for _ in named)) for row in baseline_rows]
     columns = (
         "Split",
         "Loss (nats/token)",
         "Perplexity",
         "Bits per byte",
+        "Perplexity per word",
         "Tokens",
         "Documents",
         "Context / stride",
         "Tokens/s",
+        "Time",
+        *(name.replace("_", " ").capitalize() for name in named),
     )
-    return table_of(columns, rows)
+    table = table_of(columns, rows)
+    return table.without_empty_columns() if table else None
 
 
 def example_scores(run: RunFolder) -> Table | None:
@@ -60,21 +74,21 @@ def example_scores(run: RunFolder) -> Table | None:
     return table_of(columns, rows)
 
 
-def masked_scores(run: RunFolder) -> Table | None:
+def masked_scores(scores: Mapping[str, LikelihoodScore]) -> Table | None:
     """One row for each scored split of a model of masked tokens, whose loss makes neither a
     perplexity nor bits per byte of the text.
     """
     rows = [
         (
             split,
-            Cell(score.loss, THREE_DECIMALS, score.loss_interval),
+            Cell(_finite(score.loss), THREE_DECIMALS, score.loss_interval),
             Cell(score.tokens),
             Cell(score.masked_share, "{:.0%}".format),
             Cell(score.documents),
             Cell(score.context),
-            _speed(score),
+            *_speed(score),
         )
-        for split, score in run.scores.likelihood.items()
+        for split, score in scores.items()
     ]
     columns = (
         "Split",
@@ -84,23 +98,31 @@ def masked_scores(run: RunFolder) -> Table | None:
         "Documents",
         "Context",
         "Masked tokens/s",
+        "Time",
     )
     return table_of(columns, rows)
 
 
 def _quality(score: LikelihoodScore) -> tuple[Cell, Cell, Cell]:
     return (
-        Cell(score.loss, THREE_DECIMALS, score.loss_interval),
-        Cell(score.perplexity, TWO_DECIMALS),
+        Cell(_finite(score.loss), THREE_DECIMALS, score.loss_interval),
+        Cell(score.perplexity if score.named else _finite(score.perplexity), TWO_DECIMALS),
         Cell(score.bits_per_byte, THREE_DECIMALS, score.bits_per_byte_interval),
     )
 
 
-def _speed(score: LikelihoodScore) -> Cell:
-    return Cell(score.tokens_per_second, lambda value: format_quantity("tokens_per_s", value))
+def _finite(value: float | None) -> float | str:
+    return "not finite" if value is None else value
+
+
+def _speed(score: LikelihoodScore) -> tuple[Cell, Cell]:
+    return (
+        Cell(score.tokens_per_second, partial(format_quantity, "tokens_per_s")),
+        Cell(score.seconds, format_duration),
+    )
 
 
 def _baseline_row(baseline: SplitScore) -> Row:
     loss = Cell(baseline.loss, THREE_DECIMALS)
     bits = Cell(baseline.bits_per_byte, THREE_DECIMALS)
-    return (baseline.name, loss, None, bits, None, None, None, None)
+    return (baseline.name, loss, None, bits, *[None] * 6)

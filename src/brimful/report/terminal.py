@@ -1,0 +1,75 @@
+"""Views in a terminal: blocks as lines, control characters written out."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from rich.text import Text as Line
+
+from brimful.base.text import plural, printable, shortened
+from brimful.report.bars import Bars
+from brimful.report.table import Table, terminal_lines
+from brimful.report.views import Block, Code, Fold, Heading, Paragraph, SeenToken, Tokens, Tone
+
+STYLES: dict[Tone, str] = {"advice": "yellow", "missing": "red"}
+LEARNED = (
+    "\N{MATHEMATICAL LEFT WHITE SQUARE BRACKET}",
+    "\N{MATHEMATICAL RIGHT WHITE SQUARE BRACKET}",
+)
+"""Stand around tokens that are learned, for consoles without colour."""
+WHOLE_STRETCH, CODE_CHARACTERS, BAR = 120, 2000, 40
+"""Tokens of a stretch and characters of a code that are shown, and the longest bar."""
+
+
+def told(blocks: Iterable[Block], width: float = math.inf) -> Line:
+    """Blocks as lines, each with its line break; tables fit `width` columns. Pictures are left
+    out.
+    """
+    return Line("").join(line.append("\n") for block in blocks for line in _lines(block, width))
+
+
+def _lines(block: Block, width: float) -> Iterator[Line]:
+    match block:
+        case Paragraph():
+            code = f": {block.code}" if block.code else ""
+            yield Line(printable(block.text + code), STYLES.get(block.tone, ""))
+        case Heading():
+            yield Line(f"\n{printable(block.text)}", "bold")
+        case Code():
+            yield Line(printable(shortened(block.text, CODE_CHARACTERS)))
+        case Fold():
+            yield Line(f"{printable(block.summary)}:")
+            for inner in block.blocks:
+                yield from _lines(inner, width)
+        case Table():
+            yield from (Line(_on_one_line(line)) for line in terminal_lines(block, width))
+        case Bars():
+            for bar in block.bars:
+                drawn = "#" * math.ceil(BAR * bar.size / block.longest)
+                yield Line(f"  {bar.name:>23} {bar.text:>8} {drawn}".rstrip())
+        case Tokens():
+            yield Line("").join(_stretches(block.tokens))
+
+
+def _on_one_line(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _stretches(tokens: Iterable[SeenToken]) -> Iterator[Line]:
+    """Tokens that differ in shade; the middle of a long stretch is counted."""
+    half = WHOLE_STRETCH // 2
+    for is_learned, group in groupby(tokens, lambda token: token.is_learned):
+        stretch, colour = [*group], "green" if is_learned else "bright_black"
+        shown = [
+            Line(
+                printable(token.text),
+                f"{colour}{' underline' * (number % 2)}{' reverse' * token.is_special}",
+            )
+            for number, token in enumerate(stretch)
+        ]
+        if (left_out := len(stretch) - 2 * half) > 0:
+            counted = f" ... {plural(left_out, 'token')} ... "
+            shown[half : half + left_out] = [Line(counted, "italic")]
+        if is_learned:
+            shown = [Line(LEARNED[0], colour), *shown, Line(LEARNED[1], colour)]
+        yield from shown
