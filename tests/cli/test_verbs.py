@@ -996,7 +996,7 @@ def test_a_run_tells_what_was_predicted_beside_what_was_measured_and_remembers_i
     said = brimful("train", recipe_file)
 
     assert said.code == 0, said.err
-    assert "Peak memory" in said.out[said.out.rindex("predicted ") :]
+    assert "Peak memory" in said.out[said.out.index("Quantity ") :]
     assert "(planned " in said.out
     [path] = (cache_folder() / "calibration").glob("*.json")
     [noted] = json.loads(path.read_text())["runs"]

@@ -96,8 +96,8 @@ def _mount(notebook: Any, place: Path) -> None:
 def _check_examples(name: str, outputs: list[Any]) -> None:
     text = "\n".join(output["data"]["text/plain"] for output in outputs)
     expected = {
-        "tour": ("bits/byte", "bigram baseline", "What it writes"),
-        "gpt-from-scratch": ("bits/byte", "The city of", "goes on"),
+        "tour": ("Bits per byte", "Bigram", "What it writes"),
+        "gpt-from-scratch": ("Bits per byte", "The city of", "goes on"),
         "code-lora": (
             "code-syntax",
             "before tuning",

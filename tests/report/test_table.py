@@ -52,7 +52,7 @@ def test_columns_without_any_value_are_left_out_and_tables_without_rows_are_none
     assert table_of(("",), []) is None
 
 
-def test_a_table_that_is_too_wide_stands_in_blocks_that_each_name_the_rows() -> None:
+def test_a_table_that_is_too_wide_stands_in_blocks_that_name_their_rows() -> None:
     assert block_lines(TABLE, 80) == terminal_lines(TABLE)
     assert block_lines(TABLE, 26) == [
         "       Loss",
@@ -60,7 +60,6 @@ def test_a_table_that_is_too_wide_stands_in_blocks_that_each_name_the_rows() -> 
         "floor  2",
         "",
         "       Note",
-        "own",
         "floor  yes",
     ]
 

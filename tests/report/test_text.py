@@ -96,6 +96,7 @@ def test_splits_follow_one_another() -> None:
     assert [
         line.partition(" ")[0] for line in evaluation_lines({"validation": SCORE, "test": SCORE})
     ] == [
+        "held-out",
         "Split",
         "validation",
         "test",

@@ -189,8 +189,12 @@ def block_lines(table: Table, width: float) -> list[str]:
             used = widths[0]
         blocks[-1].append(place)
         used += needed
-    printed = [aligned([[row[place] for place in block] for row in lines]) for block in blocks]
-    return [line for block in printed for line in ("", *block)][1:]
+    printed: list[str] = []
+    for number, block in enumerate(blocks):
+        rows = [[row[place] for place in block] for row in lines]
+        # A further block has no place for rows of which it tells nothing.
+        printed += ["", *aligned([row for row in rows if number == 0 or any(row[1:])])]
+    return printed[1:]
 
 
 def markdown_lines(table: Table) -> list[str]:

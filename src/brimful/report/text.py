@@ -13,7 +13,7 @@ from brimful.report.predictions import Comparison, comparisons
 from brimful.report.table import Table
 from brimful.report.tasks import task_blocks
 from brimful.report.terminal import told
-from brimful.report.views import Block
+from brimful.report.views import Block, Paragraph
 from brimful.runs import read_run
 from brimful.runs.parsing import mapping, parse
 from brimful.runs.scores import LayerFacts, read_scores
@@ -34,8 +34,9 @@ def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> lis
     summaries = {name: parse(TaskSummary, mapping(each)) for name, each in tasks.items()}
     masked = {name: each for name, each in scores.likelihood.items() if each.is_masked}
     others = {name: each for name, each in scores.likelihood.items() if not each.is_masked}
-    tables = (masked_scores(masked), document_scores(others))
-    losses = told([table for table in tables if table], width).plain.splitlines()
+    tables = [*filter(None, (masked_scores(masked), document_scores(others)))]
+    heading = [Paragraph("held-out losses, every token scored once; intervals are 95 %:")]
+    losses = told([*heading[: len(tables)], *tables], width).plain.splitlines()
     answered = task_blocks(TaskEvaluations(summaries=summaries), None)
     asked = told(answered, width).plain.splitlines()
     return [*label_lines(scores, width), *losses, *layer_lines(scores.layers), *asked]
