@@ -114,10 +114,19 @@ def test_the_command_exits_with_2_where_nothing_can_be_said(
     capsys: pytest.CaptureFixture[str],
     snapshot: SnapshotAssertion,
 ) -> None:
-    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=dpo", "--on", "L4", "--json")
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=grpo", "--on", "L4", "--json")
 
     assert code == 2
     assert json.loads(out)["unknown"] == snapshot
+
+
+def test_preferences_of_another_tool_are_planned_with_checkpointed_blocks(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=dpo", "--on", "L4", "--json")
+
+    assert code == 0
+    assert "unknown" not in json.loads(out) or json.loads(out)["unknown"] == []
 
 
 def test_the_command_prints_the_recipe(

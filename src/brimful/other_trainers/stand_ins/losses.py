@@ -3,6 +3,7 @@
 Shapes: B sequences, T positions, D hidden size, V vocabulary, N tokens of all sequences.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +31,9 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
             frozen[:] = [weight.detach().clone() for weight in network.model.parameters()]
         loss, logits_BTV = one_pass(network, micro)
         for _ in range(chain.passes):
-            with torch.no_grad():
+            with torch.no_grad(), warnings.catch_warnings():
+                # A checkpointed block misses gradients, which a reference has none of.
+                warnings.filterwarnings("ignore", "None of the inputs have requires_grad")
                 one_pass(network, micro)
         del logits_BTV
         return loss
