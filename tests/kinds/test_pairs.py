@@ -77,7 +77,8 @@ def test_a_run_is_planned_trained_scored_and_reported(
     assert 0 <= scores["named"]["accuracy"] <= 1
     assert "held-out pairs" in (folder / "report.html").read_text()
     told = evaluation_lines(read_json(folder / "scores.json"), width=160)
-    assert f"accuracy {scores['named']['accuracy']:.3f}" in " ".join(told)
+    assert "Loss  " in told[1]
+    assert f" {scores['named']['accuracy']:.3f} " in " ".join(told)
     records = read_journal(folder / "metrics.jsonl")
     best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
     assert best["named"]["accuracy"] == pytest.approx(scores["named"]["accuracy"])

@@ -60,6 +60,7 @@ class Kind:
         rows_per_sample: Rows that a sample of the data makes in a micro-batch.
         steps_like: The method whose training steps these are, too, so that they share recordings;
             empty: each method has its own.
+        loss_is_per: what a loss is a mean over.
         step_options: What decides the loss of a recipe's steps beside the method.
     """
 
@@ -71,6 +72,7 @@ class Kind:
     first_rows: Literal["documents", "examples", "pairs", "labels", ""] = ""
     rows_per_sample: int = 1
     steps_like: str = ""
+    loss_is_per: Literal["token", "masked token", "pair", "text"] = "token"
     step_options: Callable[["Recipe"], StepOptions] = lambda _: {}
 
     @property
@@ -130,6 +132,7 @@ KINDS = {
             "masked",
             ("mlm",),
             task="masked_lm",
+            loss_is_per="masked token",
             first_rows="documents",
             step_options=lambda recipe: {"masked_share": recipe.data.masked_share},
         ),
@@ -148,6 +151,7 @@ KINDS = {
             starts_from="published",
             first_rows="pairs",
             rows_per_sample=2,
+            loss_is_per="pair",
             step_options=options_of_preference,
         ),
         Kind(
@@ -156,6 +160,7 @@ KINDS = {
             task="sequence_classification",
             rows="texts",
             starts_from="published",
+            loss_is_per="text",
             first_rows="labels",
             step_options=_options_of_labels,
         ),

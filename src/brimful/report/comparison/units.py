@@ -39,6 +39,7 @@ class ScoreUnit:
 UNITS = {
     "nats/token": ScoreUnit(".3f", 1, "nats/token", "nats/token"),
     "nats/text": ScoreUnit(".4f", 1, "nats/text", "nats/text"),
+    "nats/pair": ScoreUnit(".3f", 1, "nats/pair", "nats/pair"),
     "nats/masked token": ScoreUnit(".3f", 1, "nats/masked token", "nats/masked token"),
     "area": ScoreUnit(".3f"),
     "share": ScoreUnit(".1f", 100, "%", "points"),

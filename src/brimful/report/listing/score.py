@@ -63,8 +63,9 @@ def _text_score(run: RunFolder) -> str:
         return f"{_with_interval(bits)}{so_far}"
     if score.loss is None:
         return ""
-    unit = "nats/masked token" if run.kind.fills_masks else "nats/token"
-    loss = Cell(score.loss, "{:.3f}".format, score.loss_interval, unit=unit)
+    loss = Cell(
+        score.loss, "{:.3f}".format, score.loss_interval, unit=f"nats/{run.kind.loss_is_per}"
+    )
     return f"loss {_with_interval(loss)}{so_far}"
 
 

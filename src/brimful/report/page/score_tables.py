@@ -38,7 +38,7 @@ def document_scores(scores: Mapping[str, LikelihoodScore]) -> Table | None:
         rows += [(*row, *(None for _ in named)) for row in baseline_rows]
     columns = (
         "Split",
-        "Loss (nats/token)",
+        "Loss" if named else "Loss (nats/token)",
         "Perplexity",
         "Bits per byte",
         "Perplexity per word",
