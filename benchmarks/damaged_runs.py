@@ -182,7 +182,9 @@ def ask_report(run_folder: Path) -> Reply:
     answers["side by side"] = repr(read_side_by_side(run_folder))
     view = as_json(run_view(run))
     answers |= {key: json.dumps(view[key]) for key in ("status", "lead", "headline", "cards")}
-    answers |= {each["key"]: json.dumps(each["blocks"]) for each in view["sections"]}
+    # The list of recovery points shows sizes and times of files, whatever is in them.
+    sections = {each["key"]: json.dumps(each["blocks"]) for each in view["sections"]}
+    answers |= {key: told for key, told in sections.items() if key != "recovery"}
     return Reply(0, answers, "\n".join([*lines, problems]))
 
 
