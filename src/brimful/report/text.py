@@ -35,7 +35,8 @@ def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> lis
     masked = {name: each for name, each in scores.likelihood.items() if each.is_masked}
     others = {name: each for name, each in scores.likelihood.items() if not each.is_masked}
     tables = [*filter(None, (masked_scores(masked), document_scores(others)))]
-    heading = [Paragraph("held-out losses, every token scored once; intervals are 95 %:")]
+    how = ", every token scored once" if others else ""
+    heading = [Paragraph(f"held-out losses{how}; intervals are 95 %:")]
     losses = told([*heading[: len(tables)], *tables], width).plain.splitlines()
     answered = task_blocks(TaskEvaluations(summaries=summaries), None)
     asked = told(answered, width).plain.splitlines()
