@@ -33,7 +33,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from contestant import KEPT, OURS, Contestant, Worker, interleaved, step_by_step, train_ours
+from contestant import (
+    KEPT,
+    OURS,
+    QUIET,
+    Contestant,
+    Worker,
+    interleaved,
+    step_by_step,
+    train_ours,
+)
 
 LOSS_TOLERANCE = 0.02
 """As for reordered examples in finetune_cpu.py."""
@@ -427,13 +436,7 @@ def train_with_trainer(worker: _Worker) -> None:
     )
     arguments = transformers.TrainingArguments(
         output_dir=str(worker.folder / "trainer"),
-        max_steps=100_000,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        logging_steps=10_000,
-        dataloader_pin_memory=False,
+        **QUIET,
         **settings,
     )
     trainer(

@@ -61,6 +61,28 @@ def fastest(seconds: Mapping[str, Sequence[float]]) -> str:
     return min(others or seconds, key=lambda name: statistics.median(seconds[name]))
 
 
+QUIET: dict[str, Any] = {
+    "max_steps": 100_000,
+    "use_cpu": True,
+    "report_to": [],
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "logging_steps": 10_000,
+    "dataloader_pin_memory": False,
+}
+"""Arguments of a Trainer that trains until its worker stops it, and neither logs nor saves."""
+TUNING: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "lr_scheduler_type": "constant",
+    "weight_decay": 0.0,
+    "adam_beta2": 0.95,
+    "max_grad_norm": 1.0,
+}
+"""Optimizer settings of TRL's trainers, as in the recipes that brimful tunes beside them."""
+LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
+"""Adapters of peft, as in those recipes."""
+
+
 class Contestant:
     """A process that answers requests, one line each, in JSON.
 

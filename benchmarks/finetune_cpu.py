@@ -37,6 +37,9 @@ from pathlib import Path
 from typing import Any
 
 from contestant import (
+    LORA,
+    QUIET,
+    TUNING,
     Contestant,
     Worker,
     and_memory_kept,
@@ -77,14 +80,6 @@ data: {path: DATA, validation: 0.05EXAMPLES}
 optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.0, beta2: 0.95}
 plan: {device: cpu, threads: 1}
 """
-OPTIMIZER = {
-    "learning_rate": 1e-4,
-    "lr_scheduler_type": "constant",
-    "weight_decay": 0.0,
-    "adam_beta2": 0.95,
-    "max_grad_norm": 1.0,
-}
-LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 PADDING_FREE = {"gradient_checkpointing": False, "padding_free": True, "max_length": None}
 BFD = {
     "gradient_checkpointing": False,
@@ -468,7 +463,7 @@ def train_with_trl(worker: _Worker) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(worker.folder / "base")
     settings = (
         {"per_device_train_batch_size": EXAMPLES_PER_STEP, "train_sampling_strategy": "sequential"}
-        | OPTIMIZER
+        | TUNING
         | TRL[setting(worker.name)]
     )
     if "packing" in settings:
@@ -484,13 +479,7 @@ def train_with_trl(worker: _Worker) -> None:
     stepwise, gate = step_by_step(trl.SFTTrainer, worker)
     arguments = trl.SFTConfig(
         output_dir=str(worker.folder / "trl"),
-        max_steps=100_000,
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        logging_steps=10_000,
-        dataloader_pin_memory=False,
+        **QUIET,
         **settings,
     )
     lora = (

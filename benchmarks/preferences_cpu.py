@@ -30,6 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from contestant import (
+    LORA,
+    QUIET,
+    TUNING,
     Contestant,
     Worker,
     and_memory_kept,
@@ -55,14 +58,6 @@ optimizer: {learning_rate: 1e-4, schedule: constant, warmup: 0, weight_decay: 0.
 evaluation: {base: never}
 plan: {device: cpu, threads: 1}
 """
-OPTIMIZER = {
-    "learning_rate": 1e-4,
-    "lr_scheduler_type": "constant",
-    "weight_decay": 0.0,
-    "adam_beta2": 0.95,
-    "max_grad_norm": 1.0,
-}
-LORA = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear"}
 FREELY: dict[str, Any] = {"gradient_checkpointing": False}
 KEPT = FREELY | {"precompute_ref_log_probs": True}
 TRL: dict[str, dict[str, Any]] = {
@@ -285,16 +280,10 @@ def _train_with_trl(worker: _Worker) -> None:
         ),
         args=trl.DPOConfig(
             output_dir=str(worker.folder / "trl"),
-            max_steps=100_000,
-            use_cpu=True,
-            report_to=[],
-            save_strategy="no",
-            disable_tqdm=True,
-            logging_steps=10_000,
-            dataloader_pin_memory=False,
+            **QUIET,
             per_device_train_batch_size=worker.pairs,
             train_sampling_strategy="sequential",
-            **OPTIMIZER,
+            **TUNING,
             **settings,
         ),
         train_dataset=datasets.Dataset.from_list(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from contestant import (
+    QUIET,
     Contestant,
     Worker,
     and_memory_kept,
@@ -246,19 +247,13 @@ def train_with_trainer(worker: _Worker) -> None:
     trainer, gate = step_by_step(transformers.Trainer, worker)
     arguments = transformers.TrainingArguments(
         output_dir=str(worker.folder / "trainer"),
-        max_steps=100_000,
         per_device_train_batch_size=4,
         learning_rate=recipe.optimizer.learning_rate,
         weight_decay=0.1,
         adam_beta2=0.95,
         lr_scheduler_type="constant",
-        use_cpu=True,
-        report_to=[],
-        save_strategy="no",
-        disable_tqdm=True,
-        logging_steps=10_000,
         train_sampling_strategy="sequential",
-        dataloader_pin_memory=False,
+        **QUIET,
         **settings,
     )
     trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[gate]).train()

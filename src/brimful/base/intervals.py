@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
-"""Share of repetitions in which an interval holds the true value."""
+"""Coverage of confidence intervals: the share of repeated measurements whose interval holds the
+true value.
+"""
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,9 @@ def _of_rounds(
 
 
 def on_demonstrations(recipe: Recipe) -> Recipe:
-    """Return the recipe by which rounds that learn from pairs begin."""
+    """Return the recipe of the first training of a chain that learns from pairs: supervised
+    fine-tuning on demonstrations, with the changes of rft.tuned_first.
+    """
     changes = [] if recipe.rft is None else recipe.rft.tuned_first
     alone = recipe.model_copy(update={"rft": None})
     first = ["method=sft", "preference=null", *changes]

@@ -52,7 +52,7 @@ from brimful.training.methods.dpo import (
 )
 
 ANSWERS = 2
-"""Of a pair."""
+"""Answers of a pair: the chosen one, then the rejected one."""
 STRETCH = 1024
 """Answers that the reference scores before they are kept: batches are made among these."""
 WRITE_EVERY_S = 20.0
@@ -111,7 +111,9 @@ class PairSequences(ExampleSequences):
 
 
 def tokens_of(split: ExampleSplit) -> NDArray[np.int64]:
-    """Return how many tokens of each answer are compared (A,)."""
+    """Return the number of tokens of each answer (A,), without the prompt: those whose
+    log-probabilities the loss sums.
+    """
     return np.add.reduceat(split.is_target_N.astype(np.int64), split.offsets_E[:-1])
 
 
@@ -259,7 +261,7 @@ class PairRunData(ExampleRunData):
 
     @cached_property
     def _told(self) -> list[str]:
-        """What was told already."""
+        """Warnings of this session that were given, so that each is given once."""
         return []
 
     def score_finished(

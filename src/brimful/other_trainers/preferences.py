@@ -8,7 +8,7 @@ from brimful.other_trainers.settings import Settings
 from brimful.other_trainers.step import LossChain
 
 METHODS = {"examples": "sft", "pairs": "dpo", "judged": "kto"}
-"""By what a file trains on, the method of a recipe."""
+"""Method of a recipe that learns from the kind of rows that a file trains on."""
 ANSWERS = 2
 """Rows of a pair in one pass: the chosen answers and then the rejected ones."""
 KTO_PASSES = 3

@@ -44,10 +44,6 @@ over 20 settings on an A100, all of one data set.
 _OF_A_PASS = ("activations", "loss and logits", "temporaries")
 _Number = TypeVar("_Number", np.int32, np.int64)
 LARGEST_TENSORS = 10
-HEAP_AT_MOST = 3.0
-"""Above so many times the tensors no interval ends, as passes lose at most twice what they hold.
-Where that fits, no trace is needed to be sure.
-"""
 NEAR = 1.05
 """Below this many times the tensors, a replay within the limit is asked first: without it, more
 would be reserved in most cases.
@@ -450,15 +446,6 @@ def cuda_verdict(replayed: Replayed, target: Target) -> Verdict:
     if replayed.fits_in(sure_bytes(target)):
         return "fits"
     return "uncertain" if replayed.fits_in(possible_bytes(target)) else "does not fit"
-
-
-def surely_fits_host(replayed: Replayed, target: Target) -> bool:
-    """Return whether a step fits on a CPU whatever its heap loses; False where that is not sure."""
-    if target.residuals.runs:
-        return False
-    most_bytes = HEAP_AT_MOST * replayed.allocated_bytes
-    outside_bytes = target.context_bytes + target.context_uncertainty_bytes
-    return most_bytes + outside_bytes <= target.usable_bytes
 
 
 def sure_bytes(target: Target) -> int:

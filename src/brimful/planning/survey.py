@@ -39,7 +39,6 @@ from brimful.planning.memory import (
     roomy_bytes,
     standing_bytes,
     sure_bytes,
-    surely_fits_host,
 )
 from brimful.planning.plan import Choice, Verdict
 from brimful.planning.ragged import (
@@ -268,10 +267,6 @@ class Memory:
         """Return the verdict of the footprint, without computing the rest of it."""
         if self._target.kind == "cuda":
             return cuda_verdict(self.replayed(micro_batch), self._target)
-        if self._target.kind == "cpu" and surely_fits_host(
-            self.replayed(micro_batch), self._target
-        ):
-            return "fits"
         return self.at(micro_batch).verdict
 
 

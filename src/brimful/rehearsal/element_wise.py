@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from brimful.rehearsal.working import is_fusible
 
 Part = Literal["", "outside", "blocks"]
-"""Of a pass: its blocks after the first, or something else; empty for none."""
+"""Part of a forward and backward pass: inside the blocks, without the first one, or outside of
+them; empty while no pass runs.
+"""
 
 
 class ElementWiseWatch(TorchDispatchMode):

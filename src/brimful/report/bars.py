@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from brimful.report.quantities import format_quantity
 
 MOST_PARTS = 8
-"""As many as can be told apart; the rest is one part."""
+"""The most parts of a bar that can be told apart; the others are added up as one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Bar:
 
     @property
     def size(self) -> float:
-        """Of all parts."""
+        """Sum of the sizes of its parts."""
         return sum(part.size for part in self.parts)
 
 
@@ -57,7 +57,7 @@ class Bars:
 
     @property
     def key_parts(self) -> tuple[Part, ...]:
-        """Those that its key names, one for each place; none where every bar is one part."""
+        """Parts named in the key, one for each place; none where every bar has one part only."""
         if all(len(bar.parts) < 2 for bar in self.bars):
             return ()
         if self.has_sizes:
@@ -67,7 +67,7 @@ class Bars:
 
     @property
     def about(self) -> str:
-        """Its text alternative."""
+        """What a screen reader says in place of the bars."""
         return "; ".join(
             f"{bar.name}: {', '.join(f'{part.name} {part.text}' for part in bar.parts)}"
             for bar in self.bars

@@ -28,15 +28,16 @@ Role = Literal["", "training", "validation", "baseline", "chance", "kept", "plai
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers over numbers.
+    """One curve of a chart: numbers y over numbers x.
 
     Attributes:
-        name: In the key; "" for what is not named there.
-        x: In rising order; of steps one more than of `y`.
+        name: its name in the key of the chart; "" leaves it out there.
+        x: in rising order; with the look "steps" the edges, one more than `y` has.
         y: None breaks the line.
         look: "dotted" is a line with a point at each value; "steps" go from edge to edge.
-        role: What it stands for; "" for one of several alike.
-        place: Which of several alike it belongs to.
+        role: what it shows, which decides its colour; "" for one of several curves alike.
+        place: number of the run, label or part that it belongs to, which decides its colour where
+            it has no role.
         intervals: 95 % intervals of `y`.
     """
 
@@ -51,7 +52,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Rule:
-    """A number across the whole chart, with its name."""
+    """A straight line across the whole chart, at a value of one axis."""
 
     value: float
     name: str = ""
@@ -60,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point with a ring around it."""
+    """A point of a curve that a ring marks, such as the best value."""
 
     x: float
     y: float
@@ -120,7 +121,7 @@ class Matrix:
 
     @property
     def shares(self) -> list[list[float]]:
-        """Of the sum of each row."""
+        """Each count as a share of the sum of its row."""
         return [[count / max(1, sum(row)) for count in row] for row in self.counts]
 
 

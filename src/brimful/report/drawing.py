@@ -31,7 +31,7 @@ COLOURS = {
     "kept": "#a8480a",
     "plain": INK,
 }
-"""By role, those of a page in light."""
+"""Colour of a curve by its role, as on the light page."""
 PLACES = (
     "#0d7c7b",
     "#d2691e",
@@ -43,9 +43,11 @@ PLACES = (
     "#8b939b",
     "#35507a",
 )
-"""Of series and parts that are told apart by their places."""
+"""Colour of a curve or of a part of a bar by its place."""
 DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1, 1.5)))
-"""By place: series differ in line as well as in colour."""
+"""Line style of a curve by its place, so that curves can be told apart without colour. A pair is
+the offset and the lengths of dashes and gaps, as matplotlib takes them.
+"""
 DASHES_OF_ROLES = {"baseline": DASHES[1], "chance": DASHES[2]}
 LOOKS: dict[str, dict[str, Any]] = {
     "line": {"linewidth": 1.7},

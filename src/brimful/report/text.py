@@ -13,7 +13,7 @@ from brimful.report.predictions import Comparison, comparisons
 from brimful.report.table import Table
 from brimful.report.tasks import task_blocks
 from brimful.report.terminal import told
-from brimful.report.views import Block, Paragraph
+from brimful.report.views import Block, text
 from brimful.runs import read_run
 from brimful.runs.parsing import mapping, parse
 from brimful.runs.scores import LayerFacts, read_scores
@@ -36,8 +36,8 @@ def evaluation_lines(results: Mapping[str, Any], width: float = math.inf) -> lis
     others = {name: each for name, each in scores.likelihood.items() if not each.is_masked}
     tables = [*filter(None, (masked_scores(masked), document_scores(others)))]
     how = ", every token scored once" if others else ""
-    heading = [Paragraph(f"held-out losses{how}; intervals are 95 %:")]
-    losses = told([*heading[: len(tables)], *tables], width).plain.splitlines()
+    heading = text(f"held-out losses{how}; intervals are 95 %:" if tables else "")
+    losses = told([*heading, *tables], width).plain.splitlines()
     answered = task_blocks(TaskEvaluations(summaries=summaries), None)
     asked = told(answered, width).plain.splitlines()
     return [*label_lines(scores, width), *losses, *layer_lines(scores.layers), *asked]

@@ -13,6 +13,9 @@ from brimful.report.table import Cell, Table
 from brimful.runs import RunFolder
 
 Tone = Literal["", "verdict", "note", "missing", "advice"]
+"""What kind of sentence a paragraph is: plain text, the result of a comparison, a remark, a file
+that is not there, or what to do next.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Heading:
-    """Of the blocks that follow."""
+    """A heading over the blocks that follow it."""
 
     text: str
 

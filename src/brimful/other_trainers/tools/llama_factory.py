@@ -179,7 +179,7 @@ def _upcast(settings: Settings) -> Literal["none", "norms"]:
 
 
 def _loss(settings: Settings) -> LossChain:
-    """Of preferences over whole logits in fp32, without Liger's loss."""
+    """Return the loss; that of preferences is over whole logits in fp32, never Liger's."""
     learns = _learns(settings)
     if learns == "examples":
         return hf.LIGER if settings.flag("enable_liger_kernel") else hf.OVER_LOGITS

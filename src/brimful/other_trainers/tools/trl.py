@@ -193,7 +193,7 @@ def _kernels(settings: Settings) -> TrainerQuirks:
 
 
 def _learning_rate(settings: Settings) -> float:
-    """By default that of the script."""
+    """Return the learning rate; by default that of the script for the method."""
     if _learns(settings) != "examples" and not settings.is_given("learning_rate"):
         return 1e-6
     return settings.number("learning_rate")

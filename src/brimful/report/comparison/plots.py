@@ -17,7 +17,7 @@ from brimful.runs.measurements import losses_by_training_time
 from brimful.runs.records import series
 
 MOST_RUNS = MOST_PARTS
-"""As many as can be told apart; a page says how many it left out."""
+"""The most runs whose curves stand in one chart; the page says how many it left out."""
 
 NamedRuns = Sequence[tuple[str, RunFolder]]
 Points = tuple[ArrayLike, ArrayLike] | None

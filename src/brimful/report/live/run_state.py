@@ -35,7 +35,7 @@ SMOOTHING = 0.9
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
 MOST_NAMED = 2
-"""Values that a method names of which a line has room."""
+"""The most values that a method reports beside the loss that the line of a step shows."""
 LOADER_WAIT_SHOWN = 0.05
 """Share of a step spent waiting for data from which on it is shown."""
 

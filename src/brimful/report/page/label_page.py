@@ -28,7 +28,7 @@ from brimful.runs.scores import LabelScore
 MOST_CHARACTERS = 400
 """Of a text that a page shows."""
 SHOWN_PICTURES = 3
-"""The rest is folded."""
+"""Charts that are shown without a fold; further ones are folded."""
 INTERVALS = (
     "Intervals are 95 % over texts; those of differences are over the same texts for both. What"
     " luck with the texts does not explain is called better or worse."

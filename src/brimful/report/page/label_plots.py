@@ -23,10 +23,10 @@ from brimful.report.labels import (
 from brimful.runs.scores import LabelScore, RankingCurves, Row, RunScores
 
 PREFIX = "labels-"
-"""Of the keys of all charts here."""
+"""How the keys of a classifier's charts begin."""
 NAME_CHARACTERS = 16
 MOST_CURVES = 12
-"""That can be told apart."""
+"""The most labels whose curves stand in one chart."""
 MOST_HISTOGRAMS = 3
 """More would hide one another; they are added up and drawn as one."""
 UNIT = (0.0, 1.0)

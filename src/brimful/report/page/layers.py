@@ -20,7 +20,7 @@ ATTENTION = {
     "worst_violation": "Of the worst head",
 }
 FEW_LAYERS = 6
-"""That are not folded."""
+"""Tables of so many layers, or fewer, are shown without a fold."""
 THREE_DECIMALS, THREE_DIGITS = "{:,.3f}".format, "{:.3g}".format
 
 

@@ -122,7 +122,7 @@ def _loss(run: RunFolder) -> Chart | None:
 
 
 def _bits_per_byte(run: RunFolder) -> Chart | None:
-    """Of every evaluation; None where the loss makes none."""
+    """Bits per byte of every evaluation; None for a run whose loss does not give them."""
     steps, bits = series(run.evaluations, "bits_per_byte")
     if not report_kind(run).has_bits_per_byte or len(steps) < 2:
         return None

@@ -43,7 +43,7 @@ from brimful.runs import RunFolder
 from brimful.runs.side_by_side import AnswerPair
 
 FEW_EVENTS, FEW_SOURCES, FEW_COMMANDS = 6, 4, 3
-"""That stand on the page as they are; more of them fold."""
+"""Lists of so many entries, or fewer, are shown without a fold."""
 
 
 def run_view(run: RunFolder) -> View:
