@@ -57,7 +57,7 @@ STEPS = {
     "generate": Step("brimful generate gpt --prompt 'the cat' --tokens 8"),
     "plan": Step(f"brimful plan lora model={GPT} data.path=chats.jsonl --on T4", TUNING),
     "lora": Step(f"brimful train lora model={GPT} data.path=chats.jsonl", TUNING),
-    "evaluate": Step("brimful evaluate lora", says=("perplexity",)),
+    "evaluate": Step("brimful evaluate lora", says=("Perplexity",)),
     "export": Step("brimful export lora --merge"),
     "encoder": Step(
         "brimful train tiny-encoder data.path=corpus.txt run.name=encoder",
