@@ -1,6 +1,10 @@
+import gc
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F  # noqa: N812 - as torch's documents write it
+from transformers.models.llama.modeling_llama import eager_attention_forward
 
 from brimful.hardware.rates import CLASSES
 from brimful.rehearsal.kernels import FP32_FUNCTIONS, OnCuda, fused_attention, kernel_for
@@ -150,6 +154,64 @@ def test_under_autocast_cudas_list_of_fp32_operators_holds() -> None:
             } == {torch.float32}
         assert torch.pow(half, 2).dtype == torch.bfloat16
     assert torch.rsqrt in FP32_FUNCTIONS
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_cuda_takes_fp16_scores_without_a_copy_in_fp32(autocast: bool) -> None:
+    """aten/native/SoftMax.cpp, half_to_float: of fp16 alone; bf16 is converted on every device."""
+    for dtype, copies in ((torch.float16, 0), (torch.bfloat16, 2)):
+        with (
+            FakeTensorMode(),
+            OnCuda(flash=False),
+            torch.autocast("cpu", torch.float16, enabled=autocast),
+        ):
+            scores = torch.zeros(3, 40, dtype=dtype, requires_grad=True)
+            recorder = Recorder(cuda=True)
+            with recorder:
+                made = F.softmax(scores, dim=-1, dtype=torch.float32)
+                (grad,) = torch.autograd.grad(made.sum(), scores)
+            trace = recorder.finish()
+
+        assert made.dtype == torch.float32
+        assert grad.dtype == dtype
+        assert sum("_to_copy" in trace.places[place] for place in trace.places_S) == copies
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bytes_a_score"),
+    [(torch.float32, 16), (torch.bfloat16, 16), (torch.float16, 14)],
+    ids=["fp32", "bf16", "fp16"],
+)
+def test_attention_written_out_takes_what_a_gpu_measured(
+    dtype: torch.dtype, bytes_a_score: int
+) -> None:
+    """A Tesla T4 measured 16 bytes a score in fp32 and 14 in fp16 while the backward pass goes
+    through the softmax (fitcheck-llm 0.3.1, 12 rows).
+    """
+    module = torch.nn.Module()
+    module.num_key_value_groups = 1  # type: ignore[assignment]
+    scores = 2 * 4 * 256 * 256
+    gc.disable()  # a cycle would keep tensors for longer
+    try:
+        with FakeTensorMode(), OnCuda(flash=False):
+            recorder = Recorder(cuda=True)
+            query, key, value = (
+                torch.zeros(2, 4, 256, 1, dtype=dtype, requires_grad=True) for _ in range(3)
+            )
+            mask = torch.zeros(1, 1, 256, 256, dtype=dtype)
+            recorder.seed(mask, "inputs", "mask")
+            with recorder:
+                attended = eager_attention_forward(module, query, key, value, mask, scaling=0.1)[0]
+                attended.sum().backward()
+                del attended
+            trace = recorder.finish()
+    finally:
+        gc.enable()
+
+    alive = trace.alive_at(int(trace.live_E().argmax()))
+    large = [size for size in (int(trace.sizes_S[each]) for each in alive) if size >= 2 * scores]
+
+    assert sum(large) == bytes_a_score * scores
 
 
 def test_an_asynchronous_copy_to_the_device_is_a_copy() -> None:

@@ -4,10 +4,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from brimful.rehearsal.scratch import scratch_bytes
 
-ADD, ADD_, LOGSUMEXP = (
+ADD, ADD_, LOGSUMEXP, SOFTMAX_BACKWARD = (
     torch.ops.aten.add.Tensor,
     torch.ops.aten.add_.Tensor,
     torch.ops.aten.logsumexp.default,
+    torch.ops.aten._softmax_backward_data.default,
 )
 
 
@@ -23,6 +24,22 @@ def test_a_cpu_converts_operands_of_mixed_types_and_cuda_does_not() -> None:
 
     assert scratch_bytes(ADD_, (total, part), total, cuda=False) == [80]
     assert scratch_bytes(ADD_, (total, part), total, cuda=True) == []
+
+
+def test_cuda_multiplies_gradient_and_softmax_in_a_tensor_of_its_own() -> None:
+    """pytorch#72450: 15,099,495,424 bytes of a softmax of 1,509,949,440 numbers in bf16; 4 bytes of
+    softmax, 2 of its gradient and 4 of this tensor each.
+    """
+    grad, half = torch.zeros(4, 50), torch.zeros(4, 50, dtype=torch.float16)
+
+    for given, kept, out, tensor in [
+        (grad, torch.float32, grad, 800),
+        (grad, torch.float16, half, 800),
+        (half, torch.float16, half, 400),
+    ]:
+        args = (given, given, -1, kept)
+        assert scratch_bytes(SOFTMAX_BACKWARD, args, out, cuda=True) == [tensor]
+        assert scratch_bytes(SOFTMAX_BACKWARD, args, out, cuda=False) == []
 
 
 def test_equal_types_and_scalars_need_no_conversion() -> None:
@@ -43,6 +60,7 @@ def test_the_profiler_sees_the_same_peak(cuda: bool) -> None:
     for func, args, out in [
         (LOGSUMEXP, (logits, [1]), torch.zeros(64)),
         (ADD_, (total, part), None),
+        (SOFTMAX_BACKWARD, (logits, logits, -1, torch.float32), logits),
     ]:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             func(*args)

@@ -28,7 +28,6 @@ FP32_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
         F.layer_norm,
         F.group_norm,
-        F.softmax,
         F.log_softmax,
         F.softmin,
         F.cross_entropy,
@@ -44,12 +43,10 @@ FP32_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
         F.cosine_embedding_loss,
         F.rms_norm,
         torch.layer_norm,
-        torch.softmax,
         torch.log_softmax,
         torch.pow,
         torch.Tensor.pow,
         torch.Tensor.__pow__,
-        torch.Tensor.softmax,
         torch.Tensor.log_softmax,
         torch.cumsum,
         torch.Tensor.cumsum,
@@ -98,8 +95,8 @@ class OnCuda(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
-        if func is F.dropout:
-            return _dropout(*args, **kwargs)
+        if func in _STAND_INS:
+            return _STAND_INS[func](*args, **kwargs)
         if func is torch.Tensor.backward:
             with self:  # recomputation runs inside, and must meet the same kernels
                 return _engine_run_backward(
@@ -164,6 +161,22 @@ class OnCuda(TorchFunctionMode):
             ).transpose(1, 2)
 
 
+def _softmax(
+    input: Tensor, dim: int, *others: Any, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    """Apply a softmax as CUDA does: one in fp32 of fp16 scores is computed without a copy of them,
+    and their gradient is fp16 (aten/native/SoftMax.cpp, half_to_float). Autocast asks for fp32.
+    """
+    dtype = next((each for each in others if isinstance(each, torch.dtype)), dtype)
+    if dtype is None and torch.is_autocast_enabled("cpu"):
+        dtype = torch.float32
+    with torch.autocast("cpu", enabled=False):
+        if (input.dtype, dtype) == (torch.float16, torch.float32):
+            made: Tensor = torch.ops.aten._softmax.default(input, dim, half_to_float=True)
+            return made
+        return torch.softmax(input, dim, dtype=dtype)
+
+
 def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Apply dropout as CUDA does, which keeps a mask of bytes; a CPU keeps one in the input's
     type.
@@ -171,6 +184,14 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     if not training or p <= 0:
         return input
     return torch.native_dropout(input, p, True)[0]
+
+
+_STAND_INS: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.dropout: _dropout,
+    F.softmax: _softmax,
+    torch.softmax: _softmax,
+    torch.Tensor.softmax: _softmax,
+}
 
 
 def kernel_for(

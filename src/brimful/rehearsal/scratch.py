@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 _LOGSUMEXP = {torch.ops.aten.logsumexp.default}
+_SOFTMAX_BACKWARD = torch.ops.aten._softmax_backward_data.default
 
 
 def scratch_bytes(func: Any, args: Any, out: Any, *, cuda: bool) -> list[int]:
@@ -22,6 +23,10 @@ def scratch_bytes(func: Any, args: Any, out: Any, *, cuda: bool) -> list[int]:
     if func in _LOGSUMEXP:
         # max and exp(x - max), ReduceOps.cpp
         return [out.numel() * out.element_size(), args[0].numel() * out.element_size()]
+    if cuda and func is _SOFTMAX_BACKWARD:
+        # tmp = grad * output, cuda/SoftMax.cu, softmax_backward_cuda_out; a CPU has none
+        grad, output = args[:2]
+        return [grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize]
     if not cuda and torch.Tag.pointwise in func.tags:
         return _promoted(func, args, out)
     return []

@@ -23,7 +23,7 @@ from brimful.planning.family_file import FORMAT, DamagedFile, opened
 from brimful.planning.family_key import LONGEST, SHORTEST, TraceFamilyKey
 from brimful.planning.step import StepSpec, canonical
 
-TRACES = {"cuda": 1, "other devices": 2}
+TRACES = {"cuda": 1, "cuda, scores written out": 2, "other devices": 2}
 """Raised by hand when the code that is recorded, or that makes families of recordings, gives others
 for the same step. A test compares families that come with brimful with new ones.
 """
@@ -156,8 +156,14 @@ def _reads_whole(path: Path) -> bool:
 
 
 def traces_of(spec: StepSpec) -> int:
-    """Return the number in `TRACES` that holds for a step."""
-    return TRACES["cuda" if spec.cuda else "other devices"]
+    """Return the number in `TRACES` that holds for a step. Scores may be written out by eager
+    attention, under the masks of texts of their own, and in fp32 with grouped heads.
+    """
+    if not spec.cuda:
+        return TRACES["other devices"]
+    fp32 = (spec.weights, spec.autocast) == ("fp32", "none")
+    fused = spec.attention != "eager" and spec.task == "causal_lm" and not fp32
+    return TRACES["cuda" if fused else "cuda, scores written out"]
 
 
 def _about(path: Path) -> About | None:

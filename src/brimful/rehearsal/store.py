@@ -263,13 +263,12 @@ class StoredTraces:
 
 
 def canonical_step(spec: StepSpec) -> StepSpec:
-    """Return the step as it is recorded for all that take the same memory: on CUDA bf16 in place of
-    fp16, and no flash kernel where no attention would use one.
+    """Return the step as it is recorded for all that take the same memory: no flash kernel where no
+    attention would use one, and on CUDA bf16 in place of fp16, unless scores are written out, whose
+    softmax takes fp16 as it is and bf16 converted.
     """
     if spec.attention == "eager" or not spec.cuda:
-        spec = dataclasses.replace(spec, flash=False)
-    if not spec.cuda:
-        return spec
+        return dataclasses.replace(spec, flash=False)
     if spec.weights == "fp16":
         spec = dataclasses.replace(spec, weights="bf16")
     if spec.autocast == "fp16":
