@@ -75,7 +75,10 @@ sample: {tokens: 4}
 plan: {device: cpu, precision: fp32, threads: 1, compile: false}
 run: {mirror: MIRROR}
 """
-TIMING = {"step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds"}
+TIMING = {
+    *("step_time_s", "loader_wait_s", "core_wait_s", "tokens_per_second"),
+    *("memory_bytes", "time", "seconds"),
+}
 KINDS = (
     "write dropped",
     "write cut",

@@ -87,7 +87,10 @@ KINDS = {
 SPREADS = ("replicated", "sharded")
 REPLICATED_ONLY = {"pairs", "pairs-kept"}
 """Their reference is not computed where the model lies in parts."""
-TIMED = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")
+TIMED = {
+    *("step_time_s", "loader_wait_s", "core_wait_s", "tokens_per_second"),
+    *("memory_bytes", "time", "seconds"),
+}
 RANKS_LAST_S = 600.0
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from brimful.hardware.contention import CoreWatch
 from brimful.planning.step import StepSpec
 from brimful.rehearsal import timed_steps
 from brimful.rehearsal.timed_steps import _blocks_to_run, _size, _Stamps, time_passes, timed_passes
@@ -34,8 +35,15 @@ def test_one_block_and_a_period_of_their_kinds_are_run(
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr("brimful.rehearsal.timed_steps.time.perf_counter", lambda: now[0])
+    for name in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(f"brimful.hardware.contention.time.{name}", lambda: now[0])
     return now
+
+
+def _watch(lost_share: float = 0.0, own_over_clock: float = 1.0) -> CoreWatch:
+    watch = CoreWatch()
+    watch.lost_share, watch.own_over_clock = lost_share, own_over_clock
+    return watch
 
 
 def _pass(stamps: _Stamps, clock: list[float], outside_s: float, block_s: float) -> None:
@@ -71,7 +79,7 @@ def test_blocks_after_the_first_stand_for_all_others(clock: list[float]) -> None
     for _ in range(3):
         _take(stamps, clock, outside_s=1.0, block_s=0.3)
 
-    timed = timed_passes([stamps], 32, whole=10, lost_share=0.0)
+    timed = timed_passes([stamps], 32, whole=10, watch=_watch())
 
     assert timed is not None
     assert (timed.first_s, timed.further_s) == pytest.approx((4.0, 4.0))  # 1.0 + 10 x 0.3
@@ -85,11 +93,28 @@ def test_the_faster_half_of_the_passes_counts(clock: list[float]) -> None:
     for seconds in (1.0, 1.5, 5.0, 7.0, 1.0):
         _take(stamps, clock, outside_s=seconds, block_s=0.0)
 
-    timed = timed_passes([stamps], 32, whole=3, lost_share=0.5)
+    timed = timed_passes([stamps], 32, whole=3, watch=_watch(0.5))
 
     assert timed is not None
     assert timed.first_s == pytest.approx(1.0)
     assert timed.spread == pytest.approx(7.0)
+
+
+def test_what_threads_slept_counts_and_what_other_programs_took_does_not(
+    clock: list[float],
+) -> None:
+    stamps = _stamps()
+    _take(stamps, clock, outside_s=1.0, block_s=0.3)
+
+    alone, slept = (
+        timed_passes([stamps], 32, whole=10, watch=_watch(0.5, each)) for each in (1.0, 1.1)
+    )
+
+    assert alone is not None
+    assert slept is not None
+    assert slept.first_s == pytest.approx(1.1 * alone.first_s)
+    assert slept.update_s == pytest.approx(1.1 * alone.update_s)
+    assert slept.spread == alone.spread
 
 
 @pytest.mark.parametrize(
@@ -127,7 +152,7 @@ def test_longer_rows_than_timed_ones_take_a_constant_and_a_share_that_grows(
     _take(short, clock, outside_s=short_s, block_s=0.0)
     _take(long, clock, outside_s=long_s, block_s=0.0)
 
-    timed = timed_passes([short, long], 1024, whole=3, lost_share=0.0)
+    timed = timed_passes([short, long], 1024, whole=3, watch=_watch())
 
     assert timed is not None
     assert timed.first_s == pytest.approx(whole_s)
@@ -149,8 +174,8 @@ def test_two_sizes_of_passes_tell_what_does_not_grow(
     _take(short, clock, outside_s=1.0, block_s=0.0)
     _take(long, clock, outside_s=long_s, block_s=0.0)
 
-    both = timed_passes([short, long], 256, whole=3, lost_share=0.0)
-    one = timed_passes([long], 256, whole=3, lost_share=0.0)
+    both = timed_passes([short, long], 256, whole=3, watch=_watch())
+    one = timed_passes([long], 256, whole=3, watch=_watch())
 
     assert both is not None
     assert one is not None
@@ -163,7 +188,7 @@ def test_the_first_pass_of_a_length_makes_its_kernels(clock: list[float]) -> Non
     for seconds in (1.4, 1.0, 1.0):
         _take(stamps, clock, outside_s=seconds, block_s=0.0)
 
-    timed = timed_passes([stamps], 32, whole=30, lost_share=0.0)
+    timed = timed_passes([stamps], 32, whole=30, watch=_watch())
 
     assert timed is not None
     assert timed.new_length_s == pytest.approx(0.4)  # once, however many blocks there are
@@ -213,7 +238,7 @@ def test_a_block_without_a_gradient_cannot_be_timed(clock: list[float]) -> None:
         stamps.begin("optimizer")
         stamps.begin("between updates")
 
-    assert timed_passes([stamps], 32, whole=10, lost_share=0.0) is None
+    assert timed_passes([stamps], 32, whole=10, watch=_watch()) is None
 
 
 def _looks_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -225,6 +250,7 @@ def _looks_take(seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return now[0]
 
     monkeypatch.setattr(timed_steps.time, "perf_counter", tick)
+    monkeypatch.setattr(timed_steps.time, "thread_time", lambda: now[0])
     return now
 
 
@@ -235,7 +261,7 @@ def test_timing_ends_when_its_time_is_over_and_what_was_timed_counts(
     now = _looks_take(1.0, monkeypatch)
     monkeypatch.setattr(timed_steps, "keep_freed_memory", lambda: None)
 
-    too_short = time_passes(step(cuda=False), 2, 3.0, threads=1)
+    too_short = time_passes(step(cuda=False), 2, 1.0, threads=1)
     begun = now[0]
     timed = time_passes(step(cuda=False), 2, 12.0, threads=1)
 

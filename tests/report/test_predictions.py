@@ -10,7 +10,13 @@ from run_records import measured_step as step
 from run_records import start
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.report.predictions import Comparison, comparisons, memory_terms, time_terms
+from brimful.report.predictions import (
+    Comparison,
+    comparisons,
+    memory_terms,
+    time_terms,
+    told_of_others,
+)
 from brimful.runs import RunFolder, read_run
 
 
@@ -47,6 +53,19 @@ def test_each_measurement_says_how_it_came_about(
     assert found["step_time_s"].source == snapshot
     assert found["evaluation_time_s"].source == "10 evaluations"
     assert found["energy_wh"].source == ""
+
+
+def test_what_other_programs_took_is_told_where_it_is_much(
+    new_run: MakeRun, snapshot: SnapshotAssertion
+) -> None:
+    records = [
+        start(0),
+        *(step(number, number) | {"core_wait_s": 0.2} for number in range(1, 5)),
+    ]
+    busy = read_run(new_run("busy", metrics=records))
+
+    assert [told_of_others(busy), by_key(busy)["step_time_s"].source] == snapshot
+    assert told_of_others(read_run(new_run())) == ""
 
 
 def test_time_terms_come_longest_first_and_older_plans_have_none(new_run: MakeRun) -> None:

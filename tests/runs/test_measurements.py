@@ -57,6 +57,20 @@ def test_measured_is_the_median_step_the_highest_memory_and_the_counted_paramete
     }
 
 
+def test_speed_is_measured_without_what_other_programs_took_and_stages_with_it(
+    new_run: MakeRun,
+) -> None:
+    waits = [0.0, 0.25, 0.0, 0.0]
+    steps = [each | {"core_wait_s": s} for each, s in zip(SLOW_START, waits, strict=True)]
+    run = read_run(new_run(metrics=[start(0, 4) | {"tokens_per_step": 10}, *steps], plan=None))
+
+    assert steady(run).step_time_s == 0.5
+    assert steady(run).lost_share == pytest.approx(0.25 / 1.25)
+    assert measured(run)["step_time_s"] == comparable(run)["step_time_s"] == 0.25
+    assert measured(run)["tokens_per_s"] == 40
+    assert training_time_s(run) == 1.75
+
+
 def test_the_first_steps_of_every_session_are_left_out_of_the_median_and_counted(
     new_run: MakeRun,
 ) -> None:

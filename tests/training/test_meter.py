@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from brimful.base.rundir import Journal, read_journal
+from brimful.hardware.contention import ThreadTimes
 from brimful.training import meter
 from brimful.training.meter import DevicePeak, Meter
 from brimful.training.precision import Precision
@@ -80,6 +81,7 @@ def test_steps_are_told_at_the_flush_with_all_their_fields(
         "tokens_per_second",
         "step_time_s",
         "loader_wait_s",
+        "core_wait_s",
         "memory_bytes",
         "time",
     }
@@ -196,6 +198,20 @@ def test_waiting_for_batches_is_told_as_the_mean_of_the_steps_it_was_for(
     recorder.flush()
 
     assert [record["loader_wait_s"] for record in told] == [2.0, 2.0, 0.0]
+
+
+def test_what_other_programs_took_of_a_cpu_is_told_as_the_mean_of_the_steps(
+    journal: Journal, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = ThreadTimes(0.0, 0.0, {1: 0.0}, thread=1)
+    monkeypatch.setattr(meter, "thread_times", lambda: times)
+    recorder, progress = _new(journal, told)
+    _step(progress, recorder)
+    _step(progress, recorder)
+    times = ThreadTimes(8.0, 5.0, {1: 3.0}, thread=1)
+    recorder.flush()
+
+    assert [(each["step_time_s"], each["core_wait_s"]) for each in told] == [(4.0, 1.5)] * 2
 
 
 def test_values_that_a_method_names_are_in_the_step_if_there_are_any(

@@ -41,7 +41,10 @@ from brimful.training.checkpoint import CheckpointStore, differences, load
 from brimful.training.method import Network, blocks_of, hidden_states_of
 
 Tiny = Callable[..., Recipe]
-TIMING = ("step_time_s", "loader_wait_s", "tokens_per_second", "memory_bytes", "time", "seconds")
+TIMING = {
+    *("step_time_s", "loader_wait_s", "core_wait_s", "tokens_per_second"),
+    *("memory_bytes", "time", "seconds"),
+}
 
 
 def _train(recipe: Recipe, **options: Any) -> Path:

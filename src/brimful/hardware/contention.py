@@ -1,7 +1,10 @@
 """How much processor time other programs took from this process while it measured. No torch."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,6 +32,51 @@ class CoreTimes:
     passed: float
 
 
+@dataclass(frozen=True)
+class ThreadTimes:
+    """Seconds since some beginning, as the calling thread sees them.
+
+    Attributes:
+        passed: On the clock.
+        ran: This thread on a core.
+        waited: Each thread of this process for a core that another program had, by its number;
+            empty where the system does not say.
+        thread: The number of this one.
+    """
+
+    passed: float
+    ran: float
+    waited: Mapping[int, float] = field(hash=False)
+    thread: int
+
+
+def own_s(before: ThreadTimes, after: ThreadTimes) -> float:
+    """Return the seconds between two readings without what other programs took of them: while this
+    thread waited for a core, and while it slept because one that computes with it did.
+    """
+    waits = {each: s - before.waited.get(each, 0.0) for each, s in after.waited.items()}
+    awake_s = after.passed - before.passed - waits.pop(after.thread, 0.0)
+    slept_s = max(awake_s - (after.ran - before.ran), 0.0)
+    return awake_s - min(slept_s, max(waits.values(), default=0.0))
+
+
+def thread_times() -> ThreadTimes:
+    """Return the times now."""
+    waited = {}
+    with suppress(OSError):  # another system
+        for thread in _TASKS.iterdir():
+            with suppress(OSError, ValueError):  # it ended just now
+                waited[int(thread.name)] = _counted(thread)[1]
+    return ThreadTimes(time.perf_counter(), time.thread_time(), waited, threading.get_native_id())
+
+
+def own_clock() -> Callable[[], float]:
+    """Return a clock in seconds that stands while another program has this thread's core, where the
+    system has one that is fine enough. It stands, too, while this thread sleeps.
+    """
+    return time.thread_time if _TASKS.exists() else time.perf_counter
+
+
 class CoreWatch:
     """Context that measures how much of the processor time this process wanted others took.
 
@@ -38,14 +86,17 @@ class CoreWatch:
     Attributes:
         lost_share: 0 on an idle machine, 0.5 where every other second was another program's; set at
             the end.
+        own_over_clock: Seconds without what other programs took over those of `own_clock`; set at
+            the end.
     """
 
     def __init__(self, read: Callable[[], CoreTimes] | None = None) -> None:
         self._read = read or core_times
-        self.lost_share = 0.0
+        self.lost_share, self.own_over_clock = 0.0, 1.0
 
     def __enter__(self) -> Self:
-        self._before = self._read()
+        self._clock = own_clock()
+        self._before, self._began, self._began_s = self._read(), thread_times(), self._clock()
         return self
 
     def __exit__(
@@ -54,6 +105,9 @@ class CoreWatch:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        clock_s = self._clock() - self._began_s
+        if clock_s > 0:
+            self.own_over_clock = max(own_s(self._began, thread_times()) / clock_s, 1.0)
         self.lost_share = lost_share(self._before, self._read())
 
 
@@ -95,11 +149,17 @@ def _scheduled() -> tuple[float | None, float | None]:
     """Return the seconds that this process's threads ran and waited for a core, as Linux's
     scheduler counts them; None where it does not.
     """
-    ran_ns = waited_ns = 0
+    ran_s = waited_s = 0.0
     try:
-        for task in _TASKS.iterdir():
-            ran, waited, _ = (task / "schedstat").read_text(encoding="ascii").split()
-            ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
+        for thread in _TASKS.iterdir():
+            ran, waited = _counted(thread)
+            ran_s, waited_s = ran_s + ran, waited_s + waited
     except (OSError, ValueError):  # another system, or a thread that ended just now
         return None, None
-    return (ran_ns / 1e9, waited_ns / 1e9) if ran_ns else (None, None)
+    return (ran_s, waited_s) if ran_s else (None, None)
+
+
+def _counted(thread: Path) -> tuple[float, float]:
+    """Return the seconds that a thread ran and waited for a core."""
+    ran_ns, waited_ns, _ = (thread / "schedstat").read_text(encoding="ascii").split()
+    return int(ran_ns) / 1e9, int(waited_ns) / 1e9

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from brimful.base.errors import PlanError
 from brimful.data.batches import MicroBatch
-from brimful.hardware.contention import CoreWatch
+from brimful.hardware.contention import CoreWatch, own_clock
 from brimful.hardware.host import keep_freed_memory, stop_keeping_freed_memory
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import MUON
@@ -107,7 +107,7 @@ def time_passes(
     finally:
         torch.set_num_threads(before)
         stop_keeping_freed_memory()
-    return timed_passes(timed, spec.sequence_length, whole, watch.lost_share)
+    return timed_passes(timed, spec.sequence_length, whole, watch)
 
 
 def _blocks_to_run(whole: int, kinds: Sequence[str] | None) -> int:
@@ -138,7 +138,8 @@ class _Stamps:
         length: Positions of a sequence.
         blocks: Number of blocks in the model that runs.
         trainable: Trained parameters outside of the blocks, and of each block.
-        until_s: When nothing is timed any more.
+        until_s: When nothing is timed any more, by `time.perf_counter`.
+        clock: Says when parts began.
         passes_s: By "first" and "further": (whole pass, blocks after the first) of every pass.
         updates_s: Of every update.
         operators: Of further passes of this size, whose operators were timed one by one.
@@ -149,6 +150,7 @@ class _Stamps:
     blocks: int
     trainable: tuple[int, int]
     until_s: float = math.inf
+    clock: Callable[[], float] = field(default_factory=own_clock)
     passes_s: dict[str, list[tuple[float, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -162,7 +164,7 @@ class _Stamps:
 
     def begin(self, phase: str) -> None:
         """Note the beginning of a phase of `repeat_steps`."""
-        now_s = time.perf_counter()
+        now_s = self.clock()
         if self.phase == "backward" and phase in {"inputs", "optimizer"}:
             name = "first" if self.in_step == 1 else "further"
             self.passes_s[name].append((now_s - self.since_s, self._middle_s()))
@@ -173,7 +175,7 @@ class _Stamps:
             self.in_step = self.in_step + 1 if phase == "inputs" else 0
             self.forward_s, self.backward_s = {}, {}
         self.phase = phase
-        if now_s > self.until_s:
+        if time.perf_counter() > self.until_s:
             raise _TookTooLong
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
@@ -187,11 +189,11 @@ class _Stamps:
         """Note that a block's output was made, and ask for its gradient."""
         made = output[0] if isinstance(output, tuple) else output
         if self.phase == "forward" and made.requires_grad:
-            self.forward_s[index] = time.perf_counter()
+            self.forward_s[index] = self.clock()
             made.register_hook(partial(self._came, index))
 
     def _came(self, index: int, _gradient: Tensor) -> None:
-        self.backward_s[index] = time.perf_counter()
+        self.backward_s[index] = self.clock()
 
     def part(self) -> Part:
         """Return the part of a pass that is running."""
@@ -271,7 +273,7 @@ class _Stamps:
 
 
 def timed_passes(
-    timed: Sequence[_Stamps], length: int, whole: int, lost_share: float
+    timed: Sequence[_Stamps], length: int, whole: int, watch: CoreWatch
 ) -> TimedPasses | None:
     """Return the seconds of the whole model's parts for sequences of a length; None where nothing
     was timed.
@@ -280,31 +282,31 @@ def timed_passes(
         timed: By size of the passes, small ones first.
         length: Positions of a sequence of the step.
         whole: Blocks of the model.
-        lost_share: Of the processor time while the passes ran.
+        watch: Has ended, and says what other programs took while the passes ran.
     """
     whole_s = [(each, each.of_whole(whole)) for each in timed if each.updates_s]
     usable = [(each, seconds) for each, seconds in whole_s if seconds is not None]
     if not usable:
         return None
-    longest = usable[-1][0]
+    longest, stretch = usable[-1][0], watch.own_over_clock
     first_s, further_s = (
-        _at_length([(each.length, seconds[index]) for each, seconds in usable], length)
+        stretch * _at_length([(each.length, seconds[index]) for each, seconds in usable], length)
         for index in (0, 1)
     )
     return TimedPasses(
         micro_batch=longest.micro_batch,
         first_s=first_s,
         further_s=further_s,
-        update_s=min(each.update_of_whole_s(whole) for each, _ in usable),
+        update_s=stretch * min(each.update_of_whole_s(whole) for each, _ in usable),
         spread=max(longest.every_s) / min(longest.every_s),
-        lost_share=lost_share,
+        lost_share=watch.lost_share,
         tries=len(longest.every_s),
         blocks=(longest.blocks, whole),
         made=time.time(),
         positions=(longest.length, length),
         lengths=len({each.length for each, _ in usable}),
-        fixed_s=_fixed_s([(each.positions, seconds[1]) for each, seconds in usable]),
-        new_length_s=longest.first_of_its_length_s,
+        fixed_s=_fixed_s([(each.positions, stretch * seconds[1]) for each, seconds in usable]),
+        new_length_s=stretch * longest.first_of_its_length_s,
         fusible=None
         if longest.operators is None
         else longest.operators.share(longest.blocks, whole),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brimful.base.text import plural
+from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label
 from brimful.report.table import Interval
@@ -123,6 +124,8 @@ def _sources(run: RunFolder) -> dict[str, str]:
     step_time = f"median of {plural(len(steps.records), 'recorded step')}"
     if steps.num_left_out:
         step_time += f"; {steps.num_left_out} at the start left out (compiling, warming up)"
+    if _lost(run):
+        step_time += f", without the {_lost(run):.0%} of their time that other programs took"
     return {
         "parameters": "counted in the saved model",
         "peak_memory_bytes": memory_source(run),
@@ -143,6 +146,23 @@ def _sources(run: RunFolder) -> dict[str, str]:
         "energy_wh": energy_source(run),
         "cost_usd": "the planned price for the measured time in all",
     }
+
+
+def told_of_others(run: RunFolder) -> str:
+    """Return what other programs took of a run's steps and where that counts, as a sentence; empty
+    where it was little.
+    """
+    if not _lost(run):
+        return ""
+    return (
+        f"Other programs took {_lost(run):.0%} of the steps' time: step time, tokens per second and"
+        " MFU are measured without it, training time and time in all with it."
+    )
+
+
+def _lost(run: RunFolder) -> float:
+    lost_share = steady(run).lost_share
+    return lost_share if lost_share >= BUSY_FROM else 0.0
 
 
 def memory_terms(run: RunFolder) -> list[tuple[str, float]]:

@@ -9,7 +9,7 @@ from brimful.report.judgement import judgements_in_words
 from brimful.report.page.label_text import label_lines
 from brimful.report.page.predicted import prediction_tables
 from brimful.report.page.score_tables import document_scores, masked_scores
-from brimful.report.predictions import Comparison, comparisons
+from brimful.report.predictions import Comparison, comparisons, told_of_others
 from brimful.report.table import Table
 from brimful.report.tasks import task_blocks
 from brimful.report.terminal import told
@@ -64,7 +64,8 @@ def prediction_lines(run_folder: Path) -> list[str]:
     Raises:
         RunFolderError: not a run folder.
     """
-    return comparison_lines(comparisons(read_run(run_folder)))
+    run = read_run(run_folder)
+    return [*comparison_lines(comparisons(run)), *filter(None, [told_of_others(run)])]
 
 
 def comparison_lines(compared: Sequence[Comparison]) -> list[str]:

@@ -35,8 +35,23 @@ class SteadySteps:
     @property
     def step_time_s(self) -> float | None:
         """Return the median, None without a timed step."""
-        times = [each.step_time_s for each in self.records if each.step_time_s is not None]
-        return statistics.median(times) if times else None
+        return _median(each.step_time_s for each in self.records)
+
+    @property
+    def own_time_s(self) -> float | None:
+        """Return the median without what other programs took, None without a timed step."""
+        return _median(each.own_time_s for each in self.records)
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of the steps' time that other programs took of it."""
+        took_s = sum(each.step_time_s or 0.0 for each in self.records)
+        return sum(each.core_wait_s for each in self.records) / took_s if took_s else 0.0
+
+
+def _median(times_s: Iterable[float | None]) -> float | None:
+    known_s = [each for each in times_s if each is not None]
+    return statistics.median(known_s) if known_s else None
 
 
 @once_per_run
@@ -53,12 +68,14 @@ def steady(run: RunFolder) -> SteadySteps:
 def measured(run: RunFolder) -> dict[str, float]:
     """Return what the run measured; a name without a measurement is left out.
 
+    Step time, tokens a second and MFU are without what other programs took of a CPU, as the plan
+    predicts them; times of stages are with it.
     MFU and cost are the plan's own arithmetic, peak and price over the measured time. A run that
     was faster than its plan's peak shows that the peak was measured too low: it has no MFU. Energy
     and times of whole stages are those of a finished run. They add up to the time in all, of which
     compiling and starting is what training, evaluations and checkpoints leave.
     """
-    step_time_s = steady(run).step_time_s
+    step_time_s = steady(run).own_time_s
     speedup = _ratio(run.predicted("step_time_s"), step_time_s)
     values = {
         "parameters": _whole_model_parameters(run),
@@ -145,9 +162,9 @@ def comparable(run: RunFolder) -> dict[str, float]:
         values["peak_memory_bytes"] = peak
     if allocated is not None:
         values["allocated_memory_bytes"] = allocated
-    times = [each.step_time_s for each in session.later_steps if each.step_time_s is not None]
-    if times and _runs_as_planned(run):
-        values["step_time_s"] = statistics.median(times)
+    step_time_s = _median(each.own_time_s for each in session.later_steps)
+    if step_time_s is not None and _runs_as_planned(run):
+        values["step_time_s"] = step_time_s
     if len(run.sessions) == 1 and run.is_finished:
         stages = stage_times_s(run)
         values |= {name: seconds for name in STAGES if (seconds := stages[name])}

@@ -40,6 +40,8 @@ class StepRecord(Record):
         skipped: Updates left out since the run began because a gradient was not finite, or of a
             spike that the recipe skips.
         spikes: Steps since the run began whose loss or gradient norm was far above the usual.
+        core_wait_s: Of the step time on a CPU, what training waited for a core that another program
+            had.
         memory_bytes: The peak so far.
         allocated_bytes: The peak of tensors so far, on a CUDA device.
         named: Further values of the method, by name, the most telling first.
@@ -54,10 +56,16 @@ class StepRecord(Record):
     loss_scale: float | None = None
     step_time_s: float | None = None
     loader_wait_s: float | None = None
+    core_wait_s: float = 0.0
     tokens_per_second: float | None = None
     memory_bytes: float | None = None
     allocated_bytes: float | None = None
     named: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def own_time_s(self) -> float | None:
+        """The step time without what other programs took of it; None where none was measured."""
+        return None if self.step_time_s is None else self.step_time_s - self.core_wait_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from brimful.base.rundir import Journal
+from brimful.hardware.contention import own_s, thread_times
 from brimful.hardware.process_memory import PeakOfProcess
 from brimful.training.spikes import describe
 from brimful.training.state import Progress
@@ -73,15 +74,18 @@ class Meter:
         tokens_per_step: int | None = None,
     ) -> None:
         self._journal, self._listeners = journal, listeners
-        self._peak = DevicePeak(device)
+        self._peak, self._is_cpu = DevicePeak(device), device.type == "cpu"
         self._record_every = max(1, -(-total_steps // MOST_STEP_RECORDS))
         self._pending: list[tuple[dict[str, Any], Tensor]] = []
         self._skipped, self._tokens_per_step = skipped, tokens_per_step
         self._spikes, self._spike_policy = spikes, spike_policy
-        self._last_flush_s = time.perf_counter()
+        self._begin_timing()
         self._waited_s = 0.0
         self.step_time_s: float | None = None
         self.evaluation_s: float | None = None
+
+    def _begin_timing(self) -> None:
+        self._began = thread_times()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -127,7 +131,7 @@ class Meter:
         """Flush when a second or many steps have passed."""
         if (
             len(self._pending) >= FLUSH_AFTER_STEPS
-            or time.perf_counter() - self._last_flush_s >= FLUSH_AFTER_S
+            or time.perf_counter() - self._began.passed >= FLUSH_AFTER_S
         ):
             self.flush()
 
@@ -136,8 +140,10 @@ class Meter:
         if not self._pending:
             return
         rows = torch.stack([values for _, values in self._pending]).tolist()
-        now_s = time.perf_counter()
-        self.step_time_s = step_time_s = (now_s - self._last_flush_s) / len(rows)
+        began = self._began
+        self._begin_timing()
+        passed_s = self._began.passed - began.passed
+        self.step_time_s = step_time_s = passed_s / len(rows)
         loader_wait_s, self._waited_s = self._waited_s / len(rows), 0.0
         shared = {
             "step_time_s": step_time_s,
@@ -145,6 +151,8 @@ class Meter:
             "tokens_per_second": self._tokens_per_second(step_time_s),
             "memory_bytes": self._peak.look(),
         }
+        if self._is_cpu:
+            shared["core_wait_s"] = (passed_s - own_s(began, self._began)) / len(rows)
         allocated_bytes = self._peak.look_at_tensors()
         if allocated_bytes is not None:
             shared["allocated_bytes"] = allocated_bytes
@@ -172,7 +180,6 @@ class Meter:
             message = describe(*new_spikes[0], len(new_spikes), self._spike_policy)
             self._write({"kind": "event", "step": new_spikes[0][0], "message": message})
         self._pending.clear()
-        self._last_flush_s = now_s
 
     def _tokens_per_second(self, step_time_s: float) -> float | None:
         """Return the rate over the pending steps; None if their number of tokens is unknown."""
@@ -185,12 +192,13 @@ class Meter:
 
     def note_evaluation(self, progress: Progress, score: Mapping[str, Any], *, best: bool) -> None:
         self._write({"kind": "evaluation", "step": progress.step, **score, "best": best})
-        now_s = time.perf_counter()
-        self.evaluation_s, self._last_flush_s = now_s - self._last_flush_s, now_s
+        began_s = self._began.passed
+        self._begin_timing()
+        self.evaluation_s = self._began.passed - began_s
 
     def note_checkpoint(self, step: int, num_bytes: int, seconds: float) -> None:
         self._write({"kind": "checkpoint", "step": step, "bytes": num_bytes, "seconds": seconds})
-        self._last_flush_s = time.perf_counter()
+        self._begin_timing()
 
     def note_event(self, progress: Progress, message: str) -> None:
         self._write({"kind": "event", "step": progress.step, "message": message})
@@ -220,7 +228,7 @@ class Meter:
     def note(self, record: dict[str, Any]) -> None:
         """Write a record of any other kind."""
         self._write(record)
-        self._last_flush_s = time.perf_counter()
+        self._begin_timing()
 
     def _write(self, record: dict[str, Any]) -> None:
         self._journal.append(record)

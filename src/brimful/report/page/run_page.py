@@ -20,7 +20,7 @@ from brimful.report.page.recovery_points import recovery_section
 from brimful.report.page.reproduce import identity_table, steps_to_reproduce
 from brimful.report.page.samples import samples_section
 from brimful.report.page.time_page import time_section
-from brimful.report.predictions import comparisons
+from brimful.report.predictions import comparisons, told_of_others
 from brimful.report.quantities import capitalised
 from brimful.report.table import Cell, Row, table_of
 from brimful.report.tasks import answer_sets, task_blocks
@@ -149,7 +149,8 @@ def _predictions(run: RunFolder) -> Chapter:
     if found:
         first = "The plan was written before the first step."
         rest = "" if run.is_finished else ", or not yet"
-        blocks = (Paragraph(first, "note"), *judged_blocks(found, rest))
+        others = text(told_of_others(run), "note")
+        blocks = (Paragraph(first, "note"), *judged_blocks(found, rest), *others)
     elif "plan.json" not in run.problems:
         blocks = text("The plan states no predictions.", "missing")
     missing = lacking(run, "plan.json")
