@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from fixture_types import Refuses
@@ -80,6 +80,27 @@ def test_a_job_has_memory_time_and_the_largest_micro_batch(
     assert planned.tokens == 2 * 3 * 128
     assert planned.footprint.terms["adapters"] > 0
     assert planned.to_json()["verdict"] == "fits"
+
+
+def test_a_limit_of_tokens_is_no_length_of_rows(job: TrainingJob, traces: JobTraces) -> None:
+    """Rows are padded to the longest of their batch, which may be far below the limit."""
+    job, model = replace(job, sequence_length=256, micro_batch=2048), look_up(job.model)
+
+    def planned(memory_bytes: int, rows: Literal["padded", "packed"]) -> PlannedJob:
+        device = replace(L4, memory_bytes=memory_bytes)
+        return plan_job(replace(job, rows=rows), model, device, traces, searches=False)
+
+    with_room = planned(L4.memory_bytes, "padded")
+    full, short = with_room.footprint.driver.value, with_room.footprint.driver.low
+    between = L4.memory_bytes - with_room.footprint.usable_bytes + round((full + short) / 2)
+
+    assert with_room.verdict == "fits"
+    assert with_room.longest_row is None
+    assert planned(between, "padded").verdict == "uncertain"
+    assert 0 < (planned(between, "padded").longest_row or 0) < 256
+    assert planned(between, "packed").verdict == "does not fit"
+    assert planned(round(0.9 * short), "padded").verdict == "does not fit"
+    assert planned(round(0.9 * short), "padded").longest_row == 0
 
 
 def test_rows_that_are_joined_without_a_flash_kernel_are_one_row_with_a_mask(

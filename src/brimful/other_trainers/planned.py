@@ -1,6 +1,7 @@
 """A job of another tool on a device: its step traced, its memory and time predicted."""
 
 import math
+from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from brimful.model import catalog
 from brimful.other_trainers.job import TrainingJob
 from brimful.other_trainers.step import ForeignStep
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
-from brimful.planning.memory import RESERVED_SHARE, Footprint, Replays
+from brimful.planning.memory import RESERVED_SHARE, Footprint, Replays, footprint
 from brimful.planning.plan import Prediction, Verdict
 from brimful.planning.ragged import PADDED_FRACTIONS
 from brimful.planning.specs import ModelFacts, facts_of_values
@@ -29,6 +30,8 @@ from brimful.rehearsal.store import StoredTraces, canonical_step
 
 MOST_TRIED = 64
 """Micro-batches up to this are tried for the largest that fits."""
+SHORT_ROW = 64
+"""Tokens of a short row; the longest that fits is found to as many."""
 FLASH2, EXPANDED = "brimful_fa2", "brimful_expanded"
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash2": FLASH2, "expanded": EXPANDED}
 
@@ -54,11 +57,14 @@ class PlannedJob:
 
     Attributes:
         device: The device.
-        footprint: Of the micro-batch as the file has it.
+        footprint: Of the micro-batch as the file has it, with full rows; its low end is of short
+            ones where rows are padded.
         largest: The largest micro-batch that surely fits; None where it was not searched for, and
             at most MOST_TRIED.
         step_s: Seconds of an optimizer step; None where no time is predicted.
         tokens: Of an optimizer step, rows counted as full.
+        longest_row: Tokens of the longest padded rows that surely fit, where full ones may not; 0
+            where none do.
     """
 
     device: Device
@@ -66,10 +72,12 @@ class PlannedJob:
     largest: int | None
     step_s: Prediction | None
     tokens: int
+    longest_row: int | None = None
 
     @property
     def verdict(self) -> Verdict:
-        return self.footprint.verdict
+        """Whether it fits. A file's limit of tokens is no length: rows may be shorter."""
+        return "uncertain" if self.longest_row else self.footprint.verdict
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -79,6 +87,7 @@ class PlannedJob:
             "verdict": self.verdict,
             "memory": self.footprint.to_json(),
             "largest_micro_batch": self.largest,
+            "longest_row_tokens": self.longest_row,
             "step_time_s": None if step is None else [step.value, step.low, step.high],
             "tokens_per_step": self.tokens,
         }
@@ -260,7 +269,23 @@ def plan_job(
         largest = several.largest(max(MOST_TRIED, rows), "balanced")
     tokens = job.micro_batch * job.accumulation * job.sequence_length
     step_s = _step_time(job, spec, memory, rows, rates)
-    return PlannedJob(device, memory.at(rows), largest, step_s, tokens)
+    full, longest_row = memory.at(rows), None
+    if job.rows == "padded" and job.sequence_length > SHORT_ROW:
+        replays, target = traces(spec), target_of(device, process_bytes, 0)
+
+        def padded_to(length: int) -> Footprint:
+            part = rows * length / job.sequence_length
+            return footprint(replays.at(part, target.workspace_bytes), target, rows)
+
+        low = min(padded_to(SHORT_ROW).driver.low, full.driver.low)
+        full = replace(full, driver=replace(full.driver, low=low))
+        if full.verdict != "fits":
+            lengths = range(SHORT_ROW, job.sequence_length, SHORT_ROW)
+            too_long = bisect(
+                lengths, False, key=lambda length: padded_to(length).verdict != "fits"
+            )
+            longest_row = SHORT_ROW * too_long
+    return PlannedJob(device, full, largest, step_s, tokens, longest_row)
 
 
 def _memory(

@@ -124,7 +124,12 @@ def _answer(entry: Entry) -> str:
     )
     if between := format_between(format_bytes, foot.driver.low, foot.driver.high):
         words += f" ({between})"
-    if entry.largest is not None:
+    if entry.longest_row:
+        words += (
+            f"; rows of up to {entry.longest_row:,} tokens surely fit, and how long yours are is"
+            " not known"
+        )
+    if entry.largest or (entry.largest == 0 and not entry.longest_row):
         words += f"; {_largest(entry.largest)}"
     if entry.step_s is not None and entry.verdict != "does not fit":
         step = entry.step_s
