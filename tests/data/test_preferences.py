@@ -265,10 +265,10 @@ def test_answers_are_judged(
     name = "kto_tag" if "instruction" in row else "label"
     (judged,) = judged_of([Row({**row, name: verdict}, "row 1")], data_recipe("x"))
     assert judged.desired is (verdict not in (0, "False"))
-    assert judged.example.completion == "Red."
-    assert prompt in {None, judged.example.prompt}
-    if isinstance(judged.example.prompt, tuple):
-        assert not any(message.is_learned_answer for message in judged.example.prompt)
+    assert judged.completion == "Red."
+    assert prompt in {None, judged.prompt}
+    if isinstance(judged.prompt, tuple):
+        assert not any(message.is_learned_answer for message in judged.prompt)
 
 
 def test_verdicts_are_true_or_false_and_agree(
@@ -279,9 +279,7 @@ def test_verdicts_are_true_or_false_and_agree(
         {"prompt": "q", "completion": "a", "label": False},
     ]
     account = Account()
-    examples: list[Example] = [
-        judged.example for judged in judged_of(numbered(rows), data_recipe("x"), account)
-    ]
+    examples: list[Example] = list(judged_of(numbered(rows), data_recipe("x"), account))
     assert len(examples) == 2
     assert [entry.text for entry in account] == snapshot
     with refuses(DataError, names=["row 3", "'maybe'"]):

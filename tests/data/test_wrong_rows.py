@@ -52,7 +52,7 @@ def test_preferences_are_refused_with_the_method_and_a_way_that_works(
 def test_judged_completions_are_refused(data_recipe: Make, refuses: Refuses) -> None:
     """Unless the recipe says that they are pairs; other labels do not matter."""
     rows = [Row(JUDGED, "row 1")]
-    with refuses(DataError, names=["row 1", "KTO", "data.format=prompt"]):
+    with refuses(DataError, names=["row 1", "method=kto", "data.format=prompt"]):
         list(examples_of(rows, data_recipe("x")))
     assert list(examples_of(rows, data_recipe("x", format="prompt")))
     assert [judged.desired for judged in judged_of(rows, data_recipe("x"))] == [False]
@@ -71,13 +71,13 @@ def test_rows_without_pairs_are_refused(
         list(preferences_of([Row(row, "row 1")], data_recipe("x")))
 
 
-@pytest.mark.parametrize(
-    "row",
-    [{"prompt": "q", "completion": "a"}, {"prompt": "q", "chosen": "a", "rejected": "b"}],
-)
-def test_rows_without_verdicts_are_refused(
-    data_recipe: Make, row: dict[str, Any], refuses: Refuses
-) -> None:
+def test_rows_without_verdicts_are_refused(data_recipe: Make, refuses: Refuses) -> None:
     """With the method that learns from them."""
     with refuses(DataError, names=["row 1", "method="]):
-        list(judged_of([Row(row, "row 1")], data_recipe("x")))
+        list(judged_of([Row({"prompt": "q", "completion": "a"}, "row 1")], data_recipe("x")))
+
+
+def test_a_pair_is_a_desired_answer_and_another(data_recipe: Make) -> None:
+    row = {"prompt": "q", "chosen": "a", "rejected": "b"}
+    answers = judged_of([Row(row, "row 1")], data_recipe("x"))
+    assert [(each.completion, each.desired) for each in answers] == [("a", True), ("b", False)]

@@ -34,6 +34,7 @@ def recipes(
         "masked": (tiny("method=mlm", "model.architecture=modernbert"), ""),
         "examples": (tuning(), str(base_model)),
         "pairs": (tuning("method=dpo", f"data.path={pairs_file}"), str(base_model)),
+        "judged": (tuning("method=kto", f"data.path={pairs_file}"), str(base_model)),
         "labels": (load(str(labels_recipe_file), ["labels.class_weights=balanced"]), str(encoder)),
     }
 
@@ -80,6 +81,13 @@ FACTS = {
         "tokens_per_step": 156,
         "fill": 0.609,
     },
+    "judged": {
+        "data": "a8f7a0c8c7a76d41c0a0c79569441e5d",
+        "objective": "9df6a771beec8958",
+        "rows": [25, 12, 2],
+        "tokens_per_step": 78,
+        "fill": 0.609,
+    },
     "labels": {
         "data": "9e1e5b007b627c8ce2bae51da334a835",
         "objective": "d3ffdc5430bc1ec8",
@@ -88,7 +96,7 @@ FACTS = {
         "fill": 0.889,
     },
 }
-"""All but the fill, and pairs, as computed by the code before kinds of run were classes."""
+"""All but the fill, pairs and judged, as computed by the code before kinds of run were classes."""
 
 
 def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:

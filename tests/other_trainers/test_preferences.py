@@ -98,6 +98,39 @@ def test_judged_answers_are_a_row_each(name: str, changes: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("name", "changes", "section"),
     [
+        ("trl", {"desirable_weight": 1.2}, {"loss": "kto", "desirable_weight": 1.2}),
+        ("trl", {"loss_type": "apo_zero_unpaired"}, {"loss": "apo_zero_unpaired"}),
+        (
+            "axolotl",
+            {"rl": "kto", "kto_undesirable_weight": 0.7},
+            {"loss": "kto", "undesirable_weight": 0.7},
+        ),
+        (
+            "llama_factory",
+            {"stage": "kto", "kto_chosen_weight": 2.0},
+            {"loss": "kto", "desirable_weight": 2.0},
+        ),
+    ],
+)
+def test_the_recipe_of_judged_answers_has_the_weights_of_the_file(
+    name: str, changes: dict[str, Any], section: dict[str, Any]
+) -> None:
+    recipe = load_text(recipe_text(Path("job.yaml"), read(name, **changes)), "job")
+    assert (recipe.method, recipe.effective_batch) == ("kto", 4)
+    assert recipe.preference is not None
+    assert recipe.preference.model_dump(exclude_unset=True) == {"beta": 0.2, **section}
+
+
+def test_passes_of_judged_answers_are_those_of_the_loss() -> None:
+    """What is kept of a reference leaves the model's own pass of other prompts' answers."""
+    kept = job_of("trl", desirable_weight=1.2, precompute_ref_log_probs=True)
+    assert (kept.loss.passes, kept.loss.second_model) == (1, False)
+    assert job_of("trl", loss_type="apo_zero_unpaired").loss.passes == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "section"),
+    [
         ("trl", {}, {"loss": "sigmoid"}),
         ("trl", {"loss_type": ["ipo"]}, {"loss": "ipo"}),
         ("trl", {"loss_type": "hinge"}, {"loss": "hinge"}),
@@ -143,6 +176,7 @@ def test_the_recipe_has_the_loss_of_the_file(
         ("trl", {"loss_type": "discopop"}),
         ("trl", {"f_divergence_type": "js_divergence"}),
         ("llama_factory", {"pref_loss": "kto_pair"}),
+        ("llama_factory", {"stage": "kto", "pref_ftx": 0.5}),
     ],
 )
 def test_a_loss_that_no_recipe_has_is_planned_and_not_written(

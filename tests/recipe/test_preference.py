@@ -6,8 +6,8 @@ import pytest
 from fixture_types import Refuses
 
 from brimful.base.errors import RecipeError
-from brimful.recipe import Recipe
-from brimful.recipe.preference import PreferenceRecipe, reference_of
+from brimful.recipe import Recipe, load_text
+from brimful.recipe.preference import PreferenceRecipe, reference_of, rules_of
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,10 @@ from brimful.recipe.preference import PreferenceRecipe, reference_of
         (["preference.loss=ipo", "preference.label_smoothing=0.1"], ["label_smoothing"]),
         (["preference.margin=0.5"], ["simpo"]),
         (["preference.loss=orpo", "preference.per_token=false"], ["per_token"]),
+        (["preference.loss=kto"], ["method=kto"]),
+        (["preference.desirable_weight=2"], ["desirable_weight"]),
+        (["method=kto", "preference.loss=ipo"], ["method=dpo"]),
+        (["method=kto", "preference.sft_weight=1"], ["sft_weight"]),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -53,6 +57,16 @@ def test_the_reference_is_kept_where_switching_adapters_off_does_not_give_it(
     tuning: Callable[..., Recipe], changes: list[str], source: str
 ) -> None:
     assert reference_of(tuning("method=dpo", *changes)) == source
+
+
+def test_judged_answers_have_a_loss_of_their_own(tuning: Callable[..., Recipe]) -> None:
+    """And what decides it are their weights, not what decides the loss of pairs."""
+    judged, pairs = (tuning(f"method={name}").loss_options["preference"] for name in ("kto", "dpo"))
+    assert (judged["loss"], pairs["loss"]) == ("kto", "sigmoid")
+    assert judged.keys() - pairs.keys() == {"desirable_weight", "undesirable_weight"}
+    assert "sft_weight" in pairs.keys() - judged.keys()
+    again = load_text(tuning("method=kto", "preference.beta=0.2").to_yaml(), "again")
+    assert rules_of(again).loss == "kto"
 
 
 def test_a_resolved_recipe_loads_again(tuning: Callable[..., Recipe]) -> None:

@@ -89,7 +89,7 @@ def _view(
     weights: Mapping[str, float],
 ) -> DataView:
     recipe, splits = rows.recipe, rows.splits
-    unit = {"documents": "document", "labels": "text", "pairs": "answer"}.get(
+    unit = {"documents": "document", "labels": "text", "pairs": "answer", "judged": "answer"}.get(
         recipe.kind.first_rows, "example"
     )
     return DataView(

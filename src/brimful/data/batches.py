@@ -114,6 +114,15 @@ class StepBatch(Protocol):
         ...
 
 
+class MeasuredBatch(StepBatch, Protocol):
+    """Of a method that measures something of a step before its gradients."""
+
+    @property
+    def measured(self) -> StepBatch:
+        """What that is measured on."""
+        ...
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sequences of one width and what follows each position.

@@ -19,7 +19,7 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.recipe import DataRecipe, Recipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
-from brimful.recipe.preference import reads_pairs
+from brimful.recipe.preference import reads_preferences
 
 if TYPE_CHECKING:
     from brimful.data.rows import Row
@@ -242,7 +242,7 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
     files read so far.
     """
     from brimful.data.formats import examples_of, text_of_prompt  # noqa: PLC0415
-    from brimful.data.preferences import preferences_of  # noqa: PLC0415
+    from brimful.data.preferences import judged_of, preferences_of  # noqa: PLC0415
     from brimful.data.rows import cell_of  # noqa: PLC0415
     from brimful.data.sources import Documents  # noqa: PLC0415
 
@@ -265,8 +265,9 @@ def _measured(items: "Documents | Rows", recipe: Recipe) -> Iterator[tuple[int, 
             cell = cell_of(row.columns, recipe.data.text_column, row.where)
             yield len(str(cell).encode()), read_bytes
         return
-    samples = ([example] for example in examples_of(noted(items), recipe.data))
-    if reads_pairs(recipe):
+    read = judged_of if reads_preferences(recipe) else examples_of
+    samples = ([example] for example in read(noted(items), recipe.data))
+    if reads_preferences(recipe) and recipe.kind.rows_per_sample > 1:
         pairs = preferences_of(noted(items), recipe.data)
         samples = ([pair.chosen, pair.rejected] for pair in pairs)
     for sample in samples:

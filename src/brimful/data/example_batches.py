@@ -75,7 +75,7 @@ class ExampleSequences:
         """Samples `first_sample` to `first_sample + count - 1`, a pure function of the seed and
         these numbers.
         """
-        pairs = _pairs(self._split, self.examples(first_sample, count))
+        pairs = pairs_of(self._split, self.examples(first_sample, count))
         return ExampleBatch(pairs, self._sequence_length, self._layout, self._per_sample)
 
     def positions_of_passes(self, first_sample: int, count: int, budget: int) -> list[int]:
@@ -162,10 +162,11 @@ def evaluation_batches(
         chosen = np.linspace(0, split.num_examples - 1, max_examples).astype(np.int64)
     lengths = (split.lengths_E[chosen] - 1).tolist()
     for rows in _similar(lengths, budget_tokens, max(lengths)):
-        yield _padded(_pairs(split, chosen[rows]), max(lengths)), chosen[rows]
+        yield _padded(pairs_of(split, chosen[rows]), max(lengths)), chosen[rows]
 
 
-def _pairs(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...]:
+def pairs_of(split: ExampleSplit, chosen: NDArray[np.int64]) -> tuple[_Pair, ...]:
+    """Return inputs and targets of some examples, in this order."""
     bounds = zip(
         split.offsets_E[chosen].tolist(), split.offsets_E[chosen + 1].tolist(), strict=True
     )

@@ -26,7 +26,7 @@ from brimful.data.chat_template import use_own_chat_template
 from brimful.data.fitting import Fitting
 from brimful.data.formats import Example, Message, examples_of, text_of_prompt
 from brimful.data.leakage import leakage_notes, scan, without
-from brimful.data.preferences import answers_of
+from brimful.data.preferences import answers_of, judged_of
 from brimful.data.rows import Row
 from brimful.data.sources import RowSource, open_rows
 from brimful.data.splits import SPLIT_SEED, SPLITS, held_out_shares, split_of, split_shares
@@ -34,7 +34,7 @@ from brimful.data.stratified import hold_out
 from brimful.data.tokens import Progress
 from brimful.model.tokenizer import add_tokens, load_tokenizer
 from brimful.recipe import DataRecipe, Recipe
-from brimful.recipe.preference import reads_pairs
+from brimful.recipe.preference import reads_preferences
 
 _ENCODED_AT_ONCE = 1024
 _FIELDS = {
@@ -168,8 +168,9 @@ def prepare_examples(
             asks.
     """
     data, (read, per_row) = recipe.data, (examples_of, 1)
-    if reads_pairs(recipe):
-        read, per_row = answers_of, recipe.kind.rows_per_sample
+    if reads_preferences(recipe):
+        per_row = recipe.kind.rows_per_sample
+        read = answers_of if per_row > 1 else judged_of
     _check_options(data)
     template = Template.of(tokenizer, data.template, stop=recipe.sample.stop)
     source = open_rows(data)
@@ -186,7 +187,7 @@ def prepare_examples(
     kept = list(without(labelled, numbers))
     _check_not_empty(kept, data, len(dropped))
     encoded = _encoded(kept, template, recipe, progress)
-    if per_row > 1:
+    if reads_preferences(recipe):
         _check_one_for_one(kept, encoded)
     others = [
         *all_coded("B201", source.notes),

@@ -11,7 +11,7 @@ from pathlib import Path
 from brimful.data import hub
 from brimful.data.account import Account
 from brimful.data.formats import examples_of
-from brimful.data.preferences import preferences_of
+from brimful.data.preferences import judged_of, preferences_of
 from brimful.data.rows import LABEL_KEY, Row, cell_of, text_of
 from brimful.data.sources import AnySource, Items, is_local, open_rows, open_source
 from brimful.recipe import DataRecipe, Recipe
@@ -59,6 +59,10 @@ def _look_at_pairs(recipe: Recipe, data: DataRecipe) -> None:
     _read_beginnings(open_rows(data), lambda rows: preferences_of(rows, data, Account()))
 
 
+def _look_at_judged(recipe: Recipe, data: DataRecipe) -> None:
+    _read_beginnings(open_rows(data), lambda rows: judged_of(rows, data, Account()))
+
+
 def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:
     # Brings numpy.
     from brimful.data.labels import LabelCell, are_lists, names_in_cell  # noqa: PLC0415
@@ -82,6 +86,7 @@ _LOOKS: dict[str, Callable[[Recipe, DataRecipe], None]] = {
     "documents": _look_at_documents,
     "examples": _look_at_examples,
     "pairs": _look_at_pairs,
+    "judged": _look_at_judged,
     "labels": _look_at_labels,
 }
 """By what a kind of run reads."""

@@ -49,6 +49,7 @@ class Example:
         group: Examples with equal groups are never held out apart: the row's `document` where it
             has one, else the prompt.
         extra: Of the answer, as `Message.extra`.
+        desired: Whether the answer is a good one.
     """
 
     prompt: Prompt | None
@@ -56,6 +57,7 @@ class Example:
     where: str
     group: str
     extra: str = ""
+    desired: bool = True
 
     @property
     def messages(self) -> tuple[Message, ...] | None:

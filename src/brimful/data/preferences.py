@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -39,14 +39,6 @@ class Preference:
 
     chosen: Example
     rejected: Example
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One answer, and whether it is desired."""
-
-    example: Example
-    desired: bool
 
 
 class _Both(NamedTuple):
@@ -99,15 +91,22 @@ def answers_of(
 
 def judged_of(
     rows: Iterable[Row], data: DataRecipe, account: Account | None = None
-) -> Iterator[Judged]:
-    """The answers of rows with a column label, which says whether they are desired; see
-    `preferences_of`.
+) -> Iterator[Example]:
+    """The answers of rows with a column label, which says whether they are desired, or of pairs,
+    whose chosen answers are desired; see `preferences_of`.
     """
+    rows = iter(rows)
+    first = [*islice(rows, 1)]
+    rows = chain(first, rows)
+    if any({"chosen", "rejected"} <= {*row.columns, *data.columns} for row in first):
+        for number, answer in enumerate(answers_of(rows, data, account)):
+            yield replace(answer, desired=number % 2 == 0)
+        return
     told, seen = account or Account(), dict[bytes, bool]()
-    for judged in taken_in(rows, data, account, _VERDICTS):
-        before = seen.setdefault(_hash(judged.example), judged.desired)
-        told.add("opposed_verdicts", judged.example.where, count=int(before != judged.desired))
-        yield judged
+    for answer in taken_in(rows, data, account, _VERDICTS):
+        before = seen.setdefault(_hash(answer), answer.desired)
+        told.add("opposed_verdicts", answer.where, count=int(before != answer.desired))
+        yield answer
 
 
 def _hash(example: Example) -> bytes:
@@ -294,6 +293,8 @@ _VERDICTS = RowReading(
         for name, each in FORMATS.items()
         if name != "text"
     },
-    lambda verdict, row, where: Judged(example_of(verdict.parts, row, where), verdict.desired),
-    lambda judged: (judged.example,),
+    lambda verdict, row, where: replace(
+        example_of(verdict.parts, row, where), desired=verdict.desired
+    ),
+    lambda answer: (answer,),
 )

@@ -9,6 +9,7 @@ from brimful.data.row_formats import FORMATS
 
 Learned = Literal["examples", "pairs", "judged answers"]
 """What a method learns from: answers, better and worse answers, answers that are desired or not."""
+_LEARN_JUDGED = "such judgements are learned by method=kto"
 _PROMPTS = ("prompt", "question", "instruction", "query", "input")
 """Usual names of the column that both answers belong to."""
 
@@ -21,13 +22,12 @@ def refused(row: Mapping[str, Any], where: str, learned: Learned) -> DataError |
     if learned == "pairs" and _is_judged(row):
         return DataError(
             f"{where}: there are no pairs of a chosen and a rejected answer. 'label' says whether"
-            " an answer is desired: such judgements are learned by Kahneman-Tversky optimisation"
-            " (KTO), which brimful does not have."
+            f" an answer is desired: {_LEARN_JUDGED}."
         )
     if learned != "examples" and any(_has_columns(row, name) for name in FORMATS):
         needed = "pairs of a chosen and a rejected answer"
         if learned == "judged answers":
-            needed = "answers with a column label that says whether they are desired"
+            needed = "answers with a column label that says whether they are desired, or from pairs"
         return DataError(
             f"{where}: the method learns from {needed}, but these rows ({', '.join(row)}) hold one"
             " answer each, as method=sft learns them. Other names of columns can be given with"
@@ -74,8 +74,7 @@ def refuse_judged(row: Mapping[str, Any], where: str) -> None:
     """Raise DataError if a row says of its completion whether it is desired."""
     if _is_judged(row):
         raise DataError(
-            f"{where}: 'label' says whether the completion is a good one: such judgements are"
-            " learned by Kahneman-Tversky optimisation (KTO), which brimful does not have."
+            f"{where}: 'label' says whether the completion is a good one: {_LEARN_JUDGED}."
             " Supervised fine-tuning would learn the bad ones, too: remove these"
             " rows, then the column label; data.format=prompt learns all rows as they are."
         )

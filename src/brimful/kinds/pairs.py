@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -118,7 +118,13 @@ def tokens_of(split: ExampleSplit) -> NDArray[np.int64]:
 
 
 class PairRunData(ExampleRunData):
-    """Pairs of answers, of which a published model learns to prefer the chosen ones."""
+    """Pairs of answers, of which a published model learns to prefer the chosen ones.
+
+    Attributes:
+        per_sample: Answers of a sample.
+    """
+
+    per_sample: ClassVar[int] = ANSWERS
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -132,38 +138,40 @@ class PairRunData(ExampleRunData):
         kept = {name: torch.ones(rows) for name, is_there in is_kept.items() if is_there}
         return replace(micro, scored_N=torch.arange(micro.inputs_BT.numel()), kept=kept)
 
-    @property
-    def num_pairs(self) -> int:
-        """Pairs of one epoch."""
-        return self.splits["train"].num_examples // ANSWERS
-
     @cached_property
     def planned(self) -> Recipe:
         return as_rows(
             self.recipe,
             positions_per_example=self.mean_positions,
-            train_examples=self.num_pairs,
+            train_examples=self.splits["train"].num_examples // self.per_sample,
         )
 
     @property
     def train_rows(self) -> int:
-        return -(-super().train_rows // ANSWERS)
+        return -(-super().train_rows // self.per_sample)
 
     @property
     def validation_rows(self) -> int:
-        return -(-super().validation_rows // ANSWERS)
+        return -(-super().validation_rows // self.per_sample)
 
     @property
     def validation_count(self) -> int:
-        return super().validation_count // ANSWERS
+        return super().validation_count // self.per_sample
 
     @property
     def tokens_per_step(self) -> int:
-        return ANSWERS * super().tokens_per_step
+        return self.per_sample * super().tokens_per_step
 
-    def _sequences(self, packing: str) -> PairSequences:
+    def _sequences(self, packing: str) -> ExampleSequences:
         layout: Layout = "packed" if packing == "packed" else "padded"
         return PairSequences(self.splits["train"], self.recipe, layout, self._reference)
+
+    @property
+    def compared(self) -> Mapping[str, ExampleSplit]:
+        """Answers whose log-probabilities by the reference are needed, by name; those of train only
+        where it is kept.
+        """
+        return self.splits
 
     @cached_property
     def _reference(self) -> dict[str, NDArray[np.float32]]:
@@ -187,7 +195,8 @@ class PairRunData(ExampleRunData):
             raise PlanError(
                 "preferences are compared with the model from before training, which is not"
                 " computed where it lies in parts on several devices: set plan.spread=replicated,"
-                " or preference.loss=simpo, orpo or cpo, which compare with no other model."
+                " or method=dpo with preference.loss=simpo, orpo or cpo, which compare with no"
+                " other model."
             )
         path, facts = folder / REFERENCE_FILE, {"identity": dict(identity)}
         kept: dict[str, list[float]] = world.first(lambda: _kept(path, dict(identity)))
@@ -196,8 +205,8 @@ class PairRunData(ExampleRunData):
             values = {**facts, "log_probs": kept}
             write_json_atomically(path, values, with_checksum=True)
 
-        for name, split in self.splits.items():
-            if name == "train" and source != "kept":
+        for name, split in self.compared.items():
+            if name.startswith("train") and source != "kept":
                 continue
             log_probs, written_s = kept.setdefault(name, []), time.monotonic()
             while (start := len(log_probs)) < split.num_examples:
@@ -322,8 +331,18 @@ class PairLikelihood(Likelihood):
         chosen_P, shares_P = log_probs_A.chunk(ANSWERS)[0], tokens_A.chunk(ANSWERS)[0]
         losses_P = losses_P - (rules.sft_weight or 0.0) * chosen_P / shares_P.mean()
         named = named_values(log_probs_A, reference_A, rewards_A)
+        means = {name: float(values_P.mean()) for name, values_P in named.items()}
+        return cls.of_samples(losses_P, named["accuracy"], means, answers)
+
+    @classmethod
+    def of_samples(
+        cls, losses_P: Tensor, right_P: Tensor, named: Mapping[str, float], answers: Likelihood
+    ) -> "PairLikelihood":
+        """Return it from the losses of samples, whether each is told right, and how their answers
+        were scored.
+        """
         count = len(losses_P)
-        one_N, right_N = np.ones(count, np.int64), named["accuracy"].double().numpy()
+        one_N = np.ones(count, np.int64)
         of_pairs = summarise(
             losses_P.double().numpy(),
             one_N,
@@ -335,8 +354,8 @@ class PairLikelihood(Likelihood):
             batch_sizes=answers.batch_sizes,
         )
         values = {each.name: getattr(of_pairs, each.name) for each in fields(of_pairs)}
-        means = {name: float(values_P.mean()) for name, values_P in named.items()}
-        return cls(**values, named=means, accuracy_interval=mean_interval(right_N, one_N))
+        interval = mean_interval(right_P.double().numpy(), one_N)
+        return cls(**values, named=named, accuracy_interval=interval)
 
     def to_json(self) -> dict[str, Any]:
         record = super().to_json()

@@ -38,9 +38,22 @@ def compared(
         own_reference: Whether the reference is a model of its own.
         is_kept: Whether its log-probabilities are computed before training.
     """
-    if is_kept or not passes:
+    if is_kept:  # what is left is the trained model's of answers to other prompts
+        passes, own_reference = passes // KTO_PASSES, False
+    if not passes:
         return chain
     return replace(chain, passes=passes, second_model=own_reference)
+
+
+def of_judged(settings: Settings, beta: float, good: str, bad: str, loss: str = "kto") -> Section:
+    """Return the section of a recipe that learns from judged answers, whose weights are the keys
+    `good` and `bad`.
+    """
+    weights = {
+        "desirable_weight": settings.number(good),
+        "undesirable_weight": settings.number(bad),
+    }
+    return section(loss, beta, **{name: each for name, each in weights.items() if each != 1})
 
 
 def section(loss: str, beta: float, **others: Any) -> Section:

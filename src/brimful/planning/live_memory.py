@@ -16,7 +16,7 @@ from brimful.planning.work import GLOBAL
 
 MAX_POINTS = 2000
 """Points kept of a longer trace, phase marks not counted."""
-_STEP_PHASES = {"inputs", "forward", "backward", "optimizer"}
+_STEP_PHASES = {"measure", "inputs", "forward", "backward", "optimizer"}
 _GROUPS = {
     "embedding": ("embed", "wte", "wpe"),
     "head": (

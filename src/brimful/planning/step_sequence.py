@@ -14,7 +14,7 @@ import numpy as np
 from brimful.planning.parametric import Irregular
 from brimful.planning.trace import KINDS, Int32Array, Int64Array, Trace, same_events
 
-SECOND_STEP, END = "inputs 2", "between steps"
+MEASURED, SECOND_STEP, END = "measure 2", "inputs 2", "between steps"
 _GRADIENTS = KINDS.index("gradients")
 
 
@@ -35,7 +35,8 @@ def sequence_of_steps(traces: Sequence[Trace]) -> Trace:
         raise Irregular("the trace has one step only")
     if any(not same_events(first, other) for other in traces[1:]):
         raise Irregular("the events differ between sizes")
-    start, end = first.marks[SECOND_STEP], first.marks.get(END, len(first.events_E))
+    start = first.marks.get(MEASURED, first.marks[SECOND_STEP])
+    end = first.marks.get(END, len(first.events_E))
     later, later_layers = first.events_E[start:end], first.event_layers_E[start:end]
     later_E = np.abs(later) - 1
     is_fresh_S, ends_S = np.zeros((2, len(first.sizes_S)), np.bool_)

@@ -69,11 +69,17 @@ class Kind:
     task: ModelTask = "causal_lm"
     rows: RowLayout = "documents"
     starts_from: Literal["fresh", "published", "either"] = "fresh"
-    first_rows: Literal["documents", "examples", "pairs", "labels", ""] = ""
+    first_rows: Literal["documents", "examples", "pairs", "judged", "labels", ""] = ""
     rows_per_sample: int = 1
     steps_like: str = ""
-    loss_is_per: Literal["token", "masked token", "pair", "text"] = "token"
+    loss_is_per: Literal["token", "masked token", "pair", "answer", "text"] = "token"
     step_options: Callable[["Recipe"], StepOptions] = lambda _: {}
+
+    @property
+    def loss_unit(self) -> str:
+        """Of a loss: of judged answers it is a weighted share, no logarithm."""
+        is_share = self.loss_is_per == "answer"
+        return f"{'' if is_share else 'nats'}/{self.loss_is_per}"
 
     @property
     def writes_text(self) -> bool:
@@ -97,8 +103,8 @@ class Kind:
 
     @property
     def compares_answers(self) -> bool:
-        """Whether the model learns which of two answers to a prompt is better."""
-        return self.first_rows == "pairs"
+        """Whether the model learns which answers to a prompt are better."""
+        return self.first_rows in {"pairs", "judged"}
 
     @property
     def continues_text(self) -> bool:
@@ -152,6 +158,15 @@ KINDS = {
             first_rows="pairs",
             rows_per_sample=2,
             loss_is_per="pair",
+            step_options=options_of_preference,
+        ),
+        Kind(
+            "judged",
+            ("kto",),
+            rows="examples",
+            starts_from="published",
+            first_rows="judged",
+            loss_is_per="answer",
             step_options=options_of_preference,
         ),
         Kind(

@@ -31,6 +31,8 @@ _NAMES = {
     "preference.label_smoothing": "dpo_label_smoothing",
     "preference.sft_weight": "cpo_alpha pref_ftx rpo_alpha loss_weights",
     "preference.margin": "simpo_gamma",
+    "preference.desirable_weight": "kto_desirable_weight kto_chosen_weight",
+    "preference.undesirable_weight": "kto_undesirable_weight kto_rejected_weight",
     "preference.reference": "precompute_ref_log_probs ref_model rl_adapter_ref_model",
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss

@@ -1,5 +1,5 @@
 """The section for learning from preferences: which loss compares a chosen answer with a rejected
-one, and what the model is compared with.
+one, or judged answers with others, and what the model is compared with.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 WITHOUT_REFERENCE = ("simpo", "orpo", "cpo")
 """Losses of a pair that compare the model with no other."""
+OF_JUDGED = ("kto", "apo_zero_unpaired")
+"""Losses of single answers that are desired or not."""
 _AS_DEFINED: dict[str, dict[str, Any]] = {
     "ipo": {"per_token": True},
     "simpo": {"per_token": True, "beta": 2.0, "margin": 1.0},
@@ -21,18 +23,27 @@ _AS_DEFINED: dict[str, dict[str, Any]] = {
     "cpo": {"sft_weight": 1.0},
 }
 """What a loss has where the recipe says nothing, beside `_USUAL`."""
-_USUAL = {"per_token": False, "beta": 0.1, "sft_weight": 0.0}
+_USUAL = {"loss": "sigmoid", "per_token": False, "beta": 0.1, "sft_weight": 0.0}
+_KEYS_OF_PAIRS = ("label_smoothing", "per_token", "margin", "sft_weight")
+_KEYS_OF_JUDGED = ("desirable_weight", "undesirable_weight")
+
+Loss = Literal[
+    "sigmoid", "hinge", "ipo", "robust", "simpo", "orpo", "cpo", "kto", "apo_zero_unpaired"
+]
 
 
 class PreferenceRecipe(Section):
-    """How a model learns from pairs of a chosen and a rejected answer (method dpo)."""
+    """How a model learns from pairs of a chosen and a rejected answer (method dpo), or from answers
+    that are desired or not (method kto).
+    """
 
-    loss: Literal["sigmoid", "hinge", "ipo", "robust", "simpo", "orpo", "cpo"] = Field(
-        "sigmoid",
+    loss: Loss | None = Field(
+        None,
         description=(
             "sigmoid: DPO (Rafailov 2023, arXiv 2305.18290); hinge: SLiC (2305.10425); ipo"
             " (2310.12036); robust: some labels are flipped (2403.00409). Without a reference:"
-            " simpo (2405.14734), orpo (2403.07691), cpo (2401.08417)."
+            " simpo (2405.14734), orpo (2403.07691), cpo (2401.08417). Of judged answers: kto"
+            " (2402.01306), apo_zero_unpaired (2408.06266). Default: sigmoid, of method kto kto."
         ),
     )
     beta: Annotated[float, Field(gt=0, le=1e3)] | None = Field(
@@ -66,6 +77,17 @@ class PreferenceRecipe(Section):
             " (2404.19733). Default: 1 for orpo and cpo, else 0."
         ),
     )
+    desirable_weight: Annotated[float, Field(gt=0, le=1e3)] = Field(
+        1.0,
+        description=(
+            "Weight of desired answers (method kto). Between 1 and 4/3 of the undesired ones'"
+            " total, as its authors advise: where there are three undesired for each desired"
+            " answer, 3 to 4."
+        ),
+    )
+    undesirable_weight: Annotated[float, Field(gt=0, le=1e3)] = Field(
+        1.0, description="Weight of undesired answers (method kto)."
+    )
     reference: Literal["auto", "in_passes", "kept"] = Field(
         "auto",
         description=(
@@ -78,7 +100,8 @@ class PreferenceRecipe(Section):
         "loss",
         description=(
             "What the best model is chosen by on held-out pairs: the loss, the share whose chosen"
-            " answer has the higher reward, or by how much."
+            " answer has the higher reward, or by how much. Of judged answers: the share on their"
+            " side of the reference point, or by how much rewards of desired ones are higher."
         ),
     )
 
@@ -93,7 +116,8 @@ class PreferenceRecipe(Section):
         if self.per_token is False and self.loss in {"simpo", "orpo"}:
             raise ValueError(f"loss {self.loss} is defined per token; leave per_token out")
         if self.margin is not None and self.loss != "simpo":
-            raise ValueError(f"margin belongs to loss simpo, not to {self.loss}; leave it out")
+            named = self.resolved.loss
+            raise ValueError(f"margin belongs to loss simpo, not to {named}; leave it out")
         if self.reference != "auto" and self.loss in WITHOUT_REFERENCE:
             raise ValueError(f"loss {self.loss} has no reference; leave reference out")
         return self
@@ -101,20 +125,24 @@ class PreferenceRecipe(Section):
     @property
     def resolved(self) -> Self:
         """The same with what the loss has where the recipe says nothing."""
-        usual = _USUAL | _AS_DEFINED.get(self.loss, {})
+        usual = _USUAL | _AS_DEFINED.get(self.loss or "", {})
         unsaid = {name: value for name, value in usual.items() if getattr(self, name) is None}
         return self.model_copy(update=unsaid)
 
 
 def rules_of(recipe: "Recipe") -> PreferenceRecipe:
     """Return the section of a recipe, with its defaults where it is left out."""
-    return recipe.preference or PreferenceRecipe()
+    rules = recipe.preference or PreferenceRecipe()
+    if rules.loss is None and recipe.kind.first_rows == "judged":
+        return rules.model_copy(update={"loss": "kto"})
+    return rules
 
 
 def options_of_preference(recipe: "Recipe") -> dict[str, Any]:
     """Return what decides the loss of a step on preferences."""
     rules = rules_of(recipe).resolved
-    options = rules.model_dump(exclude={"metric"}) | {"reference": reference_of(recipe)}
+    foreign = _KEYS_OF_PAIRS if rules.loss in OF_JUDGED else _KEYS_OF_JUDGED
+    options = rules.model_dump(exclude={"metric", *foreign}) | {"reference": reference_of(recipe)}
     return {"preference": options}
 
 
@@ -123,10 +151,11 @@ def check_preference(recipe: "Recipe") -> None:
     if "preference" not in recipe.kind.step_options(recipe):
         if recipe.preference is not None:
             raise ValueError(
-                f"the section preference is for method dpo, and this recipe has {recipe.method};"
-                " remove it with preference=null"
+                "the section preference is for methods dpo and kto, and this recipe has"
+                f" {recipe.method}; remove it with preference=null"
             )
         return
+    _check_keys(recipe)
     if recipe.data.loss_on == "all":
         raise ValueError(
             "data.loss_on=all would learn prompts, which both answers of a pair share; leave it out"
@@ -137,6 +166,25 @@ def check_preference(recipe: "Recipe") -> None:
         raise ValueError(
             f"preference.reference=in_passes: {why}, so switching adapters off does not give the"
             " model from before; use preference.reference=kept"
+        )
+
+
+def _check_keys(recipe: "Recipe") -> None:
+    """Raise ValueError for keys of the other method of preferences."""
+    loss, given = rules_of(recipe).resolved.loss, recipe.preference
+    is_judged = recipe.kind.first_rows == "judged"
+    if (loss in OF_JUDGED) != is_judged:
+        other = "dpo" if is_judged else "kto"
+        raise ValueError(
+            f"preference.loss={loss} belongs to method {other}, and this recipe has"
+            f" {recipe.method}: set method={other}, or leave the loss out"
+        )
+    foreign = _KEYS_OF_PAIRS if is_judged else _KEYS_OF_JUDGED
+    said = [key for key in foreign if given is not None and key in given.model_fields_set]
+    usual = PreferenceRecipe()
+    if said := [key for key in said if getattr(given, key) != getattr(usual, key)]:
+        raise ValueError(
+            f"preference.{said[0]} has no meaning for method {recipe.method}; leave it out"
         )
 
 
@@ -151,6 +199,8 @@ def reference_of(recipe: "Recipe") -> Literal["none", "in_passes", "kept"]:
     return "in_passes" if adapter is not None and not adapter.start else "kept"
 
 
-def reads_pairs(recipe: "Recipe") -> bool:
-    """Return whether its data are pairs of answers, not demonstrations with which rounds begin."""
+def reads_preferences(recipe: "Recipe") -> bool:
+    """Return whether its data are pairs of answers or judged ones, not demonstrations with which
+    rounds begin.
+    """
     return recipe.kind.compares_answers and recipe.rft is None

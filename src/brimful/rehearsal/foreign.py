@@ -27,7 +27,7 @@ from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import Recorder
 from brimful.rehearsal.training import Recording, fake_world, materialised, repeat_steps
-from brimful.training.method import Network
+from brimful.training.method import Method, Network
 
 LossOf = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 OPTIMIZERS = ("fused", "foreach", "for_loop", "8bit", "paged_8bit")
@@ -186,7 +186,7 @@ class _OwnTraces:
         with recorder:
             network = Network(model, lambda micro: micro.inputs_BT, 0)
             try:
-                repeat_steps(network, loss_sum, optimizer, spec, batch, watcher)
+                repeat_steps(network, Method(loss_sum), optimizer, spec, batch, watcher)
             except RuntimeError as error:
                 raise PlanError(
                     f"the training step of {type(model).__name__} cannot be traced: {error}"

@@ -39,7 +39,7 @@ from brimful.rehearsal.optimizers import FP32_VARIANTS, optimizer_for
 from brimful.rehearsal.real_models import real_model
 from brimful.rehearsal.training import (
     blank_batch,
-    loss_of,
+    method_of,
     prepare,
     repeat_steps,
     without_garbage_collector,
@@ -143,6 +143,9 @@ class _Stamps:
         passes_s: By "first" and "further": (whole pass, blocks after the first) of every pass.
         updates_s: Of every update.
         operators: Of further passes of this size, whose operators were timed one by one.
+        without_s: Of the blocks after the first in passes without gradients, such as a reference's.
+        measured_s: Of a pass in which a step is measured before (whole pass, blocks after the
+            first): it takes as long for each pass of the step.
     """
 
     micro_batch: int
@@ -159,6 +162,9 @@ class _Stamps:
     phase: str = ""
     in_step: int = 0
     since_s: float = 0.0
+    entered_s: float = 0.0
+    without_s: float = 0.0
+    measured_s: tuple[float, float] = (0.0, 0.0)
     forward_s: dict[int, float] = field(default_factory=dict)
     backward_s: dict[int, float] = field(default_factory=dict)
 
@@ -167,13 +173,17 @@ class _Stamps:
         now_s = self.clock()
         if self.phase == "backward" and phase in {"inputs", "optimizer"}:
             name = "first" if self.in_step == 1 else "further"
-            self.passes_s[name].append((now_s - self.since_s, self._middle_s()))
+            before_s, blocks_s = self.measured_s
+            middle_s = self._middle_s() + self.without_s + blocks_s
+            self.passes_s[name].append((now_s - self.since_s + before_s, middle_s))
+        if self.phase == "measure":
+            self.measured_s = now_s - self.since_s, self.without_s
         if self.phase == "optimizer":
             self.updates_s.append(now_s - self.since_s)
-        if phase in {"inputs", "optimizer"}:
+        if phase in {"measure", "inputs", "optimizer"}:
             self.since_s = now_s
             self.in_step = self.in_step + 1 if phase == "inputs" else 0
-            self.forward_s, self.backward_s = {}, {}
+            self.forward_s, self.backward_s, self.without_s = {}, {}, 0.0
         self.phase = phase
         if time.perf_counter() > self.until_s:
             raise _TookTooLong
@@ -188,8 +198,12 @@ class _Stamps:
     def made(self, index: int, _block: nn.Module, _inputs: Any, output: Any) -> None:
         """Note that a block's output was made, and ask for its gradient."""
         made = output[0] if isinstance(output, tuple) else output
-        if self.phase == "forward" and made.requires_grad:
-            self.forward_s[index] = self.clock()
+        now_s = self.clock()
+        if not made.requires_grad:
+            self.entered_s = self.entered_s if index else now_s
+            self.without_s += now_s - self.entered_s if index == self.blocks - 1 else 0.0
+        elif self.phase == "forward":
+            self.forward_s[index] = now_s
             made.register_hook(partial(self._came, index))
 
     def _came(self, index: int, _gradient: Tensor) -> None:
@@ -421,7 +435,7 @@ def _steps(spec: StepSpec, model: nn.Module, stamps: _Stamps) -> Callable[[int],
     vocabulary = int(inner.config.get_text_config().vocab_size)
 
     def take(micro_batch: int) -> None:
-        repeat_steps(network, loss_of(spec), optimizer, spec, lambda: batch(micro_batch), stamps)
+        repeat_steps(network, method_of(spec), optimizer, spec, lambda: batch(micro_batch), stamps)
 
     def batch(micro_batch: int) -> MicroBatch:
         micro = blank_batch(spec, micro_batch)

@@ -35,6 +35,7 @@ from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
+from brimful.training.measuring import measured
 from brimful.training.method import (
     HiddenStates,
     LossSum,
@@ -56,7 +57,9 @@ class Watcher(Protocol):
     """Receives the progress of `run_steps`; a watcher makes no tensors."""
 
     def begin(self, phase: str) -> None:
-        """A phase begins: "inputs", "forward", "backward", "optimizer" or "between steps"."""
+        """A phase begins: "measure", "inputs", "forward", "backward", "optimizer" or "between
+        steps".
+        """
 
     def note_inputs(self, tensors: Iterable[Tensor]) -> None:
         """The batch was made of these tensors."""
@@ -272,10 +275,10 @@ def warm_up(
     precision, nobody = _precision_of(spec), _Nobody()
     accumulate_gradients(
         _network(model, spec, body),
-        _announced(nobody, _loss_of(spec)),
+        _announced(nobody, method_of(spec)),
         precision,
         CPU,
-        _micro_batches(lambda: blank_batch(spec, micro_batch), 1, nobody),
+        _micro_batches(lambda: blank_batch(spec, micro_batch), 1, nobody, "inputs"),
         StepGuard.fresh(precision, CPU).loss_scale,
     )
     _forget_gradients(model)
@@ -313,12 +316,14 @@ def run_steps(
     """
     network = _network(model, spec, body)
     repeat_steps(
-        network, _loss_of(spec), optimizer, spec, lambda: blank_batch(spec, micro_batch), watcher
+        network, method_of(spec), optimizer, spec, lambda: blank_batch(spec, micro_batch), watcher
     )
 
 
-def _loss_of(spec: StepSpec) -> LossSum:
-    return loss_of_part(spec, loss_of(spec))
+def method_of(spec: StepSpec) -> Method:
+    """Return how a step makes its loss of a model that may lie in parts."""
+    whole = find_method(spec.method).with_options(spec.options)
+    return dataclasses.replace(whole, loss_sum=loss_of_part(spec, loss_of(spec)))
 
 
 def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
@@ -329,28 +334,29 @@ def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None)
 
 def repeat_steps(
     network: Network,
-    loss_sum: LossSum,
+    method: Method,
     optimizer: torch.optim.Optimizer,
     spec: StepSpec,
     batch: Callable[[], MicroBatch],
     watcher: Watcher,
 ) -> None:
     """Run a first optimizer step with one micro-batch and a second one with two when it
-    accumulates, else one.
+    accumulates, else one. What the method measures before is measured on as many.
     """
-    method = _announced(watcher, loss_sum)
+    method = _announced(watcher, method)
     precision = _precision_of(spec)
     guard = StepGuard.fresh(precision, CPU)
     trainable = trainable_parameters(network.model)
     for count in (1, 2 if spec.accumulates else 1):
         for parameter in trainable:
             parameter.grad = None
+        before = _micro_batches(batch, count, watcher, "measure")
         loss = accumulate_gradients(
-            network,
+            measured(network, method, precision, CPU, before, 1.0),
             method,
             precision,
             CPU,
-            _micro_batches(batch, count, watcher),
+            _micro_batches(batch, count, watcher, "inputs"),
             guard.loss_scale,
         )
         watcher.begin("optimizer")
@@ -448,22 +454,22 @@ def _tensors_of(micro: MicroBatch) -> list[Tensor]:
 
 
 def _micro_batches(
-    batch: Callable[[], MicroBatch], count: int, watcher: Watcher
+    batch: Callable[[], MicroBatch], count: int, watcher: Watcher, phase: str
 ) -> Iterator[MicroBatch]:
     for _ in range(count):
-        watcher.begin("inputs")
+        watcher.begin(phase)
         micro = batch()
         watcher.note_inputs(_tensors_of(micro))
         yield micro
 
 
-def _announced(watcher: Watcher, loss_sum: LossSum) -> Method:
+def _announced(watcher: Watcher, method: Method) -> Method:
     """Return the method, announcing its forward pass and then the backward pass to the watcher."""
 
     def announced(network: Network, micro: MicroBatch) -> Tensor:
         watcher.begin("forward")
-        loss = loss_sum(network, micro)
+        loss = method.loss_sum(network, micro)
         watcher.begin("backward")
         return loss
 
-    return Method(announced)
+    return dataclasses.replace(method, loss_sum=announced)

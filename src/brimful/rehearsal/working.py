@@ -98,7 +98,7 @@ class WorkLog:
         name = ""
         if phase == "evaluation" or (phase == "optimizer" and count == 2):
             name = phase
-        elif phase in ("inputs", "forward", "backward"):
+        elif phase in ("measure", "inputs", "forward", "backward"):
             name = {2: "micro-batch", 3: "further micro-batch"}.get(count, "")
         self.part = PARTS.index(name) if name else None
 

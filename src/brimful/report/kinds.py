@@ -159,13 +159,20 @@ class ExamplesReport(ReportKind):
 
 
 class PairsReport(ExamplesReport):
-    """A published model that has learned to prefer chosen answers."""
+    """A published model that has learned to prefer chosen answers.
+
+    Attributes:
+        samples: What is held out.
+        told: What it does with them, before the share of which it does so.
+    """
 
     data_heading = "Pairs"
     loss_unit = "nats per pair"
+    samples = "pairs"
+    told = "gives the chosen answer the higher reward in"
 
     def loss_title(self, run: RunFolder) -> str:
-        return "Loss of preferring the chosen answers, nats per pair"
+        return f"Loss of preferring the chosen answers, {self.loss_unit}"
 
     def verdict(self, run: RunFolder) -> str:
         """The share of held-out pairs that it tells, else their loss."""
@@ -173,18 +180,30 @@ class PairsReport(ExamplesReport):
         final = None if score is None else run.scores.likelihood.get(score.name)
         if score is None or score.loss is None:
             return ""
-        text = f"Its loss on held-out pairs ({score.name}) is {score.loss:.3f}"
+        text = f"Its loss on held-out {self.samples} ({score.name}) is {score.loss:.3f}"
         if final is not None and (accuracy := final.named.get("accuracy")) is not None:
             interval = ""
             if ends := final.accuracy_interval:
                 interval = f" (95 % interval {ends[0]:.0%} to {ends[1]:.0%})"
             text = (
-                f"Of held-out pairs ({score.name}) it gives the chosen answer the higher reward in"
+                f"Of held-out {self.samples} ({score.name}) it {self.told}"
                 f" {accuracy:.0%}{interval}; the loss is {score.loss:.3f}"
             )
         if before is not None and before.loss is not None:
             text += f", it was {before.loss:.3f} before"
         return f"{text}."
+
+
+class JudgedReport(PairsReport):
+    """A published model that has learned to write desired answers."""
+
+    data_heading = "Judged answers"
+    loss_unit = "per answer"
+    samples = "answers"
+    told = "rewards desired ones and no others in"
+
+    def loss_title(self, run: RunFolder) -> str:
+        return "Loss of telling desired answers from others"
 
 
 class MaskedReport(ReportKind):
@@ -299,6 +318,7 @@ KINDS: dict[str, ReportKind] = {
     "documents": ReportKind(),
     "examples": ExamplesReport(),
     "pairs": PairsReport(),
+    "judged": JudgedReport(),
     "masked": MaskedReport(),
     "labels": LabelsReport(),
 }

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from brimful.base.errors import RequestError, StartAgain, TrainingStopped
 from brimful.base.rundir import finite
 from brimful.base.warning_codes import coded
-from brimful.data.batches import MicroBatch, StepBatch
+from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
 from brimful.recipe import Recipe
 from brimful.training.divergence import (
     ROLLBACKS_BEFORE_STOP,
@@ -27,6 +27,7 @@ from brimful.training.divergence import (
     problem_of_steps,
     refuse_not_finite,
 )
+from brimful.training.measuring import by_all, measured
 from brimful.training.memory_errors import (
     CannotHalveAlone,
     OutOfMemory,
@@ -227,8 +228,17 @@ def _update(
     divisor = totals.divisor
     scale = loss_factor(progress.guard.loss_scale, divisor)
     names: list[str] = []
+    network = _knowing_the_step(parts, batch, divisor, micro_batches)
     compute = partial(
-        _compute_gradients, parts, progress.step, batch, divisor, micro_batches, scale, names
+        _compute_gradients,
+        parts,
+        network,
+        progress.step,
+        batch,
+        divisor,
+        micro_batches,
+        scale,
+        names,
     )
     if parts.replay is not None:
         compute = partial(parts.replay.compute, progress.step, parts.named_parameters, compute)
@@ -254,8 +264,34 @@ def _update(
     return loss, grad_norm, named
 
 
+def _knowing_the_step(
+    parts: Parts, batch: StepBatch, divisor: float, micro_batches: tuple[int, ...]
+) -> Network:
+    """Return the network with what the method measures of the step of all ranks.
+
+    Raises:
+        FoundOutOfMemory: on every rank, if memory ran out on any.
+    """
+    if parts.method.measure is None:
+        return parts.network
+    _drop_gradients(parts)
+    own = cast(MeasuredBatch, batch).measured
+    pieces = (micro.to(parts.device) for micro in own.micro_batches(_own(parts, micro_batches)))
+    measure = partial(
+        measured, parts.network, parts.method, parts.precision, parts.device, pieces, divisor
+    )
+    return by_all(parts.world, measure)
+
+
+def _own(parts: Parts, micro_batches: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the micro-batches of this rank's part of a step."""
+    _, count = parts.world.slice_of(parts.recipe.effective_batch)
+    return micro_batches if parts.world.is_alone else first_of(micro_batches, count)
+
+
 def _compute_gradients(
     parts: Parts,
+    network: Network,
     step: int,
     batch: StepBatch,
     divisor: float,
@@ -269,15 +305,13 @@ def _compute_gradients(
     """
     _drop_gradients(parts)
     parts.before_step(step)
-    _, count = parts.world.slice_of(parts.recipe.effective_batch)
-    sizes = micro_batches if parts.world.is_alone else first_of(micro_batches, count)
-    pieces = _pieces(parts, batch.micro_batches(sizes))
+    pieces = _pieces(parts, batch.micro_batches(_own(parts, micro_batches)))
     added = None
     if parts.penalty is not None and parts.world.is_first:  # it counts once, not once per rank
         added = partial(_penalty_sum, parts.penalty, step, divisor)
     noted: list[Tensor] = []
     sums: dict[str, Tensor] = {}
-    network = parts.network if step else noting_states(parts.network, noted)
+    network = network if step else noting_states(network, noted)
     network = replace(network, note=partial(_add_named, sums))
     loss = accumulate_gradients(
         network, parts.method, parts.precision, parts.device, pieces, scale, added=added

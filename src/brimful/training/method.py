@@ -34,6 +34,7 @@ class Network:
             passes are quick and whose recorded steps have the others.
         note: Takes a named value of each sample of a pass and, of the same shape, 1 where it counts
             and else 0: its mean over the optimizer step stands in the journal.
+        of_step: What `Method.measure` found, over what the loss is divided by; None: nothing.
     """
 
     model: PreTrainedModel
@@ -41,6 +42,7 @@ class Network:
     loss_chunk: int
     few_passes: bool = False
     note: Callable[[str, Tensor, Tensor], None] = lambda name, values, counts: None
+    of_step: Tensor | None = None
 
     @property
     def head_weight_VD(self) -> Tensor:  # noqa: N802 - shape suffix
@@ -108,17 +110,22 @@ class Method:
         configured: Options -> the loss with them; None: the method has no options. Plans have no
             `seed` among them (`Recipe.loss_options`).
         in_parts: Whether it can train a model whose weights lie in parts on several ranks.
+        measuring: Options -> `measure`.
+        measure: Summed without gradients over the micro-batches of `MeasuredBatch.measured` before
+            the first gradient of a step; None: a step needs to know nothing of itself.
     """
 
     loss_sum: LossSum
     configured: Callable[[StepOptions], LossSum] | None = None
     in_parts: bool = True
+    measuring: Callable[[StepOptions], LossSum | None] = lambda options: None
+    measure: LossSum | None = None
 
     def with_options(self, options: StepOptions) -> "Method":
         """Return the method with the options of a recipe or of a planned step."""
         if self.configured is None:
             return self
-        return replace(self, loss_sum=self.configured(options))
+        return replace(self, loss_sum=self.configured(options), measure=self.measuring(options))
 
 
 def find_method(name: str) -> Method:

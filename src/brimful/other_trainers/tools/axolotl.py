@@ -21,6 +21,7 @@ from brimful.other_trainers.training_arguments import (
 )
 from brimful.planning.step import Lora
 
+_OF_JUDGED = {"kto_desirable_weight": 1.0, "kto_undesirable_weight": 1.0}
 DEFAULTS = {
     **defaults_at("schemas/model.py", {"base_model": None, "trust_remote_code": None}),
     **defaults_at(
@@ -89,7 +90,7 @@ DEFAULTS = {
     ),
     **defaults_at(
         "trl 1.8.0, trl/experimental/cpo/cpo_config.py",
-        {"rl_beta": 0.1, "orpo_alpha": 0.1, "simpo_gamma": 0.5, "cpo_alpha": 1.0},
+        {"rl_beta": 0.1, "orpo_alpha": 0.1, "simpo_gamma": 0.5, "cpo_alpha": 1.0, **_OF_JUDGED},
     ),
     **defaults_at(
         "integrations/liger/args.py",
@@ -240,7 +241,7 @@ def _preference(settings: Settings) -> preferences.Section | None:
         return None
     beta = settings.number("rl_beta" if settings.is_given("rl_beta") else "orpo_alpha")
     if learns == "judged":
-        return {"beta": beta}
+        return preferences.of_judged(settings, beta, *_OF_JUDGED)
     others = {}
     if rl == "simpo":
         others = {
@@ -445,7 +446,7 @@ TOOL = Tool(
         eval_sample_packing loss_watchdog_threshold loss_watchdog_patience
         early_stopping_patience saves_per_epoch evals_per_epoch remove_unused_columns
         skip_prepare_dataset torchdistx_path gptq_groupsize gptq_model_v1 adam_beta1
-        dpo_label_smoothing kto_desirable_weight kto_undesirable_weight
+        dpo_label_smoothing
         adam_epsilon adam_eps use_tensorboard use_wandb use_swanlab use_mlflow use_comet
         lora_embedding_kernel revision_of_model min_sample_len excess_length_strategy
         sample_packing_group_size sample_packing_bin_size sample_packing_sequentially

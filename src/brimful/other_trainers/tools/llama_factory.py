@@ -47,6 +47,8 @@ DEFAULTS = {
             "pref_loss": "sigmoid",
             "pref_beta": 0.1,
             "pref_ftx": 0.0,
+            "kto_chosen_weight": 1.0,
+            "kto_rejected_weight": 1.0,
             "dpo_label_smoothing": 0.0,
             "simpo_gamma": 0.5,
             "ref_model": None,
@@ -144,7 +146,9 @@ def _preference(settings: Settings) -> preferences.Section | None:
     if learns == "examples":
         return None
     if learns == "judged":
-        return {"beta": beta}
+        if settings.number("pref_ftx"):
+            settings.refuse("pref_ftx", "no recipe of judged answers adds the loss of method sft")
+        return preferences.of_judged(settings, beta, "kto_chosen_weight", "kto_rejected_weight")
     loss = settings.one_of("pref_loss", {name: name for name in _LOSSES})
     smooths, weight = loss in {"sigmoid", "simpo"}, settings.number("pref_ftx")
     return preferences.section(
@@ -300,7 +304,6 @@ TOOL = Tool(
         "galore_",
         "apollo_",
         "badam_",
-        "kto_",
         "ppo_",
         "freeze_",
         "export_",

@@ -15,6 +15,7 @@ from brimful.other_trainers.job import Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
+from brimful.recipe.preference import OF_JUDGED
 
 _OF_PAIRS: Mapping[str, Any] = {
     "beta": 0.1,
@@ -148,7 +149,7 @@ def _losses(settings: Settings) -> tuple[str, ...]:
 def _learns(settings: Settings) -> str:
     """Which of `trl sft`, `trl dpo` and `trl kto` a file is for, by the keys that it gives."""
     named = _losses(settings)
-    if any(map(settings.is_given, _OF_JUDGED)) or named == ("kto",):
+    if any(map(settings.is_given, _OF_JUDGED)) or {*named} & {*OF_JUDGED}:
         return "judged"
     of_pairs = {*_LOSSES, *_OTHER_LOSSES} & {*named}
     return "pairs" if of_pairs or any(map(settings.is_given, _OF_PAIRS)) else "examples"
@@ -160,7 +161,10 @@ def _preference(settings: Settings) -> preferences.Section | None:
     if learns == "examples":
         return None
     if learns == "judged":
-        return {"beta": beta}
+        (loss, *others) = named or ("kto",)
+        if others or loss not in OF_JUDGED:
+            settings.refuse("loss_type", "no recipe has this loss")
+        return preferences.of_judged(settings, beta, "desirable_weight", "undesirable_weight", loss)
     first, *others = named or ("sigmoid",)
     settings.one_of("f_divergence_type", {"reverse_kl": ""})
     if first not in _LOSSES or others not in ([], ["sft"]) or settings.flag("use_weighting"):
@@ -178,9 +182,11 @@ def _loss(settings: Settings) -> LossChain:
     if learns == "examples":
         settings.one_of("loss_type", {None: "", "nll": "", "chunked_nll": ""})
         return chain
+    # The other loss of judged answers has no reference point.
+    has_point = learns == "judged" and OF_JUDGED[1] not in _losses(settings)
     return preferences.compared(
         chain,
-        preferences.KTO_PASSES if learns == "judged" else 1,
+        preferences.KTO_PASSES if has_point else 1,
         own_reference=not settings.flag("use_peft"),
         is_kept=settings.flag("precompute_ref_log_probs"),
     )

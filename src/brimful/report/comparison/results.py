@@ -32,11 +32,11 @@ from brimful.runs.tasks import RecordedAnswer, TaskSummary
 
 LOSS = "validation loss"
 LABEL_LOSS, MASKED_LOSS = "loss per text", "validation loss per masked token"
-PAIR_LOSS = "validation loss per pair"
+PAIR_LOSS, ANSWER_LOSS = "validation loss per pair", "validation loss per judged answer"
 """The losses of a classifier, after the name of the split, and of a model of masked tokens; neither
 is a loss per token of text.
 """
-LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS, PAIR_LOSS)
+LOSSES = (LOSS, LABEL_LOSS, MASKED_LOSS, PAIR_LOSS, ANSWER_LOSS)
 ADAPTER_FILE = "adapter_model.safetensors"
 """Of PEFT's layout."""
 EQUAL_TIME = "validation loss at equal time"
@@ -224,8 +224,8 @@ def _scoring_command(run: RunFolder) -> str:
 
 def _of_loss(run: RunFolder) -> _Likelihood:
     """Return the validation loss and the nats of its windows."""
-    of_others = {"masked token": MASKED_LOSS, "pair": PAIR_LOSS}
-    name, unit = of_others.get(run.kind.loss_is_per, LOSS), f"nats/{run.kind.loss_is_per}"
+    of_others = {"masked token": MASKED_LOSS, "pair": PAIR_LOSS, "answer": ANSWER_LOSS}
+    name, unit = of_others.get(run.kind.loss_is_per, LOSS), run.kind.loss_unit
     command, score = _scoring_command(run), run.scores.likelihood.get("validation")
     best = None if run.scores.likelihood else _best_while_training(run)
     if best is not None:

@@ -63,9 +63,7 @@ def _text_score(run: RunFolder) -> str:
         return f"{_with_interval(bits)}{so_far}"
     if score.loss is None:
         return ""
-    loss = Cell(
-        score.loss, "{:.3f}".format, score.loss_interval, unit=f"nats/{run.kind.loss_is_per}"
-    )
+    loss = Cell(score.loss, "{:.3f}".format, score.loss_interval, unit=run.kind.loss_unit)
     return f"loss {_with_interval(loss)}{so_far}"
 
 

@@ -31,10 +31,7 @@ def _configured(options: StepOptions) -> LossSum:
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         kept = micro.kept
-        reference_R = kept.get(REFERENCE)
-        if reference == "in_passes":  # first, while no activations of the other pass are held
-            with torch.no_grad():
-                reference_R = log_probs(network, micro, network.reference_states(micro))
+        reference_R = None if reference == "none" else reference_log_probs(network, micro)
         log_probs_R = log_probs(network, micro, network.hidden_states(micro))
         losses_P, rewards_R = pair_losses(rules, log_probs_R, kept[TOKENS], reference_R)
         counts_P = (kept[TOKENS] > 0).float().chunk(2)[0]
@@ -46,6 +43,17 @@ def _configured(options: StepOptions) -> LossSum:
         return loss
 
     return loss_sum
+
+
+def reference_log_probs(network: Network, micro: MicroBatch) -> Tensor:
+    """Return the reference's log-probability of each answer (R,): what was kept of it, else that of
+    the model with its adapters off. To be called first, while no activations of another pass are
+    held.
+    """
+    if (kept_R := micro.kept.get(REFERENCE)) is not None:
+        return kept_R
+    with torch.no_grad():
+        return log_probs(network, micro, network.reference_states(micro))
 
 
 def log_probs(network: Network, micro: MicroBatch, hidden_BTD: Tensor) -> Tensor:

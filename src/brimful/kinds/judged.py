@@ -1,0 +1,217 @@
+"""Runs on single answers that are desired or not, of which a published model learns to write the
+desired ones.
+
+Suffixes: A answers of a split or of a batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from brimful.data.batches import MicroBatch
+from brimful.data.example_batches import ExampleBatch, ExampleSequences, pairs_of
+from brimful.data.examples import ExampleSplit
+from brimful.data.formats import Example, text_of_prompt
+from brimful.kinds.pairs import Layout, PairLikelihood, PairRunData
+from brimful.kinds.run_data import ScoringOptions
+from brimful.planning.step import StepSpec
+from brimful.recipe import Recipe
+from brimful.recipe.preference import reference_of, rules_of
+from brimful.training.methods.dpo import REFERENCE
+from brimful.training.methods.kto import DESIRED, judged_losses
+
+MISMATCHED = "{}, mismatched"
+"""Name of a split's prompts with the answers to other ones."""
+
+
+@dataclass(frozen=True)
+class JudgedBatch(ExampleBatch):
+    """The answers of one optimizer step.
+
+    Attributes:
+        measured: Their prompts with the answers to other ones; no examples where the loss has no
+            reference point.
+    """
+
+    measured: ExampleBatch = field(default_factory=lambda: ExampleBatch((), 0, "padded"))
+
+    @property
+    def loss_divisor(self) -> float:
+        """The answers."""
+        return len(self.pairs)
+
+
+class JudgedSequences(ExampleSequences):
+    """Endless numbered training answers of a split.
+
+    Args:
+        split: Of training.
+        mismatched: Its prompts with the answers to other ones; None where they are not needed.
+        recipe: Says the length of a sequence and the seed.
+        layout: As of `ExampleSequences`.
+        reference: As of `PairSequences`.
+    """
+
+    def __init__(
+        self,
+        split: ExampleSplit,
+        mismatched: ExampleSplit | None,
+        recipe: Recipe,
+        layout: Layout,
+        reference: Mapping[str, NDArray[np.float32]],
+    ) -> None:
+        super().__init__(split, recipe.sequence_length, layout, recipe.seed)
+        self._mismatched = mismatched
+        self._reference, self._is_kept = reference, reference_of(recipe) == "kept"
+        self._desired_A = signs_of(split)
+
+    def batch(self, first_sample: int, count: int) -> JudgedBatch:
+        numbers = self.examples(first_sample, count)
+        batch = super().batch(first_sample, count)
+        made = JudgedBatch(
+            batch.pairs,
+            batch.sequence_length,
+            batch.layout,
+            kept={DESIRED: self._desired_A[numbers], **self._kept("train", numbers)},
+        )
+        if self._mismatched is None:
+            return made
+        others = replace(
+            batch,
+            pairs=pairs_of(self._mismatched, numbers),
+            kept=self._kept(MISMATCHED.format("train"), numbers),
+        )
+        return replace(made, measured=others)
+
+    def _kept(self, split: str, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+        return {REFERENCE: self._reference[split][numbers]} if self._is_kept else {}
+
+
+def signs_of(split: ExampleSplit) -> NDArray[np.float32]:
+    """Return 1 for each desired answer of a split and -1 for each other one (A,)."""
+    return np.array([1.0 if each.desired else -1.0 for each in split.examples], np.float32)
+
+
+def mismatched(split: ExampleSplit, sequence_length: int) -> ExampleSplit:
+    """Return each prompt with the answer to another one: the answers of a split move on by as many
+    places as the most that follow one another belong to one prompt, by one where each has its own.
+    They are cut to the sequence.
+    """
+    prompts = [text_of_prompt(example) for example in split.examples]
+    turn, count = max(len([*same]) for _, same in groupby(prompts)), len(prompts)
+    starts, ends = split.offsets_E[:-1], split.offsets_E[1:]
+    learned = np.flatnonzero(split.is_target_N)
+    answers = learned[np.searchsorted(learned, starts)]
+    places, examples = list[NDArray[np.int64]](), list[Example]()
+    for number, example in enumerate(split.examples):
+        other = (number - turn) % count
+        parts = np.arange(starts[number], answers[number]), np.arange(answers[other], ends[other])
+        places.append(np.concatenate(parts)[: sequence_length + 1])
+        examples.append(replace(example, completion=split.examples[other].completion))
+    places_N = np.concatenate(places)
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in places])])
+    return ExampleSplit(
+        split.tokens_N[places_N],
+        split.is_target_N[places_N],
+        offsets,
+        split.num_bytes,
+        tuple(examples),
+    )
+
+
+class JudgedRunData(PairRunData):
+    """Single answers, of which a published model learns to write the desired ones."""
+
+    per_sample: ClassVar[int] = 1
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        micro = super(PairRunData, cls).blank(step, samples)
+        is_kept = step.options["preference"]["reference"] == "kept"
+        names = (DESIRED, REFERENCE) if is_kept else (DESIRED,)
+        kept = {name: torch.ones(samples) for name in names}
+        return replace(micro, scored_N=torch.arange(micro.inputs_BT.numel()), kept=kept)
+
+    @cached_property
+    def mismatched(self) -> Mapping[str, ExampleSplit]:
+        """Prompts with the answers to other ones, by split; empty where the loss needs none."""
+        if rules_of(self.recipe).loss != "kto":
+            return {}
+        length = self.recipe.sequence_length
+        return {name: mismatched(split, length) for name, split in self.splits.items()}
+
+    @property
+    def compared(self) -> Mapping[str, ExampleSplit]:
+        others = {MISMATCHED.format(name): split for name, split in self.mismatched.items()}
+        return {**self.splits, **others}
+
+    @property
+    def validation_rows(self) -> int:
+        """With those of mismatched answers."""
+        return super().validation_rows * (2 if self.mismatched else 1)
+
+    def _sequences(self, packing: str) -> JudgedSequences:
+        layout: Layout = "packed" if packing == "packed" else "padded"
+        split, others = self.splits["train"], self.mismatched.get("train")
+        return JudgedSequences(split, others, self.recipe, layout, self._reference)
+
+    @property
+    def examples(self) -> Mapping[str, Sequence[Example]]:
+        """The desired answers."""
+        return {
+            name: [each for each in split.examples if each.desired]
+            for name, split in self.splits.items()
+        }
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> PairLikelihood:
+        """Return loss and named values of at most `max_sequences` answers, spread evenly."""
+        whole = self.splits[split]
+        most = min(options.max_sequences or whole.num_examples, whole.num_examples)
+        numbers = np.linspace(0, whole.num_examples - 1, most).astype(np.int64)
+
+        def scored(name: str, answers: ExampleSplit) -> tuple[Any, Any, Any]:
+            found = self._score(model, answers.part(numbers), replace(options, max_sequences=None))
+            log_probs_A = torch.from_numpy(-found.window_nats_N).float()
+            return found, log_probs_A, torch.from_numpy(self._reference[name][numbers])
+
+        likelihood, log_probs_A, reference_A = scored(split, whole)
+        distance, seconds = None, likelihood.seconds
+        if others := self.mismatched.get(split):
+            found, others_A, others_reference_A = scored(MISMATCHED.format(split), others)
+            distance, seconds = (others_A - others_reference_A).mean(), seconds + found.seconds
+        losses_A, named = judged_losses(
+            rules_of(self.recipe).resolved,
+            log_probs_A,
+            reference_A,
+            torch.from_numpy(signs_of(whole)[numbers]),
+            distance,
+        )
+        means = {
+            name: float((values_A * counts_A).sum() / counts_A.sum())
+            for name, (values_A, counts_A) in named.items()
+            if counts_A.any()
+        }
+        means["margin"] = means.get("reward_chosen", 0.0) - means.get("reward_rejected", 0.0)
+        answers = replace(likelihood, seconds=seconds)
+        return PairLikelihood.of_samples(losses_A, named["accuracy"][0], means, answers)
+
+    def describe(self) -> list[str]:
+        lines = super(PairRunData, self).describe()
+        rules = rules_of(self.recipe).resolved
+        told = [f"loss {rules.loss} of judged answers"]
+        for name, split in self.splits.items():
+            good = int((signs_of(split) > 0).sum())
+            told.append(
+                f"{name}: {good:,} desired answers and {split.num_examples - good:,} others"
+            )
+        return [*lines[:-1], *told, lines[-1].replace("example", "answer")]
+
+
+RUN_DATA = JudgedRunData

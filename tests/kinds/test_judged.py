@@ -1,0 +1,182 @@
+"""Runs on judged answers, from rows to a scored model: planned to the byte, resumed bit for bit."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from brimful.base.errors import Interrupted
+from brimful.base.rundir import read_journal, read_json
+from brimful.chains import pipeline, plans
+from brimful.hardware.probe import probe
+from brimful.kinds.judged import JudgedRunData, mismatched
+from brimful.kinds.run_data import gather
+from brimful.planning.specs import model_facts
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import prepare
+from brimful.planning.work import PHASES, Work
+from brimful.recipe import Recipe
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.training import record_training
+from brimful.training.tensorfile import load_tensors
+from measured_steps import measure_steps
+
+ANSWERS = 3
+"""In a micro-batch."""
+WAYS = {
+    "in passes": ["preference.reference=in_passes"],
+    "kept": ["preference.reference=kept"],
+    "no point": ["preference.loss=apo_zero_unpaired"],
+    "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
+}
+
+
+@pytest.fixture
+def judging(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[..., Recipe]:
+    """`judging("key=value", ...)` gives a recipe on the answers of pairs, with overrides."""
+    usual = ["method=kto", "evaluation.base=never", f"data.path={pairs_file}"]
+    return lambda *overrides: tuning(*usual, *overrides)
+
+
+def _run(recipe: Recipe) -> Path:
+    return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
+
+
+def _steps(folder: Path) -> list[dict[str, Any]]:
+    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+
+
+def _weights(folder: Path) -> dict[str, torch.Tensor]:
+    (file,) = (folder / "model").glob("*.safetensors")
+    return load_tensors(file)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_is_planned_trained_scored_and_reported(
+    judging: Callable[..., Recipe], way: str
+) -> None:
+    recipe = judging("training.steps=12", *WAYS[way])
+
+    folder = _run(recipe)
+
+    steps = _steps(folder)
+    assert [record["step"] for record in steps] == [*range(1, 13)]
+    assert steps[0]["loss"] == pytest.approx(0.5, abs=1e-3)
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    assert steps[-1]["named"]["reward_chosen"] > steps[-1]["named"]["reward_rejected"]
+    assert ("kl" in steps[-1]["named"]) == (way != "no point")
+    scores = read_json(folder / "scores.json")["validation"]
+    assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
+    assert 0 <= scores["named"]["accuracy"] <= 1
+    records = read_journal(folder / "metrics.jsonl")
+    best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
+    assert best["loss"] == pytest.approx(scores["loss"], rel=1e-4)
+    page = (folder / "report.html").read_text()
+    assert "held-out answers" in page
+    assert "held-out pairs" not in page
+
+
+@pytest.mark.parametrize("way", ["in passes", "kept", "full"])
+@pytest.mark.parametrize("packing", ["packed", "padded"])
+def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
+    judging: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
+) -> None:
+    shared = [*WAYS[way], f"plan.packing={packing}"]
+    whole = _run(judging(*shared, "run.name=whole"))
+    recipe = judging(*shared, "run.name=stopped", "checkpoint.every=2")
+    real, stops = JudgedRunData.validate, iter([True])
+
+    def stopping(data: JudgedRunData, *args: Any, **values: Any) -> dict[str, Any]:
+        if next(stops, False):
+            raise Interrupted("stopped", signal.SIGTERM)
+        return real(data, *args, **values)
+
+    monkeypatch.setattr(JudgedRunData, "validate", stopping)
+    with pytest.raises(Interrupted):
+        _run(recipe)
+    stopped = _run(recipe)
+
+    ours, theirs = _weights(whole), _weights(stopped)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    named = [[each["named"] for each in _steps(folder)] for folder in (whole, stopped)]
+    assert named[0][-4:] == named[1][-4:]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
+    judging: Callable[..., Recipe], way: str
+) -> None:
+    """With the passes in which a step is measured before."""
+    spec = _step_of(judging(*WAYS[way], "plan.loss_chunk=100"))
+    planned = record_training(spec, config_of(spec), ANSWERS)
+    recipe = judging(*WAYS[way])
+    data = gather(recipe, str(recipe.model))
+    model = data.build(plans.plan(data.planned), torch.device("cpu"))
+
+    measured = measure_steps(model, spec, ANSWERS)
+
+    end = planned.marks["evaluation"]
+    assert planned.live_E()[:end].max() == measured.live_E().max()
+    assert ("measure 3" in planned.marks) == (way != "no point")
+    assert planned.work is not None
+    passes = {"in passes": 4, "kept": 2, "full": 2, "no point": 2}[way]
+    plain = replace(spec, method="sft", options_json="{}")
+    of_sft = record_training(plain, config_of(plain), ANSWERS).work
+    assert of_sft is not None
+    # A little less, where adapters are off.
+    assert round(_forward_flop(planned.work) / _forward_flop(of_sft)) == passes
+
+
+def _forward_flop(work: Work) -> float:
+    """Of the first block in the first micro-batch of a step."""
+    part = work.part("micro-batch")
+    return part.only((part.phases_W == PHASES.index("forward")) & (part.layers_W == 0)).flop()
+
+
+def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
+    judging: Callable[..., Recipe],
+) -> None:
+    for way in WAYS.values():
+        recipe = judging(*way)
+        data = gather(recipe, str(recipe.model))
+        planned = JudgedRunData.blank(_step_of(recipe), ANSWERS)
+        assert isinstance(data, JudgedRunData)
+        data._take({name: [0.0] * each.num_examples for name, each in data.compared.items()})
+        batch = data.sequences(plans.plan(data.planned, "T4")).batch(0, ANSWERS)
+        (micro,) = batch.micro_batches((ANSWERS,))
+
+        assert micro.kept.keys() == planned.kept.keys()
+        assert micro.tensors.keys() == planned.tensors.keys()
+        for name, each in micro.kept.items():
+            assert (each.shape, each.dtype) == (planned.kept[name].shape, planned.kept[name].dtype)
+
+
+def test_answers_move_on_to_another_prompt_and_are_cut_to_the_sequence(
+    judging: Callable[..., Recipe],
+) -> None:
+    recipe = judging()
+    data = gather(recipe, str(recipe.model))
+    split = data.splits["train"]
+
+    others = mismatched(split, 5)
+
+    assert sorted(each.completion for each in others.examples) == sorted(
+        each.completion for each in split.examples
+    )
+    for own, other in zip(split.examples, others.examples, strict=True):
+        assert own.prompt == other.prompt
+    assert others.lengths_E.max() == 6
+    assert data.splits["train"].examples[2].completion == (
+        mismatched(split, 99).examples[4].completion
+    )
+
+
+def _step_of(recipe: Recipe) -> StepSpec:
+    return prepare(recipe, probe("cpu"), model=model_facts(recipe)).spec(recompute=False)

@@ -1,0 +1,262 @@
+"""The loss of judged answers against its papers' formulas on whole logits, and against TRL."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import write_base_model
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from brimful.data.examples import ExampleSplit
+from brimful.data.formats import Example
+from brimful.kinds.judged import JudgedSequences, mismatched
+from brimful.model.published import attach_adapters
+from brimful.recipe import AdapterRecipe, Recipe
+from brimful.training.loop import accumulate_gradients
+from brimful.training.measuring import measured
+from brimful.training.method import Network, find_method, hidden_states_of
+from brimful.training.methods.kto import DESIRED
+from brimful.training.precision import Precision
+
+CPU, ANSWERS, LENGTH = torch.device("cpu"), 6, 24
+BETA, GOOD, BAD, RANK = 0.3, 1.5, 0.5, 4
+"""None of them a default, so that none is left out unseen."""
+SAID = [
+    "method=kto",
+    f"sequence_length={LENGTH}",
+    f"batch.sequences={ANSWERS}",
+    f"preference.beta={BETA}",
+    f"preference.desirable_weight={GOOD}",
+    f"preference.undesirable_weight={BAD}",
+]
+
+
+@pytest.fixture(scope="module")
+def split() -> ExampleSplit:
+    """Answers of many lengths to prompts of many lengths, of which four are desired."""
+    generator = np.random.default_rng(3)
+    tokens, is_target, lengths, examples = [], [], [], []
+    for number in range(ANSWERS):
+        prompt = generator.integers(0, 280, generator.integers(2, 9))
+        answer = generator.integers(0, 280, generator.integers(1, 14))
+        tokens += [prompt, answer]
+        is_target += [np.zeros(len(prompt), bool), np.ones(len(answer), bool)]
+        lengths.append(len(prompt) + len(answer))
+        examples.append(Example(f"prompt {number}", "", "", "", desired=number % 3 != 1))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    tokens_N = np.concatenate(tokens).astype(np.uint32)
+    return ExampleSplit(tokens_N, np.concatenate(is_target), offsets, 1, tuple(examples))
+
+
+def _model(folder: Path, *, adapted: bool) -> Any:
+    """Adapted so that its answers have become likelier on the whole, which the KL has to see."""
+    model = LlamaForCausalLM.from_pretrained(write_base_model(folder), dtype=torch.float32)
+    if not adapted:
+        return model
+    attach_adapters(model, AdapterRecipe(rank=RANK), seed=1)
+    generator = torch.Generator().manual_seed(5)
+    for name, each in model.named_parameters():
+        if "lora_B" in name:
+            each.data.normal_(std=0.3, generator=generator)
+    return model
+
+
+def _log_probs(model: Any, split: ExampleSplit) -> Tensor:
+    """Of each answer, from whole logits of one at a time, float64."""
+    found = []
+    for start, end in zip(split.offsets_E, split.offsets_E[1:], strict=False):
+        ids = torch.from_numpy(split.tokens_N[start:end].astype(np.int64))
+        is_target = torch.from_numpy(split.is_target_N[start:end])
+        shares = model(input_ids=ids[None]).logits[0, :-1].double().log_softmax(-1)
+        found.append(shares.gather(1, ids[1:, None])[:, 0][is_target[1:]].sum())
+    return torch.stack(found)
+
+
+def _gradients(model: Any) -> dict[str, Tensor]:
+    found = {name: each.grad for name, each in model.named_parameters()}
+    return {name: grad.clone() for name, grad in found.items() if grad is not None}
+
+
+def _by_brimful(
+    model: Any, recipe: Recipe, split: ExampleSplit, layout: Any, size: int
+) -> tuple[float, dict[str, Tensor], dict[str, list[float]]]:
+    """Mean loss, gradients and noted values of a step in micro-batches of a size."""
+    others = None if recipe.preference.loss else mismatched(split, LENGTH)  # type: ignore[union-attr]
+    batch = JudgedSequences(split, others, recipe, layout, {}).batch(0, ANSWERS)
+    noted: dict[str, list[float]] = {}
+
+    def note(name: str, values: Tensor, counts: Tensor) -> None:
+        noted.setdefault(name, []).extend(values[counts > 0].tolist())
+
+    model.zero_grad()
+    model.train()
+    network = Network(model, hidden_states_of(model), loss_chunk=5, few_passes=True, note=note)
+    method = find_method("kto").with_options(recipe.loss_options)
+    precision, divisor = Precision("fp32"), batch.loss_divisor
+    before = batch.measured.micro_batches((size,))
+    network = measured(network, method, precision, CPU, before, divisor)
+    pieces = list(batch.micro_batches((size,)))
+    loss = accumulate_gradients(
+        network, method, precision, CPU, pieces, torch.tensor(1 / batch.loss_divisor)
+    )
+    assert batch.loss_divisor == ANSWERS
+    assert len(pieces) > 1 or size == ANSWERS
+    return float(loss) / ANSWERS, _gradients(model), noted
+
+
+def _assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    whole = torch.cat([each.flatten() for each in expected.values()])
+    apart = torch.cat([(found[key] - each).flatten() for key, each in expected.items()])
+    assert apart.norm() <= 2e-6 * whole.norm()
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("size", [1, 2, ANSWERS])
+@pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
+def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_batch(
+    loss: str,
+    size: int,
+    layout: str,
+    split: ExampleSplit,
+    tuning: Callable[..., Recipe],
+    tmp_path: Path,
+) -> None:
+    """The reference: the adapters switched off. Its distance is that of the whole step."""
+    model, reference = (_model(tmp_path / "own", adapted=adapted) for adapted in (True, False))
+    others = mismatched(split, LENGTH)
+    with torch.no_grad():
+        of_reference, of_others = _log_probs(reference, split), _log_probs(reference, others)
+        distance = (_log_probs(model, others) - of_others).mean().clamp(min=0)
+    point = distance if loss == "kto" else torch.zeros(())
+    values = []
+    for number, ratio in enumerate(_log_probs(model, split) - of_reference):
+        if split.examples[number].desired:  # Ethayarajh et al. 2024, equations 7 and 8
+            values.append(GOOD * (1 - torch.sigmoid(BETA * (ratio - point))))
+        else:
+            values.append(BAD * (1 - torch.sigmoid(BETA * (point - ratio))))
+    expected = torch.stack(values).mean()
+    expected.backward()
+    expected_gradients = _gradients(model)
+
+    said = SAID if loss == "kto" else [*SAID, f"preference.loss={loss}"]
+    found, gradients, noted = _by_brimful(model, tuning(*said), split, layout, size)
+
+    assert found == pytest.approx(float(expected.detach()), rel=1e-6)
+    _assert_equal(gradients, expected_gradients)
+    if loss == "kto":
+        assert noted["kl"] == pytest.approx([float(distance)] * ANSWERS, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
+@pytest.mark.filterwarnings("ignore")  # of TRL's own
+def test_loss_rewards_and_gradients_are_those_of_trl(
+    loss: str, layout: str, split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    """With all answers in one batch of TRL's, which takes the distance of each batch by itself; and
+    in micro-batches of two here.
+    """
+    import datasets
+    import trl
+    from transformers import AutoTokenizer
+
+    model = _model(tmp_path / "own", adapted=True)
+    rows = [
+        {
+            "prompt_ids": split.tokens_N[start:end][~is_target].tolist(),
+            "completion_ids": split.tokens_N[start:end][is_target].tolist(),
+            "label": example.desired,
+        }
+        for start, end, example in zip(
+            split.offsets_E, split.offsets_E[1:], split.examples, strict=False
+        )
+        for is_target in [split.is_target_N[start:end]]
+    ]
+    texts = [{"prompt": "a", "completion": " b", "label": True}] * ANSWERS
+    trainer = trl.KTOTrainer(
+        model=LlamaForCausalLM.from_pretrained(tmp_path / "own", dtype=torch.float32),
+        args=trl.KTOConfig(
+            output_dir=str(tmp_path / "trl"),
+            loss_type=loss,
+            beta=BETA,
+            desirable_weight=GOOD,
+            undesirable_weight=BAD,
+            per_device_train_batch_size=ANSWERS,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            gradient_checkpointing=False,
+            disable_tqdm=True,
+        ),
+        train_dataset=datasets.Dataset.from_list(texts),
+        processing_class=AutoTokenizer.from_pretrained(tmp_path / "own"),
+        peft_config=_lora(),
+    )
+    names = {key.removeprefix("base_model.model."): key for key, _ in model.named_parameters()}
+    theirs = dict(trainer.model.named_parameters())
+    for key, each in model.named_parameters():
+        theirs[_of_trl(key, theirs)].data.copy_(each.data)
+    if loss == "kto":  # as TRL's `_prepare_dataset` does it
+        for number, row in enumerate(rows):
+            row["KL_completion_ids"] = rows[number - 1]["completion_ids"]
+    trainer.model.train()
+    expected = trainer.compute_loss(trainer.model, trainer.data_collator(rows))
+    expected.backward()
+
+    said = SAID if loss == "kto" else [*SAID, f"preference.loss={loss}"]
+    found, gradients, noted = _by_brimful(model, tuning(*said), split, layout, 2)
+
+    assert names
+    assert found == pytest.approx(float(expected.detach()), rel=1e-6)
+    of_trl = {key: theirs[_of_trl(key, theirs)].grad for key in gradients}
+    _assert_equal(gradients, of_trl)  # type: ignore[arg-type]
+    told = trainer._metrics["train"]
+    for key in ("chosen", "rejected"):
+        # A small difference of sums as large as this mean, which are exact to 1e-6 of themselves.
+        nats = abs(np.mean(noted[f"log_prob_{key}"]))
+        mean = np.mean(noted[f"reward_{key}"])
+        assert mean == pytest.approx(told[f"rewards/{key}"][-1], abs=1e-6 * BETA * nats)
+        assert nats == pytest.approx(abs(told[f"logps/{key}"][-1]), rel=1e-6)
+    if loss == "kto":
+        assert noted["kl"][0] == pytest.approx(told["kl"][-1], abs=1e-6 * nats)
+        assert told["kl"][-1] > 0
+
+
+def _lora() -> Any:
+    import peft
+
+    return peft.LoraConfig(
+        r=RANK,
+        lora_alpha=2 * RANK,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _of_trl(name: str, theirs: dict[str, Any]) -> str:
+    """TRL's name of a parameter."""
+    (found,) = [key for key in theirs if key.removeprefix("base_model.model.") == name]
+    return found
+
+
+def test_a_pass_without_targets_has_no_loss(
+    split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    model, recipe = _model(tmp_path / "own", adapted=True), tuning(*SAID)
+    (micro,) = (
+        JudgedSequences(split, None, recipe, "padded", {}).batch(0, ANSWERS).micro_batches((99,))
+    )
+    assert sorted(micro.kept[DESIRED].tolist()) == [-1, -1, 1, 1, 1, 1]
+    network = Network(model, hidden_states_of(model), loss_chunk=64, of_step=torch.tensor(0.2))
+
+    loss = find_method("kto").with_options(recipe.loss_options).loss_sum(network, micro.uncounted())
+    loss.backward()
+
+    assert loss == 0
+    assert not any(each.any() for each in _gradients(model).values())
