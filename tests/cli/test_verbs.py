@@ -32,6 +32,7 @@ from brimful.report.time_spent import time_spent
 from brimful.runs import read_run
 from brimful.runs.deciding import read_recipe_text, write_recipe
 from brimful.runs.measurements import measured, total_time_s
+from brimful.training import endings
 
 SNAPSHOT = Path(__file__).parent.parent / "snapshots" / "cli.txt"
 
@@ -133,6 +134,8 @@ def test_ranks_started_by_a_launcher_start_no_others(
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    for wait in ("REFUSAL_S", "OTHERS_WORD_S"):
+        monkeypatch.setattr(endings, wait, 0.1)  # nobody comes to learn it
     _refused(brimful("train", recipe_file, "--devices", "2"), "started by a launcher already")
 
 

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from brimful.base.errors import DataError
+from brimful.data import chat_template
 from brimful.data.chat import EncodedExample, Template
 from brimful.data.conversations import only_read
 from brimful.data.formats import Example, Message, Prompt
@@ -429,8 +430,9 @@ def test_a_developer_is_the_system_where_the_template_does_not_know_one(
     ids=lambda template: None if "range(99999)" not in template else "loops within loops",
 )
 def test_a_template_that_fails_is_refused(
-    chat_tokenizer: Fast, template: str, refuses: Refuses
+    chat_tokenizer: Fast, template: str, refuses: Refuses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(chat_template, "RENDER_LIMIT_S", 0.5)
     chat_tokenizer.chat_template = template
     with refuses(DataError, names=["chat template", "data.template=plain"]):
         Template.of(chat_tokenizer)
