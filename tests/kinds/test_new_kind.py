@@ -23,6 +23,7 @@ from brimful.chains import pipeline, plans
 from brimful.data.batches import MicroBatch
 from brimful.hardware.probe import probe
 from brimful.kinds.run_data import AnyRunData, gather, run_data_class
+from brimful.planning.family_key import family_keys_of
 from brimful.planning.specs import model_facts
 from brimful.planning.step import StepSpec
 from brimful.planning.survey import prepare
@@ -30,7 +31,6 @@ from brimful.planning.trace import KINDS as KINDS_OF_STORAGES
 from brimful.planning.trace import Trace
 from brimful.recipe import KINDS, Kind, Recipe
 from brimful.rehearsal.models import config_of
-from brimful.rehearsal.store import StoredTraces
 from brimful.rehearsal.training import record_training
 from measured_steps import measure_steps
 
@@ -134,9 +134,12 @@ def test_its_plan_is_not_that_of_another_method(preferring: Callable[..., Recipe
         method: _step_of(preferring(f"method={method}"))
         for method in ("sft", "prefer", BESIDE_BASE)
     }
-    peaks = {name: StoredTraces(spec, None).at(2).live_E().max() for name, spec in steps.items()}
+    peaks = {
+        name: record_training(spec, config_of(spec), 2).live_E().max()
+        for name, spec in steps.items()
+    }
 
-    assert len({spec.key() for spec in steps.values()}) == 3
+    assert len({family_keys_of(spec)[0] for spec in steps.values()}) == 3
     assert peaks["sft"] < peaks["prefer"] < peaks[BESIDE_BASE]
     assert plans.plan(preferring(), "T4").micro_batches == (4,)
 
