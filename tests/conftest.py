@@ -207,8 +207,20 @@ def _folder_of_traces(base: Path) -> Path:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     is_worker = hasattr(session.config, "workerinput")
     if session.config.getoption("store_steps", default=False) and not is_worker:
-        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
-        recorded_steps.store(_folder_of_traces(factory.getbasetemp()))
+        recorded_steps.store(_traces_of(session.config))
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    count = len(dict(recorded_steps.found(_traces_of(config), recorded_steps.read_archive())))
+    if count:
+        terminalreporter.write_line(f"steps traced that are not stored: {count} (`make steps`)")
+
+
+def _traces_of(config: pytest.Config) -> Path:
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+    return _folder_of_traces(factory.getbasetemp())
 
 
 @pytest.fixture(scope="session")

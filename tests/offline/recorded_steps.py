@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,12 @@ def store(folder: Path) -> None:
     aside.replace(ARCHIVE)
 
 
-def found(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Families, and that steps have none. Compiled steps, which have no work, depend on the machine
-    and are left out.
+def found(folder: Path, besides: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
+    """Families, and that steps have none; not those whose names are in `besides`. Compiled steps,
+    which have no work, depend on the machine and are left out.
     """
     for path in folder.glob(f"{families_folder()}/*.xz"):
-        content = read_whole(path)
+        content = None if path.name in besides else read_whole(path)
         if content == NO_FAMILY or (content is not None and from_bytes(content).work is not None):
             yield path.name, content
 
