@@ -2,12 +2,12 @@
 few kernels of them, and leaves products and everything outside of blocks as it is.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from brimful.hardware.contention import own_clock
 from brimful.rehearsal.working import is_fusible
 
 Part = Literal["", "outside", "blocks"]
@@ -15,22 +15,22 @@ Part = Literal["", "outside", "blocks"]
 them; empty while no pass runs.
 """
 
+_CLOCK = own_clock()
+
 
 class ElementWiseWatch(TorchDispatchMode):
     """Times every operator by itself while passes run.
 
     Args:
         part: Returns the part of a pass that is running.
-        clock: Returns seconds.
+        clock: Returns seconds; those that other programs take do not count.
 
     Attributes:
         seconds: Of all operators, by part.
         element_wise_s: Of those in blocks after the first that a compiler joins with others.
     """
 
-    def __init__(
-        self, part: Callable[[], Part], clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, part: Callable[[], Part], clock: Callable[[], float] = _CLOCK) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._part, self._clock = part, clock
         self.seconds: dict[Part, float] = {"": 0.0, "outside": 0.0, "blocks": 0.0}
@@ -57,4 +57,4 @@ class ElementWiseWatch(TorchDispatchMode):
             return None
         whole_s = sum(self.seconds[part] for part in ("outside", "blocks"))
         whole_s += self.seconds["blocks"] * (whole - run) / (run - 1)
-        return self.element_wise_s * whole / (run - 1) / whole_s
+        return min(1.0, self.element_wise_s * whole / (run - 1) / whole_s)
