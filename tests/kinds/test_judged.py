@@ -1,30 +1,21 @@
 """Runs on judged answers, from rows to a scored model: planned to the byte, resumed bit for bit."""
 
-import signal
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
+from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of
 
-from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import pipeline, plans
-from brimful.hardware.probe import probe
+from brimful.chains import plans
 from brimful.kinds.judged import JudgedRunData, mismatched
 from brimful.kinds.run_data import gather
-from brimful.planning.specs import model_facts
-from brimful.planning.step import StepSpec
-from brimful.planning.survey import prepare
 from brimful.planning.work import PHASES, Work
 from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
-from brimful.training.tensorfile import load_tensors
 from measured_steps import measure_steps
 
 ANSWERS = 3
@@ -44,28 +35,15 @@ def judging(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[..., Re
     return lambda *overrides: tuning(*usual, *overrides)
 
 
-def _run(recipe: Recipe) -> Path:
-    return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
-
-
-def _steps(folder: Path) -> list[dict[str, Any]]:
-    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
-
-
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    (file,) = (folder / "model").glob("*.safetensors")
-    return load_tensors(file)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_is_planned_trained_scored_and_reported(
     judging: Callable[..., Recipe], way: str
 ) -> None:
     recipe = judging("training.steps=12", *WAYS[way])
 
-    folder = _run(recipe)
+    folder = run(recipe)
 
-    steps = _steps(folder)
+    steps = steps_of(folder)
     assert [record["step"] for record in steps] == [*range(1, 13)]
     assert steps[0]["loss"] == pytest.approx(0.5, abs=1e-3)
     assert steps[-1]["loss"] < steps[0]["loss"]
@@ -88,25 +66,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     judging: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
     shared = [*WAYS[way], f"plan.packing={packing}"]
-    whole = _run(judging(*shared, "run.name=whole"))
-    recipe = judging(*shared, "run.name=stopped", "checkpoint.every=2")
-    real, stops = JudgedRunData.validate, iter([True])
-
-    def stopping(data: JudgedRunData, *args: Any, **values: Any) -> dict[str, Any]:
-        if next(stops, False):
-            raise Interrupted("stopped", signal.SIGTERM)
-        return real(data, *args, **values)
-
-    monkeypatch.setattr(JudgedRunData, "validate", stopping)
-    with pytest.raises(Interrupted):
-        _run(recipe)
-    stopped = _run(recipe)
-
-    ours, theirs = _weights(whole), _weights(stopped)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    named = [[each["named"] for each in _steps(folder)] for folder in (whole, stopped)]
-    assert named[0][-4:] == named[1][-4:]
+    assert_stopped_ends_like_undisturbed(judging, shared, monkeypatch)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -114,7 +74,7 @@ def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
     judging: Callable[..., Recipe], way: str
 ) -> None:
     """With the passes in which a step is measured before."""
-    spec = _step_of(judging(*WAYS[way], "plan.loss_chunk=100"))
+    spec = step_of(judging(*WAYS[way], "plan.loss_chunk=100"))
     planned = record_training(spec, config_of(spec), ANSWERS)
     recipe = judging(*WAYS[way])
     data = gather(recipe, str(recipe.model))
@@ -146,7 +106,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
     for way in WAYS.values():
         recipe = judging(*way)
         data = gather(recipe, str(recipe.model))
-        planned = JudgedRunData.blank(_step_of(recipe), ANSWERS)
+        planned = JudgedRunData.blank(step_of(recipe), ANSWERS)
         assert isinstance(data, JudgedRunData)
         data._take({name: [0.0] * each.num_examples for name, each in data.compared.items()})
         batch = data.sequences(plans.plan(data.planned, "T4")).batch(0, ANSWERS)
@@ -176,7 +136,3 @@ def test_answers_move_on_to_another_prompt_and_are_cut_to_the_sequence(
     assert data.splits["train"].examples[2].completion == (
         mismatched(split, 99).examples[4].completion
     )
-
-
-def _step_of(recipe: Recipe) -> StepSpec:
-    return prepare(recipe, probe("cpu"), model=model_facts(recipe)).spec(recompute=False)

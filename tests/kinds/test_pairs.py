@@ -9,24 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of, weights_of
 from rich.console import Console
 
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal, read_json, write_json_atomically
 from brimful.chains import pipeline, plans
-from brimful.hardware.probe import probe
 from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import gather
 from brimful.planning.family_key import family_keys_of
-from brimful.planning.specs import model_facts
-from brimful.planning.step import StepSpec
-from brimful.planning.survey import prepare
 from brimful.planning.trace import KINDS
 from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 from brimful.report.text import evaluation_lines
-from brimful.training.tensorfile import load_tensors
 from measured_steps import measure_steps
 
 PAIRS = 3
@@ -47,28 +43,15 @@ def preferring(tuning: Callable[..., Recipe], pairs_file: Path) -> Callable[...,
     return lambda *overrides: tuning(*usual, *overrides)
 
 
-def _run(recipe: Recipe) -> Path:
-    return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
-
-
-def _steps(folder: Path) -> list[dict[str, Any]]:
-    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
-
-
-def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    (file,) = (folder / "model").glob("*.safetensors")
-    return load_tensors(file)
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_is_planned_trained_scored_and_reported(
     preferring: Callable[..., Recipe], way: str
 ) -> None:
     recipe = preferring("training.steps=12", *WAYS[way])
 
-    folder = _run(recipe)
+    folder = run(recipe)
 
-    steps = _steps(folder)
+    steps = steps_of(folder)
     assert [record["step"] for record in steps] == [*range(1, 13)]
     assert steps[-1]["named"]["margin"] > steps[0]["named"]["margin"]
     assert steps[-1]["loss"] < steps[0]["loss"]
@@ -93,7 +76,7 @@ def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
 ) -> None:
     """But for the order in which sums are made."""
     first, second = (
-        _steps(_run(preferring(*WAYS[way], f"run.name={way.replace(' ', '-')}")))
+        steps_of(run(preferring(*WAYS[way], f"run.name={way.replace(' ', '-')}")))
         for way in ("in passes", "kept")
     )
 
@@ -109,25 +92,7 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
     shared = [*WAYS[way], f"plan.packing={packing}"]
-    whole = _run(preferring(*shared, "run.name=whole"))
-    recipe = preferring(*shared, "run.name=stopped", "checkpoint.every=2")
-    real, stops = PairRunData.validate, iter([True])
-
-    def stopping(data: PairRunData, *args: Any, **values: Any) -> dict[str, Any]:
-        if next(stops, False):
-            raise Interrupted("stopped", signal.SIGTERM)
-        return real(data, *args, **values)
-
-    monkeypatch.setattr(PairRunData, "validate", stopping)
-    with pytest.raises(Interrupted):
-        _run(recipe)
-    stopped = _run(recipe)
-
-    ours, theirs = _weights(whole), _weights(stopped)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    named = [[each["named"] for each in _steps(folder)] for folder in (whole, stopped)]
-    assert named[0][-4:] == named[1][-4:]
+    assert_stopped_ends_like_undisturbed(preferring, shared, monkeypatch)
 
 
 def test_a_reference_that_was_stopped_is_gone_on_with(
@@ -137,7 +102,7 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
     monkeypatch.setattr("brimful.kinds.pairs.STRETCH", 16)
     monkeypatch.setattr("brimful.kinds.pairs.WRITE_EVERY_S", 0.0)
     shared = [*WAYS["kept"], "training.steps=2"]
-    whole = _run(preferring(*shared, "run.name=whole"))
+    whole = run(preferring(*shared, "run.name=whole"))
     recipe = preferring(*shared, "run.name=stopped")
     real, scored = PairRunData._score, list[int]()
 
@@ -149,18 +114,18 @@ def test_a_reference_that_was_stopped_is_gone_on_with(
 
     monkeypatch.setattr(PairRunData, "_score", stopping)
     with pytest.raises(Interrupted):
-        _run(recipe)
+        run(recipe)
     file = whole.with_name("stopped") / "reference.json"
     before = read_json(file)
     assert {name: len(values) for name, values in before["log_probs"].items()} == {"train": 32}
-    stopped = _run(recipe)
+    stopped = run(recipe)
 
     assert read_json(file)["log_probs"] == read_json(whole / "reference.json")["log_probs"]
-    ours, theirs = _weights(whole), _weights(stopped)
+    ours, theirs = weights_of(whole), weights_of(stopped)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     other = {**before, "identity": {"data": "another"}, "log_probs": {"train": [9.0] * 32}}
     write_json_atomically(file, other, with_checksum=True)
-    again = _run(preferring(*shared, "run.name=stopped", "training.steps=2"))
+    again = run(preferring(*shared, "run.name=stopped", "training.steps=2"))
     assert again == stopped
 
 
@@ -174,7 +139,7 @@ def test_what_is_planned_is_what_a_real_pass_takes_to_the_byte(
     compiled: str,
 ) -> None:
     """Rows, peak and logits, whose pieces are smaller than all of them."""
-    spec = _step_of(preferring(*WAYS[way], "plan.loss_chunk=100"))
+    spec = step_of(preferring(*WAYS[way], "plan.loss_chunk=100"))
     spec = replace(spec, compiled=compiled)  # type: ignore[arg-type]
     planned = record_training(spec, config_of(spec), PAIRS)
 
@@ -198,7 +163,7 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
     for way in WAYS.values():
         recipe = preferring(*way)
         data = gather(recipe, str(recipe.model))
-        planned = PairRunData.blank(_step_of(recipe), PAIRS)
+        planned = PairRunData.blank(step_of(recipe), PAIRS)
         data._take({"train": [0.0] * data.splits["train"].num_examples})  # type: ignore[attr-defined]
         batch = data.sequences(plans.plan(data.planned, "T4")).batch(0, PAIRS)
         (micro,) = batch.micro_batches((PAIRS,))
@@ -210,8 +175,8 @@ def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
 
 
 def test_the_plan_knows_the_loss_and_its_reference(preferring: Callable[..., Recipe]) -> None:
-    steps = {name: _step_of(preferring(*way)) for name, way in WAYS.items() if name != "full"}
-    steps["sft"] = _step_of(preferring("method=sft"))
+    steps = {name: step_of(preferring(*way)) for name, way in WAYS.items() if name != "full"}
+    steps["sft"] = step_of(preferring("method=sft"))
     peaks = {
         name: record_training(spec, config_of(spec), 2).live_E().max()
         for name, spec in steps.items()
@@ -226,7 +191,7 @@ def test_a_pass_of_the_reference_takes_no_activations_away_from_the_blocks(
 ) -> None:
     kept_bytes = []
     for way in ("none", "in passes"):
-        spec = _step_of(preferring(*WAYS[way]))
+        spec = step_of(preferring(*WAYS[way]))
         trace = record_training(spec, config_of(spec), PAIRS)
         kept_bytes.append(trace.sizes_S[trace.kinds_S == KINDS.index("activations")].sum())
 
@@ -236,7 +201,7 @@ def test_a_pass_of_the_reference_takes_no_activations_away_from_the_blocks(
 def test_the_best_model_can_be_the_one_that_tells_most_pairs(
     preferring: Callable[..., Recipe],
 ) -> None:
-    folder = _run(preferring("preference.metric=accuracy"))
+    folder = run(preferring("preference.metric=accuracy"))
 
     records = [
         each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "evaluation"
@@ -259,7 +224,3 @@ def test_answers_that_both_become_less_likely_are_told_with_their_number(
     assert f"of {count} held-out pairs" in told[0]
     assert "preference.sft_weight=0.1" in told[0]
     preferring("preference.sft_weight=0.1")
-
-
-def _step_of(recipe: Recipe) -> StepSpec:
-    return prepare(recipe, probe("cpu"), model=model_facts(recipe)).spec(recompute=False)

@@ -71,8 +71,8 @@ def thread_times() -> ThreadTimes:
 
 
 def own_clock() -> Callable[[], float]:
-    """Return a clock in seconds that stands while another program has this thread's core, where the
-    system has one that is fine enough. It stands, too, while this thread sleeps.
+    """Return a clock of the calling thread's CPU time, in seconds, which counts neither waiting for
+    a core nor sleeping; the wall clock where the system does not say what threads waited.
     """
     return time.thread_time if _TASKS.exists() else time.perf_counter
 

@@ -171,7 +171,8 @@ def check_preference(recipe: "Recipe") -> None:
 
 def _check_keys(recipe: "Recipe") -> None:
     """Raise ValueError for keys of the other method of preferences."""
-    loss, given = rules_of(recipe).resolved.loss, recipe.preference
+    loss, usual = rules_of(recipe).resolved.loss, PreferenceRecipe()
+    given = recipe.preference or usual
     is_judged = recipe.kind.first_rows == "judged"
     if (loss in OF_JUDGED) != is_judged:
         other = "dpo" if is_judged else "kto"
@@ -180,9 +181,7 @@ def _check_keys(recipe: "Recipe") -> None:
             f" {recipe.method}: set method={other}, or leave the loss out"
         )
     foreign = _KEYS_OF_PAIRS if is_judged else _KEYS_OF_JUDGED
-    said = [key for key in foreign if given is not None and key in given.model_fields_set]
-    usual = PreferenceRecipe()
-    if said := [key for key in said if getattr(given, key) != getattr(usual, key)]:
+    if said := [key for key in foreign if getattr(given, key) != getattr(usual, key)]:
         raise ValueError(
             f"preference.{said[0]} has no meaning for method {recipe.method}; leave it out"
         )

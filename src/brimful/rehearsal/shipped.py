@@ -156,8 +156,9 @@ def _reads_whole(path: Path) -> bool:
 
 
 def traces_of(spec: StepSpec) -> int:
-    """Return the number in `TRACES` that holds for a step. Scores may be written out by eager
-    attention, under the masks of texts of their own, and in fp32 with grouped heads.
+    """Return the number in `TRACES` that holds for a step. On CUDA the attention scores are tensors
+    in memory under eager attention, and may be where torch takes its math kernel: in fp32 with
+    grouped heads, and for padded texts of their own.
     """
     if not spec.cuda:
         return TRACES["other devices"]

@@ -12,7 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from brimful.training.memory_errors import FoundOutOfMemory, OutOfMemory, attempt
+from brimful.training.memory_errors import (
+    FoundOutOfMemory,
+    OutOfMemory,
+    attempt,
+    first_failure,
+)
 from brimful.training.rank_pace import Spans
 from brimful.training.world import World
 
@@ -108,7 +113,7 @@ class GradientSum:
         pattern = int.from_bytes(hashlib.sha256(used).digest()[:7])
         any_failed, most, least = self._world.largest([int(has_failed), pattern, -pattern])
         if any_failed:
-            raise FoundOutOfMemory(self._where(loss))
+            raise FoundOutOfMemory(first_failure(self._world, loss))
         if most == -least:
             for bucket in self._buckets:
                 bucket.drop_unused()
@@ -131,13 +136,6 @@ class GradientSum:
         while self._sent < len(self._buckets) and not self._buckets[self._sent].missing:
             self._sent += 1
             self._buckets[self._sent - 1].send(self._world)
-
-    def _where(self, result: Tensor | OutOfMemory) -> OutOfMemory:
-        """Return what the first rank tells on which memory ran out."""
-        told = result.to_json() if isinstance(result, OutOfMemory) else None
-        every = enumerate(self._world.gather(told))
-        rank, failure = next((rank, each) for rank, each in every if each is not None)
-        return OutOfMemory.from_json(failure, rank)
 
 
 def _in_buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -8,7 +8,12 @@ from dataclasses import replace
 import torch
 
 from brimful.data.batches import MicroBatch
-from brimful.training.memory_errors import FoundOutOfMemory, OutOfMemory, attempt
+from brimful.training.memory_errors import (
+    FoundOutOfMemory,
+    OutOfMemory,
+    attempt,
+    first_failure,
+)
 from brimful.training.method import Method, Network
 from brimful.training.precision import Precision
 from brimful.training.world import World
@@ -54,10 +59,8 @@ def by_all(world: World, measure: Callable[[], Network]) -> Network:
     if world.is_alone:
         return measure()
     network = attempt(measure)
-    told = network.to_json() if isinstance(network, OutOfMemory) else None
-    for rank, each in enumerate(world.gather(told)):
-        if each is not None:
-            raise FoundOutOfMemory(OutOfMemory.from_json(each, rank))
+    if any(world.largest([isinstance(network, OutOfMemory)])):
+        raise FoundOutOfMemory(first_failure(world, network))
     assert isinstance(network, Network)  # noqa: S101 - for the type checker
     assert network.of_step is not None  # noqa: S101 - for the type checker
     world.add_up(network.of_step)

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from brimful.base.errors import BrimfulError, StartAgain
+from brimful.training.world import World
 
 Result = TypeVar("Result")
 
@@ -129,6 +130,19 @@ def attempt(act: Callable[[], Result]) -> Result | OutOfMemory:
         for link in _chain(error):
             traceback.clear_frames(link.__traceback__)
     return failure
+
+
+def first_failure(world: World, result: object) -> OutOfMemory:
+    """Return where memory ran out on the first rank on which it did; it ran out on one.
+
+    Args:
+        world: All ranks, each of which calls this.
+        result: What `attempt` returned here.
+    """
+    told = result.to_json() if isinstance(result, OutOfMemory) else None
+    every = enumerate(world.gather(told))
+    rank, failure = next((rank, each) for rank, each in every if each is not None)
+    return OutOfMemory.from_json(failure, rank)
 
 
 def give_back_memory(device: torch.device) -> None:

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import write_base_model
+from preference_losses import gradients_of, small_model, whole_log_probs
 from torch import Tensor
-from transformers import LlamaForCausalLM
 
 from brimful.data.batches import IGNORED, MicroBatch
 from brimful.data.example_batches import ExampleSequences
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.kinds.pairs import PairSequences
-from brimful.model.published import attach_adapters
-from brimful.recipe import AdapterRecipe, Recipe
+from brimful.recipe import Recipe
 from brimful.recipe.preference import PreferenceRecipe
 from brimful.training.loop import accumulate_gradients
 from brimful.training.method import Network, find_method, hidden_states_of
@@ -116,18 +114,6 @@ def split() -> ExampleSplit:
     return ExampleSplit(tokens_N, np.concatenate(is_target), offsets, 1, examples)
 
 
-def _model(folder: Path, *, adapted: bool) -> Any:
-    model = LlamaForCausalLM.from_pretrained(write_base_model(folder), dtype=torch.float32)
-    if not adapted:
-        return model
-    attach_adapters(model, AdapterRecipe(rank=4), seed=1)
-    generator = torch.Generator().manual_seed(1)
-    for name, each in model.named_parameters():
-        if "lora_B" in name:
-            each.data.normal_(std=0.1, generator=generator)
-    return model
-
-
 def _rules(name: str) -> PreferenceRecipe:
     changes = {"loss": name} | FORMULAS[name][0]
     return PreferenceRecipe(**changes)
@@ -138,24 +124,6 @@ def _recipe(tuning: Callable[..., Recipe], rules: PreferenceRecipe, *changes: st
     said = [f"preference.{key}={str(value).lower()}" for key, value in given.items()]
     shape = [f"sequence_length={LENGTH}", f"batch.sequences={PAIRS}"]
     return tuning("method=dpo", *shape, *said, *changes)
-
-
-def _whole_log_probs(model: Any, split: ExampleSplit) -> tuple[Tensor, Tensor]:
-    """Log-probability and tokens of each answer, from whole logits of one answer at a time."""
-    log_probs, tokens = [], []
-    for start, end in zip(split.offsets_E, split.offsets_E[1:], strict=False):
-        ids = torch.from_numpy(split.tokens_N[start:end].astype(np.int64))
-        is_target = torch.from_numpy(split.is_target_N[start:end])
-        shares = model(input_ids=ids[None]).logits[0, :-1].double().log_softmax(-1)
-        picked = shares.gather(1, ids[1:, None])[:, 0][is_target[1:]]
-        log_probs.append(picked.sum())
-        tokens.append(len(picked))
-    return torch.stack(log_probs), torch.tensor(tokens, dtype=torch.float64)
-
-
-def _gradients(model: Any) -> dict[str, Tensor]:
-    found = {name: each.grad for name, each in model.named_parameters()}
-    return {name: grad.clone() for name, grad in found.items() if grad is not None}
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
@@ -170,18 +138,20 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     tmp_path: Path,
 ) -> None:
     """The reference: the adapters switched off."""
-    model = _model(tmp_path / "own", adapted=True)
+    model = small_model(tmp_path / "own", adapters_std=0.1)
     rules = _rules(name)
     recipe = _recipe(tuning, rules)
     with torch.no_grad():
-        reference, _ = _whole_log_probs(_model(tmp_path / "reference", adapted=False), split)
-    log_probs, tokens = _whole_log_probs(model, split)
+        reference, _ = whole_log_probs(
+            small_model(tmp_path / "reference", adapters_std=None), split
+        )
+    log_probs, tokens = whole_log_probs(model, split)
     pairs = [each[place::2] for each in (log_probs, reference, tokens) for place in (0, 1)]
     expected = FORMULAS[name][1](*pairs).mean()
     weight = SFT_WEIGHTS.get(name, 0.0)
     expected = expected - weight * log_probs[::2].sum() / tokens[::2].sum()
     expected.backward()
-    expected_gradients = _gradients(model)
+    expected_gradients = gradients_of(model)
     model.zero_grad()
 
     batch = PairSequences(split, recipe, layout, {}).batch(0, PAIRS)  # type: ignore[arg-type]
@@ -201,7 +171,7 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
         atol=0,
         msg=lambda text: f"{name} {text}",
     )
-    found = _gradients(model)
+    found = gradients_of(model)
     assert found.keys() == expected_gradients.keys()
     whole = torch.cat([each.flatten() for each in expected_gradients.values()])
     difference = torch.cat(
@@ -213,9 +183,11 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
 def test_kept_log_probabilities_give_the_loss_of_a_reference_in_every_pass(
     split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    model = _model(tmp_path / "own", adapted=True)
+    model = small_model(tmp_path / "own", adapters_std=0.1)
     with torch.no_grad():
-        reference, _ = _whole_log_probs(_model(tmp_path / "reference", adapted=False), split)
+        reference, _ = whole_log_probs(
+            small_model(tmp_path / "reference", adapters_std=None), split
+        )
     kept = {"train": reference.float().numpy()}
     losses = []
     for source in ("in_passes", "kept"):
@@ -233,7 +205,7 @@ def test_pairs_of_a_loss_without_reference_run_one_pass(
     split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
 ) -> None:
     """And it needs no adapters."""
-    model = _model(tmp_path / "own", adapted=False)
+    model = small_model(tmp_path / "own", adapters_std=None)
     passes: list[MicroBatch] = []
     states = hidden_states_of(model)
 
@@ -253,7 +225,7 @@ def test_pairs_of_a_loss_without_reference_run_one_pass(
 def test_a_pass_without_targets_has_no_loss(
     split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    model = _model(tmp_path / "own", adapted=True)
+    model = small_model(tmp_path / "own", adapters_std=0.1)
     recipe = _recipe(tuning, PreferenceRecipe(sft_weight=0.5))
     (micro,) = PairSequences(split, recipe, "padded", {}).batch(0, PAIRS).micro_batches((99,))
     noted: list[Tensor] = []
@@ -269,7 +241,7 @@ def test_a_pass_without_targets_has_no_loss(
 
     assert loss == 0
     assert not any(each.any() for each in noted)
-    assert not any(each.any() for each in _gradients(model).values())
+    assert not any(each.any() for each in gradients_of(model).values())
 
 
 def test_rewards_are_beta_times_log_ratios_and_displaced_pairs_are_counted() -> None:

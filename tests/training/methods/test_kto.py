@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import write_base_model
+from preference_losses import RANK, gradients_of, small_model, whole_log_probs
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.kinds.judged import JudgedSequences, mismatched
-from brimful.model.published import attach_adapters
-from brimful.recipe import AdapterRecipe, Recipe
+from brimful.recipe import Recipe
 from brimful.training.loop import accumulate_gradients
 from brimful.training.measuring import measured
 from brimful.training.method import Network, find_method, hidden_states_of
@@ -23,7 +22,7 @@ from brimful.training.methods.kto import DESIRED
 from brimful.training.precision import Precision
 
 CPU, ANSWERS, LENGTH = torch.device("cpu"), 6, 24
-BETA, GOOD, BAD, RANK = 0.3, 1.5, 0.5, 4
+BETA, GOOD, BAD = 0.3, 1.5, 0.5
 """None of them a default, so that none is left out unseen."""
 SAID = [
     "method=kto",
@@ -52,33 +51,9 @@ def split() -> ExampleSplit:
     return ExampleSplit(tokens_N, np.concatenate(is_target), offsets, 1, tuple(examples))
 
 
-def _model(folder: Path, *, adapted: bool) -> Any:
+def _model(folder: Path) -> Any:
     """Adapted so that its answers have become likelier on the whole, which the KL has to see."""
-    model = LlamaForCausalLM.from_pretrained(write_base_model(folder), dtype=torch.float32)
-    if not adapted:
-        return model
-    attach_adapters(model, AdapterRecipe(rank=RANK), seed=1)
-    generator = torch.Generator().manual_seed(5)
-    for name, each in model.named_parameters():
-        if "lora_B" in name:
-            each.data.normal_(std=0.3, generator=generator)
-    return model
-
-
-def _log_probs(model: Any, split: ExampleSplit) -> Tensor:
-    """Of each answer, from whole logits of one at a time, float64."""
-    found = []
-    for start, end in zip(split.offsets_E, split.offsets_E[1:], strict=False):
-        ids = torch.from_numpy(split.tokens_N[start:end].astype(np.int64))
-        is_target = torch.from_numpy(split.is_target_N[start:end])
-        shares = model(input_ids=ids[None]).logits[0, :-1].double().log_softmax(-1)
-        found.append(shares.gather(1, ids[1:, None])[:, 0][is_target[1:]].sum())
-    return torch.stack(found)
-
-
-def _gradients(model: Any) -> dict[str, Tensor]:
-    found = {name: each.grad for name, each in model.named_parameters()}
-    return {name: grad.clone() for name, grad in found.items() if grad is not None}
+    return small_model(folder, adapters_std=0.3, seed=5)
 
 
 def _by_brimful(
@@ -105,7 +80,7 @@ def _by_brimful(
     )
     assert batch.loss_divisor == ANSWERS
     assert len(pieces) > 1 or size == ANSWERS
-    return float(loss) / ANSWERS, _gradients(model), noted
+    return float(loss) / ANSWERS, gradients_of(model), noted
 
 
 def _assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -127,21 +102,23 @@ def test_loss_and_gradients_are_the_formulas_packed_and_padded_for_any_micro_bat
     tmp_path: Path,
 ) -> None:
     """The reference: the adapters switched off. Its distance is that of the whole step."""
-    model, reference = (_model(tmp_path / "own", adapted=adapted) for adapted in (True, False))
+    model = _model(tmp_path / "own")
+    reference = small_model(tmp_path / "reference", adapters_std=None)
     others = mismatched(split, LENGTH)
     with torch.no_grad():
-        of_reference, of_others = _log_probs(reference, split), _log_probs(reference, others)
-        distance = (_log_probs(model, others) - of_others).mean().clamp(min=0)
+        of_reference, _ = whole_log_probs(reference, split)
+        of_others, _ = whole_log_probs(reference, others)
+        distance = (whole_log_probs(model, others)[0] - of_others).mean().clamp(min=0)
     point = distance if loss == "kto" else torch.zeros(())
     values = []
-    for number, ratio in enumerate(_log_probs(model, split) - of_reference):
+    for number, ratio in enumerate(whole_log_probs(model, split)[0] - of_reference):
         if split.examples[number].desired:  # Ethayarajh et al. 2024, equations 7 and 8
             values.append(GOOD * (1 - torch.sigmoid(BETA * (ratio - point))))
         else:
             values.append(BAD * (1 - torch.sigmoid(BETA * (point - ratio))))
     expected = torch.stack(values).mean()
     expected.backward()
-    expected_gradients = _gradients(model)
+    expected_gradients = gradients_of(model)
 
     said = SAID if loss == "kto" else [*SAID, f"preference.loss={loss}"]
     found, gradients, noted = _by_brimful(model, tuning(*said), split, layout, size)
@@ -165,7 +142,7 @@ def test_loss_rewards_and_gradients_are_those_of_trl(
     import trl
     from transformers import AutoTokenizer
 
-    model = _model(tmp_path / "own", adapted=True)
+    model = _model(tmp_path / "own")
     rows = [
         {
             "prompt_ids": split.tokens_N[start:end][~is_target].tolist(),
@@ -248,7 +225,7 @@ def _of_trl(name: str, theirs: dict[str, Any]) -> str:
 def test_a_pass_without_targets_has_no_loss(
     split: ExampleSplit, tuning: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    model, recipe = _model(tmp_path / "own", adapted=True), tuning(*SAID)
+    model, recipe = _model(tmp_path / "own"), tuning(*SAID)
     (micro,) = (
         JudgedSequences(split, None, recipe, "padded", {}).batch(0, ANSWERS).micro_batches((99,))
     )
@@ -259,4 +236,4 @@ def test_a_pass_without_targets_has_no_loss(
     loss.backward()
 
     assert loss == 0
-    assert not any(each.any() for each in _gradients(model).values())
+    assert not any(each.any() for each in gradients_of(model).values())

@@ -1,0 +1,70 @@
+"""Runs on preferences that tests stop and compare."""
+
+import signal
+from collections.abc import Callable, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from brimful.base.errors import Interrupted
+from brimful.base.rundir import read_journal
+from brimful.chains import pipeline
+from brimful.hardware.probe import probe
+from brimful.kinds.pairs import PairRunData
+from brimful.planning.specs import model_facts
+from brimful.planning.step import StepSpec
+from brimful.planning.survey import prepare
+from brimful.recipe import Recipe
+from brimful.training.tensorfile import load_tensors
+
+
+def run(recipe: Recipe) -> Path:
+    """Do all that a recipe says, and return the folder of the run."""
+    return pipeline.run(recipe, Console(file=StringIO(), width=160)).parent
+
+
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    """The journal's steps."""
+    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "step"]
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of the trained model."""
+    (file,) = (folder / "model").glob("*.safetensors")
+    return load_tensors(file)
+
+
+def step_of(recipe: Recipe) -> StepSpec:
+    """The step of a recipe on this CPU."""
+    return prepare(recipe, probe("cpu"), model=model_facts(recipe)).spec(recompute=False)
+
+
+def assert_stopped_ends_like_undisturbed(
+    recipe: Callable[..., Recipe], shared: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is stopped in its first evaluation and gone on with ends bit for bit like one
+    that is not.
+    """
+    whole = run(recipe(*shared, "run.name=whole"))
+    stopped_once = recipe(*shared, "run.name=stopped", "checkpoint.every=2")
+    real, stops = PairRunData.validate, iter([True])
+
+    def stopping(data: PairRunData, *args: Any, **values: Any) -> dict[str, Any]:
+        if next(stops, False):
+            raise Interrupted("stopped", signal.SIGTERM)
+        return real(data, *args, **values)
+
+    monkeypatch.setattr(PairRunData, "validate", stopping)
+    with pytest.raises(Interrupted):
+        run(stopped_once)
+    stopped = run(stopped_once)
+
+    ours, theirs = weights_of(whole), weights_of(stopped)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    named = [[each["named"] for each in steps_of(folder)] for folder in (whole, stopped)]
+    assert named[0][-4:] == named[1][-4:]
