@@ -121,7 +121,6 @@ TESTED_ELSEWHERE = {
     "recipe/sections.py": "tests/test_recipe.py holds recipes as a user meets them",
     "recipe/loading.py": "tests/test_recipe.py holds recipes as a user meets them",
     "trainers/fitting.py": "tests/trainers/test_preparing.py prepares trainers for several devices",
-    "studio/look.py": "tests/browser/test_studio.py looks at the page",
     "runs/facts.py": "tests/runs/test_folder.py reads a whole run",
     "runs/files.py": "names of files",
     "runs/sessions.py": "tests/runs/test_measurements.py measures over sessions",

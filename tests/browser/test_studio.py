@@ -1,5 +1,5 @@
-"""The studio in a browser, as `brimful studio` serves it: a question answered, runs looked at and
-compared, one talked to; by mouse, by keyboard, on a phone.
+"""The studio in a browser, as `brimful studio` serves it: the whole way from a file of chats to a
+tuned, compared, exported model, by clicks; by mouse, by keyboard, on a phone.
 """
 
 import io
@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -112,7 +110,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
 
 @contextmanager
 def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
-    """The address of `brimful studio`, which is ended by Ctrl-C, as a user would."""
+    """The address that `brimful studio` prints, which is ended by Ctrl-C, as a user would."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -132,10 +130,9 @@ def served(runs: Path, cache: str, *options: str) -> Iterator[str]:
         assert process.stdout is not None
         said = process.stdout.readline()
         try:
-            assert re.search(rf"http://(127\.0\.0\.1|localhost):{port}/", said), (
-                said + process.stdout.read()
-            )
-            yield f"http://127.0.0.1:{port}"
+            found = re.search(rf"http://127\.0\.0\.1:{port}/\S*", said)
+            assert found, said + process.stdout.read()
+            yield found[0]
         finally:
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=300)
@@ -150,33 +147,134 @@ def studio(runs: Path, cache: str) -> Iterator[str]:
         yield address
 
 
-def read(address: str) -> tuple[int, str]:
-    """Status and text of an answer."""
-    try:
-        with urlopen(address, timeout=300) as answer:  # noqa: S310 - http, of this machine
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, ""
-
-
-def choose(page: Page, label: str, value: str) -> None:
-    """Type a value into a combobox and press Enter."""
-    box = page.get_by_label(label, exact=True)
-    box.fill(value)
-    box.press("Enter")
-
-
-def pick(page: Page, label: str, option: str) -> None:
-    """Choose an option of a combobox."""
-    page.get_by_label(label, exact=True).fill(option)
-    page.get_by_role("option", name=option, exact=True).click()
+def tab(page: Page, name: str) -> None:
+    """Go to a tab."""
+    page.get_by_role("link", name=name, exact=True).click()
 
 
 def ask(page: Page, runs: Path) -> Locator:
     """Ask about the tiny model in a folder; the rows of the table."""
-    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
-    expect(page.locator("#fit-answer h2")).to_contain_text("LoRA of rank 16", timeout=ANSWER_MS)
-    return page.locator("#fit-table tbody tr")
+    tab(page, "Plan and start")
+    page.get_by_label("Model or recipe", exact=True).fill(str(runs / "fresh" / "model"))
+    answered(page, "LoRA of rank 16")
+    return page.locator("#at-fit-table tbody tr")
+
+
+def answered(page: Page, title: str) -> None:
+    """Wait for an answer that is not an old one, and for all of it."""
+    expect(page.locator("#plan-answer:not(.stale) h2")).to_contain_text(title, timeout=ANSWER_MS)
+    expect(page.locator("#plan-status")).to_be_empty(timeout=ANSWER_MS)
+
+
+KEYS = (
+    "plan.device=cpu plan.precision=fp32 plan.threads=1 plan.compile=false evaluation.every=20"
+    " optimizer.learning_rate=1e-2 training.epochs=null training.steps="
+)
+
+
+def choose(page: Page, runs: Path) -> None:
+    """Choose the tiny model and the file of examples, and look at the tab of data."""
+    tab(page, "Plan and start")
+    page.get_by_label("Model or recipe", exact=True).fill(str(runs / "fresh" / "model"))
+    page.get_by_label("Sequence length", exact=True).fill("64")
+    page.get_by_label("Sequences a step, slider").fill("3")
+    tab(page, "My data")
+    page.get_by_label("File or folder").fill(str(runs.parent / "examples.jsonl"))
+
+
+def start(page: Page, name: str, steps: int) -> None:
+    """Plan a training of the form as it is, and start it under a name."""
+    tab(page, "Plan and start")
+    page.get_by_label("Further keys").fill(f"{KEYS}{steps}")
+    answered(page, "4 x 64 tokens")
+    expect(page.locator("#plan-recipe")).to_contain_text(f"steps: {steps}")
+    page.get_by_label("Name of the run").fill(name)
+    page.get_by_role("button", name="Start training here").click()
+    expect(page.get_by_label("Run", exact=True)).to_have_value(name)
+
+
+def step_of(page: Page) -> int:
+    """The step that is shown of a run."""
+    return int(re.findall(r"step (\d+)/", page.locator("#runs-live").inner_text())[0])
+
+
+def test_from_a_file_of_chats_to_a_tuned_compared_and_exported_model_by_clicks(
+    runs: Path, cache: str, open_page: Open
+) -> None:
+    with served(runs, cache) as address:
+        page = open_page(address).page
+        assert "key" not in page.url
+        choose(page, runs)
+        page.get_by_role("button", name="Look at the data").click()
+        expect(page.locator("#data-answer mark").first).to_be_visible(timeout=ANSWER_MS)
+        expect(page.locator("#data-answer .command")).to_contain_text("brimful data")
+        start(page, "long", 100_000)
+        live = page.locator("#runs-live")
+        expect(live).to_contain_text("tokens/s", timeout=ANSWER_MS)
+        page.close()
+    # What was started goes on, and another studio finds it.
+    with served(runs, cache) as address:
+        page = open_page(address).page
+        tab(page, "Runs")
+        page.get_by_label("Run", exact=True).select_option("long")
+        live = page.locator("#runs-live")
+        expect(live).to_contain_text("running: process", timeout=ANSWER_MS)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(live).to_contain_text("stopped at step", timeout=ANSWER_MS)
+        stopped_at = step_of(page)
+        page.get_by_role("button", name="Continue", exact=True).click()
+        while step_of(page) <= stopped_at:
+            page.wait_for_timeout(100)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(live).to_contain_text("stopped at step", timeout=ANSWER_MS)
+        choose(page, runs)
+        start(page, "chats", 8)
+        expect(page.locator("#runs-view h2")).to_contain_text(
+            "chats finished: 8 steps", timeout=ANSWER_MS
+        )
+        for name in ("chats", "tuned"):
+            page.get_by_role("checkbox", name=name, exact=True).check()
+        beside = page.locator("#runs-comparison")
+        expect(beside.locator(".command")).to_contain_text("brimful compare", timeout=ANSWER_MS)
+        expect(beside.locator("table").first.get_by_role("row")).to_have_count(3)
+        page.get_by_label("Export", exact=True).select_option("merged")
+        page.get_by_role("button", name="Export", exact=True).click()
+        expect(page.locator("#runs-export")).to_contain_text(
+            f"wrote {runs / 'chats' / 'merged'}", timeout=ANSWER_MS
+        )
+        assert (runs / "chats" / "merged" / "model.safetensors").is_file()
+        talk(page, "chats")
+        page.get_by_label("New tokens").fill("8")
+        write(page, "Say red once, number 3.")
+        expect(page.locator("#try-text .written")).to_have_count(2)
+        expect(page.locator("#try-text .command")).to_contain_text("brimful generate chats")
+
+
+def talk(page: Page, run: str) -> None:
+    """Choose a run to try, and wait until it is open."""
+    tab(page, "Try it")
+    page.get_by_label("Run to try").select_option(run)
+    expect(page.locator("#try-text")).to_contain_text("Type ", timeout=ANSWER_MS)
+
+
+def write(page: Page, prompt: str, *, ends: bool = True) -> None:
+    """Send a prompt; and wait for the whole answer."""
+    page.get_by_label("Prompt").fill(prompt)
+    page.get_by_role("button", name="Write", exact=True).click()
+    if ends:
+        expect(page.locator("#try-text .command")).to_be_visible(timeout=ANSWER_MS)
+
+
+def test_without_the_key_a_page_looks_and_starts_nothing(
+    studio: str, runs: Path, open_page: Open
+) -> None:
+    opened = open_page(studio.partition("#")[0])
+    page = opened.page
+    ask(page, runs)
+    page.get_by_role("button", name="Start training here").click()
+    expect(page.get_by_role("alert")).to_contain_text("the address that the terminal")
+    assert [each for each in opened.errors if "401" not in each] == []
+    opened.errors.clear()
 
 
 def test_a_model_is_chosen_its_bars_are_read_and_another_rank_changes_the_answer_and_the_recipe(
@@ -192,12 +290,11 @@ def test_a_model_is_chosen_its_bars_are_read_and_another_rank_changes_the_answer
     assert bar.count() == 1
     before = rows.first.inner_text()
 
-    page.get_by_label("Rank", exact=True).fill("64")
-    expect(page.locator("#fit-answer h2")).to_contain_text("LoRA of rank 64", timeout=ANSWER_MS)
+    page.get_by_label("Rank, slider").fill("5")
+    answered(page, "LoRA of rank 64")
     assert rows.first.inner_text() != before
 
-    recipe = page.get_by_role("region", name="Recipe as YAML")
-    expect(recipe).to_contain_text("rank: 64")
+    expect(page.locator("#plan-recipe pre.text")).to_contain_text("rank: 64")
     page.get_by_role("button", name="Copy the recipe").click()
     copied = page.evaluate("navigator.clipboard.readText()")
 
@@ -209,46 +306,38 @@ def test_a_model_is_chosen_its_bars_are_read_and_another_rank_changes_the_answer
     assert adapter.rank == 64
 
 
-def test_no_event_can_be_called_by_name_and_no_file_is_served(studio: str, runs: Path) -> None:
-    config = json.loads(read(f"{studio}/config")[1])
-
-    assert {event["api_visibility"] for event in config["dependencies"]} == {"private"}
-    assert config["analytics_enabled"] is False
-    for path in ("upload", f"file={runs / 'fresh' / 'recipe.yaml'}", "info", "runs"):
-        assert read(f"{studio}/gradio_api/{path}")[0] == 404
-
-
-def test_what_cannot_be_answered_is_told_beside_the_control_and_the_old_answer_is_marked(
+def test_what_cannot_be_answered_is_told_and_the_old_answer_is_marked(
     studio: str, runs: Path, open_page: Open
 ) -> None:
     page = open_page(studio).page
     ask(page, runs)
+    alert, model = page.get_by_role("alert"), page.get_by_label("Model or recipe", exact=True)
+    old = page.get_by_text("It belongs to the question before")
 
-    choose(page, "Model or recipe", "meta-lama/Llama-3.1-8B <script>alert(1)</script>")
-    expect(page.get_by_role("alert")).to_contain_text("meta-llama/Llama-3.1-8B", timeout=ANSWER_MS)
-    expect(page.locator("article.fit")).to_have_class(re.compile("stale"))
+    model.fill("meta-lama/Llama-3.1-8B <script>alert(1)</script>")
+    expect(alert).to_contain_text("meta-llama/Llama-3.1-8B", timeout=ANSWER_MS)
+    expect(old).to_be_visible()
     assert "Traceback" not in page.content()
 
-    page.get_by_role("button", name="Paste a recipe or a config.json").click()
-    page.get_by_label("Recipe (YAML) or config.json").fill(
-        "name: x\nmodel: !!python/object/apply:os.system ['true']\n"
-    )
-    expect(page.get_by_role("alert")).to_contain_text("the pasted recipe")
-    page.get_by_label("Recipe (YAML) or config.json").fill("")
-    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
-    expect(page.get_by_role("alert")).to_have_count(0)
-    expect(page.locator("article.fit")).not_to_have_class(re.compile("stale"))
-    page.get_by_label("Sequences a step").fill("many")
-    expect(page.get_by_role("alert")).to_contain_text("whole number")
+    page.get_by_text("Paste a recipe or a config.json", exact=True).click()
+    pasted = page.get_by_label("Recipe (YAML) or config.json")
+    pasted.fill("name: x\nmodel: !!python/object/apply:os.system ['true']\n")
+    expect(alert).to_contain_text("the pasted recipe")
+    pasted.fill("")
+    ask(page, runs)
+    expect(alert).to_have_count(0)
+    expect(old).to_be_hidden()
+    page.get_by_label("Sequences a step", exact=True).fill("many")
+    expect(alert).to_contain_text("whole number")
 
 
 WATCH = """() => {
   window.seen = [];
   const note = () => {
-    const title = document.querySelector("#fit-answer article:not(.stale) h2");
+    const title = document.querySelector("#plan-answer:not(.stale) h2");
     if (title && title.innerText !== window.seen.at(-1)) window.seen.push(title.innerText);
   };
-  new MutationObserver(note).observe(document.body, {childList: true, subtree: true});
+  new MutationObserver(note).observe(document.body, {childList: true, subtree: true, attributes: true});
 }"""
 """Notes every answer that the page shows as one to the controls as they are."""
 LONG = "EleutherAI/pythia-12b"
@@ -261,31 +350,29 @@ def test_while_it_works_the_old_answer_is_grey_a_change_ends_it_and_others_do_no
     page, other = open_page(studio).page, open_page(studio).page
     ask(page, runs)
     page.evaluate(WATCH)
+    status, model = page.locator("#plan-status"), page.get_by_label("Model or recipe", exact=True)
 
-    choose(page, "Model or recipe", LONG)
-    status, answer = page.locator("#fit-status"), page.locator("#fit-answer")
+    model.fill(LONG)
     expect(status).to_contain_text(f"Working on {LONG} ...", timeout=ANSWER_MS)
-    expect(answer.locator("h2")).to_have_text(re.compile("^Last answer: LoRA of rank 16"))
-    expect(page.locator("#fit-recipe article")).to_have_class("stale")
+    expect(page.get_by_text("It belongs to the question before")).to_be_visible()
+    expect(page.locator("#plan-answer.stale h2")).to_contain_text("LoRA of rank 16")
+    expect(page.locator("#plan-recipe.stale")).to_be_visible()
 
-    ask(other, runs)  # of another session, meanwhile
+    ask(other, runs)  # of another page, meanwhile
     expect(status).to_contain_text("Working on")
 
     page.get_by_label("Rank", exact=True).fill("8")
     expect(status).to_contain_text(f"Working on {LONG}, rank 8 ...", timeout=ANSWER_MS)
-    choose(page, "Model or recipe", str(runs / "fresh" / "model"))
-    expect(answer.locator("article:not(.stale) h2")).to_contain_text(
-        "LoRA of rank 8", timeout=ANSWER_MS
-    )
-    expect(page.locator("#fit-recipe article")).not_to_have_class("stale")
+    model.fill(str(runs / "fresh" / "model"))
+    answered(page, "LoRA of rank 8")
     assert not any(LONG in title for title in page.evaluate("window.seen"))
 
 
 def test_a_closed_page_ends_what_it_waited_for(studio: str, runs: Path, open_page: Open) -> None:
     page = open_page(studio).page
     ask(page, runs)
-    choose(page, "Model or recipe", LONG)
-    expect(page.locator("#fit-status")).to_contain_text("Working on", timeout=ANSWER_MS)
+    page.get_by_label("Model or recipe", exact=True).fill(LONG)
+    expect(page.locator("#plan-status")).to_contain_text(f"Working on {LONG}", timeout=ANSWER_MS)
     before = living()
 
     page.close()
@@ -303,43 +390,42 @@ def living() -> set[int]:
     }
 
 
-def test_every_control_has_a_name_and_the_first_tab_is_usable_by_keyboard_alone(
-    studio: str, runs: Path, open_page: Open
-) -> None:
-    page = open_page(studio).page
-    ask(page, runs)
-    assert page.evaluate(NAMELESS) == []
-
-    page.get_by_role("tab", name="Will it fit?").focus()
-    page.keyboard.press("ArrowRight")
-    reached: list[str] = []
-    for _ in range(12):
-        page.keyboard.press("Tab")
-        reached.append(
-            page.evaluate(
-                "(document.activeElement.labels?.[0] ??"
-                " document.activeElement).innerText.trim().split('\\n')[0]"
-            )
-        )
-        if reached[-1] == "Sequence length":
-            break
-    assert reached[-1] == "Sequence length", reached
-    page.keyboard.type("48")
-    expect(page.locator("#fit-answer h2")).to_contain_text("x 48 tokens", timeout=ANSWER_MS)
-
-
 NAMELESS = """() => [...document.querySelectorAll('input, textarea, select, button, [role=button], [role=img], iframe, summary')]
   .filter(each => each.checkVisibility() && !each.closest('[aria-hidden=true]'))
   .filter(each => !(each.labels?.length || each.getAttribute('aria-label') || each.getAttribute('aria-labelledby') || each.title || each.innerText?.trim()))
   .map(each => each.outerHTML.slice(0, 200))"""
 
 
+def test_every_control_has_a_name_and_a_plan_is_made_by_keyboard_alone(
+    studio: str, runs: Path, open_page: Open
+) -> None:
+    page = open_page(studio).page
+    ask(page, runs)
+    assert page.evaluate(NAMELESS) == []
+
+    page.get_by_role("link", name="Plan and start").focus()
+    page.keyboard.press("Enter")
+    reached: list[str] = []
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate(
+                "(document.activeElement.labels?.[0] ?? document.activeElement).innerText.trim()"
+            )
+        )
+        if reached[-1] == "Sequence length":
+            break
+    assert reached[-1] == "Sequence length", reached
+    page.keyboard.type("48")
+    answered(page, "x 48 tokens")
+
+
 def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page: Open) -> None:
     page = open_page(studio).page
-    page.get_by_role("tab", name="Runs").click()
-    view = page.locator("#runs-view")
+    tab(page, "Runs")
+    view, run = page.locator("#runs-view"), page.get_by_label("Run", exact=True)
 
-    pick(page, "Run", "torn")
+    run.select_option("torn")
     expect(view.get_by_role("heading", level=2)).to_contain_text("unfinished")
     expect(view).to_contain_text(
         "plan.json (the plan and its predictions) is not in the run folder."
@@ -354,63 +440,60 @@ def test_runs_are_opened_watched_and_compared(studio: str, runs: Path, open_page
         timeout=ANSWER_MS
     )
 
-    pick(page, "Run", "fresh")
+    run.select_option("fresh")
     expect(view.locator("table").first).to_contain_text("Peak memory")
     expect(view.locator("figure.chart.main svg")).to_be_visible()
-    page.get_by_label("Report", exact=True).check()
+    page.get_by_label("Shown as").select_option("Report")
     expect(
         page.frame_locator("iframe[title='Report of fresh']").get_by_role("heading", level=1)
     ).to_contain_text("fresh")
     assert page.evaluate(NAMELESS) == []
 
-    for name in ("fresh", "slower"):
-        pick(page, "Compare", name)
-    expect(page.locator("#runs-comparison table").first.get_by_role("row")).to_have_count(3)
-    pick(page, "Compare", "torn")
-    expect(page.locator("#runs-comparison table").first.get_by_role("row")).to_have_count(4)
+    rows = page.locator("#runs-comparison table").first.get_by_role("row")
+    for count, name in enumerate(("fresh", "slower", "torn"), 1):
+        page.get_by_role("checkbox", name=name, exact=True).check()
+        if count > 1:
+            expect(rows).to_have_count(count + 1)
 
 
 def test_a_run_writes_beside_the_model_it_tuned_until_it_is_stopped(
     studio: str, open_page: Open
 ) -> None:
     page = open_page(studio).page
-    page.get_by_role("tab", name="Try it").click()
-    pick(page, "Run to try", "tuned")
-    expect(page.get_by_label("Compare with the model before tuning")).to_be_checked()
-    page.get_by_label("New tokens").fill("12")
-    page.get_by_label("Prompt").fill("Say <b>red</b> once.")
-    page.get_by_role("button", name="Write").click()
+    talk(page, "tuned")
     log = page.get_by_role("log")
-    expect(log).to_contain_text("Before tuning", timeout=ANSWER_MS)
+    expect(page.get_by_label("Beside the model before tuning")).to_be_checked()
+    page.get_by_label("New tokens").fill("12")
+    write(page, "Say <b>red</b> once.")
+    expect(log).to_contain_text("Before tuning")
     expect(log.locator(".written")).to_have_count(2)
-    expect(log.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
     expect(log).to_contain_text("<b>red</b>")
     first = log.locator(".written pre").all_text_contents()
 
+    tab(page, "Runs")
+    tab(page, "Try it")
+    expect(log.locator(".written pre")).to_have_text(first)
     page.get_by_role("button", name="Start over").click()
     expect(log.locator(".written")).to_have_count(0)
-    page.get_by_label("Prompt").fill("Say <b>red</b> once.")
-    page.get_by_role("button", name="Write").click()
+    write(page, "Say <b>red</b> once.")
     expect(log.locator(".written pre")).to_have_text(first, timeout=ANSWER_MS)
 
-    pick(page, "Run to try", "fresh")
-    page.get_by_label("number input for Temperature").fill("0")
+    talk(page, "fresh")
+    page.get_by_label("Temperature").fill("0")
     page.get_by_label("New tokens").fill("4000")
-    page.get_by_label("Prompt").fill("the cat")
-    page.get_by_role("button", name="Write").click()
+    write(page, "the cat", ends=False)
     expect(log.locator(".caret")).to_have_count(1, timeout=ANSWER_MS)
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(log).to_contain_text("stopped", timeout=ANSWER_MS)
 
-    page.get_by_label("Prompt").fill("the dog")
-    page.get_by_role("button", name="Write").click()
+    write(page, "the dog", ends=False)
     expect(log.locator(".caret")).to_have_count(1, timeout=ANSWER_MS)
     page.get_by_role("button", name="Start over").click()
     expect(log.locator(".written")).to_have_count(0)
     page.wait_for_timeout(1000)  # in which what was written would come back
     expect(log.locator(".written")).to_have_count(0)
     page.get_by_label("New tokens").fill("0")
-    page.get_by_role("button", name="Write").click()
+    write(page, "the dog", ends=False)
     expect(page.get_by_role("alert")).to_contain_text("new tokens must be 1 to 4,096")
 
 
@@ -421,18 +504,14 @@ def test_two_people_at_once_get_their_own_answers_and_texts(
     for page in pages.values():
         ask(page, runs)
     for batch, page in pages.items():
-        page.get_by_label("Sequences a step").fill(batch)
+        page.get_by_label("Sequences a step", exact=True).fill(batch)
     for batch, page in pages.items():
-        expect(page.locator("#fit-answer h2")).to_contain_text(f", {batch} x ", timeout=ANSWER_MS)
-        expect(page.get_by_role("region", name="Recipe as YAML")).to_contain_text(
-            f"sequences: {batch}"
-        )
-        page.get_by_role("tab", name="Try it").click()
-        pick(page, "Run to try", "fresh")
+        answered(page, f", {batch} x ")
+        expect(page.locator("#plan-recipe pre.text")).to_contain_text(f"sequences: {batch}")
+        talk(page, "fresh")
         page.get_by_label("New tokens").fill("8")
-        page.get_by_label("Prompt").fill(f"the cat {batch}")
-    for page in pages.values():
-        page.get_by_role("button", name="Write").click()
+    for batch, page in pages.items():
+        write(page, f"the cat {batch}", ends=False)
     for batch, page in pages.items():
         expect(page.locator(".written mark")).to_have_text([f"the cat {batch}"], timeout=ANSWER_MS)
         expect(page.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
@@ -445,30 +524,16 @@ def test_no_tab_is_wider_than_its_window(
     opened = open_page(studio, size, dark=size == "phone")
     page = opened.page
     ask(page, runs)
-    for tab in ("Will it fit?", "Runs", "Try it"):
-        page.get_by_role("tab", name=tab).click()
-        expect(
-            page.get_by_label(
-                {"Will it fit?": "Rank", "Runs": "Compare", "Try it": "Prompt"}[tab], exact=True
-            )
-        ).to_be_visible()
-        if tab == "Runs":
+    for name in ("Plan and start", "My data", "Runs", "Try it"):
+        tab(page, name)
+        if name == "Runs":
+            for each in ("fresh", "slower"):
+                page.get_by_role("checkbox", name=each, exact=True).check()
+            expect(page.locator("#runs-comparison table").first).to_contain_text("slower")
             expect(page.locator("#runs-view h2")).to_be_visible()
-        assert opened.overflow_px() <= 0, tab
+        assert opened.overflow_px() <= 0, name
         page.evaluate(OPEN_ALL)
-        assert page.evaluate(WIDE_TABLES) == [], tab
-
-
-def test_runs_side_by_side_are_no_wider_than_a_phone(studio: str, open_page: Open) -> None:
-    page = open_page(studio, "phone").page
-    page.get_by_role("tab", name="Runs").click()
-    for name in ("fresh", "slower"):
-        pick(page, "Compare", name)
-    table = page.locator("#runs-comparison table").first
-    expect(table).to_contain_text("slower")
-    assert page.evaluate(WIDE_TABLES) == []
-    read_by_name = table.locator("tbody td").first
-    assert read_by_name.evaluate("each => getComputedStyle(each, '::before').content") != "none"
+        assert page.evaluate(WIDE_TABLES) == [], name
 
 
 PICTURED = "meta-llama/Llama-3.1-8B"
@@ -486,23 +551,17 @@ def test_pictures(
     name = picture_run.name
     with served(picture_run.parent, cache) as address:
         page = open_page(address).page
-        choose(page, "Model or recipe", PICTURED)
-        expect(page.locator("#fit-answer h2")).to_contain_text(PICTURED, timeout=TRACED_MS)
-        expect(page.get_by_text("Looking for what would make it fit")).to_have_count(
-            0, timeout=TRACED_MS
-        )
+        tab(page, "Plan and start")
+        page.get_by_label("Model or recipe", exact=True).fill(PICTURED)
+        expect(page.locator("#plan-answer h2")).to_contain_text(PICTURED, timeout=TRACED_MS)
+        expect(page.locator("#plan-status")).to_be_empty(timeout=TRACED_MS)
         page.screenshot(path=picture_folder / "studio-fit.png")
-        page.get_by_role("tab", name="Runs").click()
-        pick(page, "Run", name)
+        tab(page, "Runs")
+        page.get_by_label("Run", exact=True).select_option(name)
         expect(page.locator("#runs-view h2")).to_contain_text(name)
-        expect(page.get_by_role("listbox")).to_have_count(0)
         page.screenshot(path=picture_folder / "studio-runs.png")
-        page.get_by_role("tab", name="Try it").click()
-        pick(page, "Run to try", name)
-        page.get_by_label("Prompt").fill("def read_lines(path):")
-        page.get_by_role("button", name="Write").click()
-        expect(page.locator(".written")).not_to_have_count(0, timeout=ANSWER_MS)
-        expect(page.locator(".caret")).to_have_count(0, timeout=ANSWER_MS)
+        talk(page, name)
+        write(page, "def read_lines(path):")
         page.set_viewport_size({"width": 1280, "height": 620})
         page.screenshot(path=picture_folder / "studio-try.png")
         page.close()

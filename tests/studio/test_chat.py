@@ -1,83 +1,58 @@
-"""The tab that writes: settings are checked, sessions stop only what is theirs, errors stay on the
-page.
+"""The tab that writes: settings are checked, a page stops only what is its own, errors leave the
+conversation as it was.
 """
 
+import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
+from asked_pages import Page
 from fixture_types import Refuses
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.errors import RequestError
+from brimful.base.errors import BrimfulError, RequestError
 from brimful.chains import pipeline
 from brimful.recipe import Recipe
-from brimful.studio.chat import ChatTab, StopSignals, generation_request
+from brimful.studio.chat import ChatActs, generation_request, turns_of
 from brimful.studio.library import Library
 
-
-def request(session: str = "a") -> Any:
-    return SimpleNamespace(session_hash=session)
+NUMBERS = {"temperature": "0", "top_p": "1", "tokens": "8", "seed": "0"}
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_p", "tokens", "seed"),
+    "wrong",
     [
-        (None, 1, 10, 0),
-        (0.7, 1, 0, 0),
-        (0.7, 1, 5000, 0),
-        (0.7, 1, 10, -1),
-        (-1, 1, 10, 0),
-        (0.7, 0, 10, 0),
+        {"temperature": ""},
+        {"tokens": "0"},
+        {"tokens": "5000"},
+        {"tokens": "1.5"},
+        {"seed": "-1"},
+        {"temperature": "-1"},
+        {"temperature": "nan"},
+        {"top_p": "0"},
     ],
 )
-def test_settings_out_of_range_are_told(
-    temperature: Any, top_p: Any, tokens: Any, seed: Any, refuses: Refuses
-) -> None:
+def test_settings_out_of_range_are_told(wrong: dict[str, str], refuses: Refuses) -> None:
     with refuses(RequestError):
-        generation_request(temperature, top_p, tokens, seed)
+        generation_request(Page(**NUMBERS | wrong).asked)
 
 
 def test_settings_are_those_of_the_controls() -> None:
-    how = generation_request(0.5, 0.9, 12, 3)
+    asked = Page(temperature="0.5", top_p="0.9", tokens="12", seed="3").asked
+    how = generation_request(asked)
 
-    assert (how.settings.temperature, how.settings.top_p, how.tokens, how.seed, how.count) == (
-        0.5,
-        0.9,
-        12,
-        3,
-        1,
-    )
+    assert (how.settings.temperature, how.settings.top_p) == (0.5, 0.9)
+    assert (how.tokens, how.seed, how.count) == (12, 3, 1)
 
 
-def test_a_session_stops_its_own_text_alone() -> None:
-    stops = StopSignals()
-    first, other = stops.begin("a"), stops.begin("b")
-
-    stops.stop("a")
-    stops.stop("nobody")
-    assert first.is_set()
-    assert not other.is_set()
-    again = stops.begin("b")
-    assert other.is_set(), "a new request of a session ends the one before it"
-    assert not again.is_set()
-
-
-def test_a_text_that_was_dropped_stays_dropped_after_it_was_stopped() -> None:
-    stops = StopSignals()
-    dropped, kept = stops.begin("a"), stops.begin("b")
-
-    stops.stop("a")
-    stops.drop("a", ("emptied",))
-    stops.drop("nobody", ("emptied",))
-    stops.stop("b")
-
-    assert (dropped.is_set(), dropped.replacement) == (True, ("emptied",))
-    assert (kept.is_set(), kept.replacement) == (True, None)
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"prompt": 1}]', '{"prompt": "a"}', "null"])
+def test_a_conversation_that_is_none_is_told(text: str, refuses: Refuses) -> None:
+    with refuses(RequestError):
+        turns_of(text)
 
 
 @pytest.fixture
@@ -86,65 +61,100 @@ def tuned(tuning: Callable[..., Recipe]) -> Path:
     return pipeline.train(tuning("training.steps=1"), Console(quiet=True)).folder
 
 
-def test_starting_over_while_a_text_is_written_leaves_nothing_of_it(tuned: Path) -> None:
-    chat = ChatTab(Library(tuned.parent))
-    asked = (tuned.name, "Say red twice.", (), False, 0.0, 1.0, 8, 0)
-    left, other = chat.send(*asked, request("a")), chat.send(*asked, request("b"))
-    assert "caret" in next(left)[0]
+def page_of(run: Path, **values: Any) -> Page:
+    return Page(talker=run.name, prompt="Say red twice.", **NUMBERS | values)
 
-    emptied, turns, problem, _ = chat.chosen(tuned.name, request("a"))
-    assert [*left] == [(emptied, (), "", gr.skip())], (
-        "a piece of the old text that was on its way is replaced by the emptied conversation"
-    )
-    assert (turns, problem) == ((), "")
 
-    shown, turns, _, _ = [*other][-1]
-    assert [turn.prompt for turn in turns] == ["Say red twice."], "another session's text goes on"
-    assert "caret" not in shown
+def test_a_conversation_goes_on_beside_the_base_with_the_command_that_repeats_it(
+    tuned: Path,
+) -> None:
+    chat = ChatActs(Library(tuned.parent))
+    page = page_of(tuned, beside="yes").after(chat.write)
+    turns = turns_of(page.has("try-turns"))
+
+    assert [turn.prompt for turn in turns] == ["Say red twice."]
+    assert {*turns[0].texts} == {"base", "run"}
+    assert "caret" in page.all("try-text")[0]
+    assert "caret" not in page.has("try-text")
+    assert "--seed 0 --beside-base" in page.has("try-text")
+    assert page.all("try-prompt") == [""]
+    again = page_of(tuned, turns=page.has("try-turns")).after(chat.write)
+    assert [*map(len, (turns, turns_of(again.has("try-turns"))))] == [1, 2]
+
+
+def test_a_page_stops_its_own_text_alone_and_keeps_what_is_written(
+    tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat = ChatActs(Library(tuned.parent))
+    begun, goes_on = threading.Event(), threading.Event()
+    load = chat._models._load
+
+    def slow(*asked: Any) -> Any:
+        begun.set()
+        goes_on.wait()
+        return load(*asked)
+
+    monkeypatch.setattr(chat._models, "_load", slow)
+    page = page_of(tuned, page="a")
+    writes = threading.Thread(target=chat.write, args=[page.asked])
+    writes.start()
+    begun.wait()
+    Page(page="b").after(chat.stop)
+    assert not chat._writing["a"].is_set()
+    Page(page="a").after(chat.stop)
+    goes_on.set()
+    writes.join()
+
+    assert "stopped" in page.has("try-text")
+    assert turns_of(page.has("try-turns"))[0].remarks == {"run": ("--- stopped",)}
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [(None, "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")],
+    [("", "choose a run first"), ("../secret", "there is no run"), ("gone", "there is no run")],
 )
-def test_what_cannot_be_served_is_told_on_the_page(
-    tmp_path: Any, name: str | None, told: str
-) -> None:
-    chat = ChatTab(Library(tmp_path))
-
-    (answer,) = chat.send(name, "a", (), False, 0.7, 1.0, 10, 0, request())
-
-    assert told in answer[2]
-    assert answer[1] == ()
+def test_what_cannot_be_served_is_told(tmp_path: Path, name: str, told: str) -> None:
+    page = Page(talker=name, prompt="a", **NUMBERS)
+    with pytest.raises(BrimfulError, match=told):
+        ChatActs(Library(tmp_path)).write(page.asked)
+    assert page.told == []
 
 
-def test_a_run_that_cannot_be_loaded_is_told_and_nothing_seems_to_be_written(
-    tmp_path: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_that_is_too_long_is_told(tmp_path: Path, refuses: Refuses) -> None:
+    with refuses(RequestError):
+        ChatActs(Library(tmp_path)).write(Page(talker="a", prompt="x" * 20_001, **NUMBERS).asked)
+
+
+def test_a_run_that_cannot_be_loaded_leaves_the_conversation_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "broken" / "model").mkdir(parents=True)
     (tmp_path / "broken" / "recipe.yaml").write_text("name: broken\n")
-    begun, ended = ChatTab(Library(tmp_path)).send(
-        "broken", "a", (), False, 0.7, 1.0, 10, 0, request()
-    )
+    turns = json.dumps([{"prompt": "before", "texts": {"run": "then"}, "remarks": {}}])
+    page = page_of(tmp_path / "broken", turns=turns)
+    with pytest.raises(BrimfulError):
+        ChatActs(Library(tmp_path)).write(page.asked)
 
-    assert "caret" in begun[0]
-    assert "caret" not in ended[0]
-    assert "problem" in ended[2]
+    assert "caret" in page.all("try-text")[0]
+    assert "caret" not in page.has("try-text")
+    assert "before" in page.has("try-text")
 
 
 def test_without_runs_the_tab_says_how_to_make_one(
-    tmp_path: Any, snapshot: SnapshotAssertion
+    tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    choices, note = ChatTab(Library(tmp_path)).begin(None)
+    page = Page().after(ChatActs(Library(tmp_path)).begin)
 
-    assert choices["choices"] == []
-    assert note == snapshot
+    assert page.has("try-notes") == snapshot
+    assert "none yet" in page.has("try-run")
+    assert Page().after(ChatActs(Library(tmp_path)).open).has("try-text") == ""
 
 
-def test_a_run_that_is_gone_is_told_when_it_is_chosen(
-    tmp_path: Any, snapshot: SnapshotAssertion
-) -> None:
-    shown, turns, told, _ = ChatTab(Library(tmp_path)).chosen("gone", request())
+def test_a_run_is_opened_with_an_empty_conversation(tuned: Path, refuses: Refuses) -> None:
+    chat = ChatActs(Library(tuned.parent))
+    page = Page(talker=tuned.name).after(chat.begin).after(chat.open)
 
-    assert (shown, turns) == ("", ())
-    assert told == snapshot
+    assert f"<option selected>{tuned.name}" in page.has("try-run")
+    assert "checkbox" in page.has("try-beside")
+    assert "Type a message" in page.has("try-text")
+    assert page.all("try-turns") == [""]
+    with refuses(BrimfulError):
+        chat.open(Page(talker="gone").asked)

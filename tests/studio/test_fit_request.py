@@ -3,7 +3,9 @@ in one message.
 """
 
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixture_types import Refuses
@@ -12,7 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 from brimful.base.errors import BrimfulError, PlanError, RecipeError, RequestError
 from brimful.model import catalog
 from brimful.recipe import OF_RECIPE, Recipe, load, load_text, shipped_names
-from brimful.studio.fit_request import FitRequest, known_models, recipe_for
+from brimful.studio.fit_request import FitRequest, in_a_shell, known_models, recipe_for
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 TINY = {
@@ -223,3 +225,24 @@ def test_tokens_a_step_that_no_longer_divide_become_sequences(snapshot: Snapshot
     assert isinstance(found.recipe, Recipe)
     assert found.recipe.effective_batch == 85
     assert found.notes[0] == snapshot
+
+
+def test_own_data_and_further_keys_are_part_of_the_recipe_and_of_the_command() -> None:
+    shipped = recipe_for(FitRequest("lora", data="my chats.jsonl", changes=("run.name=mine",)))
+    published = recipe_for(FitRequest(LLAMA, data="my chats.jsonl"))
+
+    assert shipped.recipe.data.path == published.recipe.data.path == "my chats.jsonl"
+    assert (shipped.recipe.run_name, published.recipe.training.tokens) == ("mine", None)
+    assert published.recipe.training.epochs == 3
+    told = in_a_shell("plan", shipped.words)
+    assert load("lora", shlex.split(told.text)[3:]) == shipped.recipe
+    assert (told.purpose, in_a_shell("data", published.words).text) == (
+        "In a shell",
+        "brimful data recipe.yaml",
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"data": "x.jsonl"}, {"changes": ("data.path=/etc/passwd",)}])
+def test_pages_for_others_name_no_data(wrong: dict[str, Any], refuses: Refuses) -> None:
+    with refuses(RequestError):
+        recipe_for(FitRequest("quickstart", **wrong), local_folders=False)

@@ -1,17 +1,21 @@
-"""The answer as HTML: bars stay within their device, their numbers stand in the table, nothing is
-markup that came from outside.
+"""The answer as a view: every number in the table, what goes beyond a device in words, terms as bars
+on one scale.
 """
 
-import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.units import GIB
 from brimful.planning.plan import Choice, Prediction
+from brimful.report.bars import Bars
+from brimful.report.table import Cell, Gauge, Table
+from brimful.report.terminal import told
 from brimful.studio.fit import DeviceFit, Fit, FitVerdict
 from brimful.studio.fit_view import fit_view
+from brimful.studio.html import view_piece
 
 SMALL = DeviceFit(
     "Small",
@@ -46,46 +50,69 @@ FIT = Fit(
 )
 
 
-def pieces(shown: str, device: str) -> list[tuple[float, float]]:
-    """(left, width) of the bar of a device, in percent."""
-    bar = re.search(rf'aria-label="{device} .*?</div>', shown, re.DOTALL)
-    assert bar is not None
-    return [
-        (float(left), float(width))
-        for left, width in re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%\" title", bar[0])
-    ]
-
-
-def words(shown: str) -> list[str]:
-    """The texts of a view, without its markup."""
-    return [text for part in re.split(r"<[^>]*>", shown) if (text := " ".join(part.split()))]
-
-
-def test_terms_are_stacked_and_end_where_the_peak_is_as_a_share_of_the_device() -> None:
-    first, second = pieces(fit_view(FIT), "Large &lt;b&gt;")
-
-    assert first[0] == 0
-    assert second[0] == first[1]
-    assert abs(sum(second) - 100 * (40 / 80)) < 0.01
-
-
-def test_what_fits_never_holds_more_than_the_device_has() -> None:
-    wide = replace(LARGE, peak_bytes=Prediction(60 * GIB, 50 * GIB, 120 * GIB, "traced"))
-    tiny = replace(LARGE, peak_bytes=Prediction(1 * GIB, -1 * GIB, 2 * GIB, "traced"))
-
-    assert "50.0 to 80.0 GiB" in fit_view(replace(FIT, devices=(wide,)))
-    assert "0 B to 2.00 GiB" in fit_view(replace(FIT, devices=(tiny,)))
-    assert "50.0 to 120.0 GiB" in fit_view(
-        replace(FIT, devices=(replace(wide, verdict="uncertain"),))
+def row(fit: Fit, device: str) -> dict[str, Any]:
+    """The cells of a device by their columns."""
+    (table,) = (
+        block
+        for section in fit_view(fit).sections
+        if section.key == "fit-table"
+        for block in section.blocks
+        if isinstance(block, Table)
     )
+    (found,) = (each for each in table.rows if each[0] == device)
+    return dict(zip(table.columns, found, strict=True))
 
 
-def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
-    shown = fit_view(FIT)
+def alone(device: DeviceFit) -> dict[str, Any]:
+    """The cells of one device that is asked about alone."""
+    return row(replace(FIT, devices=(device,)), device.device)
 
-    assert sum(pieces(shown, "Small")[-1]) <= 100
-    assert "needs 2.5 x what it has" in shown
-    assert shown.count("<em>") == 1
+
+def memory(fit: Fit) -> Bars:
+    """The bars of a view."""
+    (bars,) = (
+        block
+        for section in fit_view(fit).sections
+        for block in section.blocks
+        if isinstance(block, Bars)
+    )
+    return bars
+
+
+def test_terms_are_bars_on_one_scale_that_look_alike_on_every_device() -> None:
+    small, large = memory(FIT).bars
+
+    assert (small.size, small.text, large.size) == (40 * GIB, "40.0 GiB", 40 * GIB + 1)
+    places = [{part.name: part.place for part in bar.parts} for bar in (small, large)]
+    assert places[0].items() <= places[1].items()
+
+
+def test_terms_that_are_small_everywhere_are_added_up() -> None:
+    many = tuple((f"term {number}", (number + 1) * GIB) for number in range(12))
+    (bar,) = memory(replace(FIT, devices=(replace(LARGE, terms=many),))).bars
+
+    assert [part.name for part in bar.parts] == [
+        *(f"term {number}" for number in range(5, 12)),
+        "Everything else",
+    ]
+    assert bar.size == sum(size for _, size in many)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value", "low", "high", "told"),
+    [
+        ("fits", 60, 50, 120, "50.0 GiB to 80.0 GiB"),
+        ("fits", 1, -1, 2, "0 B to 2.00 GiB"),
+        ("uncertain", 60, 50, 120, "50.0 GiB to 120.0 GiB"),
+    ],
+)
+def test_what_fits_never_holds_more_than_the_device_has(
+    verdict: FitVerdict, value: int, low: int, high: int, told: str
+) -> None:
+    peak = Prediction(value * GIB, low * GIB, high * GIB, "traced")
+    cells = alone(replace(LARGE, verdict=verdict, peak_bytes=peak))
+
+    assert cells["Peak memory"].interval_text == told
 
 
 @pytest.mark.parametrize(
@@ -97,59 +124,55 @@ def test_a_bar_beyond_its_device_is_cut_and_says_by_how_much() -> None:
         (100, 120, "needs 1.2 x what it has"),
     ],
 )
-def test_a_bar_ends_at_what_the_device_has(peak_gib: int, high_gib: int, told: str) -> None:
+def test_a_bar_ends_at_what_the_device_has_and_more_is_told_in_words(
+    peak_gib: int, high_gib: int, told: str
+) -> None:
     peak = Prediction(peak_gib * GIB, 60 * GIB, high_gib * GIB, "traced")
-    terms = (("weights", (peak_gib - 10) * GIB), ("activations", 10 * GIB))
-    device = replace(LARGE, verdict="uncertain", peak_bytes=peak, terms=terms)
-    shown = fit_view(replace(FIT, devices=(device,)))
+    cells = alone(replace(LARGE, verdict="uncertain", peak_bytes=peak))
+    room = cells["Room"]
 
-    left, width = pieces(shown, "Large &lt;b&gt;")[-1]
-    assert left + width == pytest.approx(min(100, 100 * peak_gib / 80), abs=0.01)
-    assert re.findall("<em>(.*)</em>", shown) == [told] * bool(told)
-    for start, spread in re.findall(r'<u style="left: ([\d.]+)%; width: ([\d.]+)%', shown):
-        assert float(start) + float(spread) <= 100
+    assert isinstance(room, Gauge)
+    assert room.place(peak.value) == min(100.0, 100 * peak_gib / 80)
+    assert (room.text, cells["Peak memory"].note) == ("of 80.0 GiB", told)
 
 
 def test_a_cost_below_a_cent_has_no_interval_of_signs() -> None:
-    cheap = replace(LARGE, cost_usd=Prediction(0.002, 0.001, 0.004, ""))
-    near = replace(LARGE, cost_usd=Prediction(0.01, 0.001, 0.02, ""))
+    cheap, near = Prediction(0.002, 0.001, 0.004, ""), Prediction(0.01, 0.001, 0.02, "")
 
-    assert "to &lt; " not in fit_view(replace(FIT, devices=(cheap,)))
-    assert "&lt; &#36;0.01 to &#36;0.02" in fit_view(replace(FIT, devices=(near,)))
+    assert alone(replace(LARGE, cost_usd=cheap))["Cost"].interval is None
+    assert alone(replace(LARGE, cost_usd=near))["Cost"].interval_text == "< $0.01 to $0.02"
 
 
-def test_the_numbers_of_the_bars_stand_in_their_labels_and_in_the_table() -> None:
-    shown = fit_view(FIT)
+def test_every_number_stands_in_the_table_and_the_bar_has_words() -> None:
+    cells = row(FIT, "Large <b>")
 
-    assert (
-        'aria-label="Small does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0'
-        ' GiB"' in shown
+    assert {name: str(cell) for name, cell in cells.items() if isinstance(cell, Cell)} == {
+        "Fits?": "fits",
+        "Peak memory": "40.0 GiB [38.0 GiB, 42.0 GiB]",
+        "Micro-batch": "2 x 8",
+        "Step": "1.5 s [1.2 s, 2.0 s]",
+        "In all": "2h 00m [1h 56m, 2h 30m]",
+        "Cost": "$3.20 [$3.00, $4.00]",
+        "Energy": "800 Wh [700 Wh, 900 Wh]",
+    }
+    assert row(FIT, "Small")["Room"].about == (
+        "Small does not fit: 40.0 GiB of 16.0 GiB. weights 30.0 GiB, activations 10.0 GiB"
     )
-    row = re.search(r'<th scope="row">Large &lt;b&gt;</th>.*?</tr>', shown, re.DOTALL)
-    assert row is not None
-    for told in (
-        "fits",
-        "40.0 GiB",
-        "38.0 to 42.0 GiB",
-        "2 x 8",
-        "up to 4 fit",
-        "1.5 s",
-        "2h 00m",
-        "&#36;3.20",
-        "800 Wh",
-    ):
-        assert told in row[0], told
+    assert [str(cell) for cell in row(FIT, "Odd").values()][1:4] == ["unknown", "", "-"]
 
 
-def test_what_does_not_fit_says_why_and_what_would_help(snapshot: SnapshotAssertion) -> None:
-    shown = words(fit_view(FIT))
-    silent = tuple(replace(device, reason="", remedies=()) for device in FIT.devices)
-    without = words(fit_view(replace(FIT, devices=silent)))
+def test_the_view_in_words(snapshot: SnapshotAssertion) -> None:
+    view, closely = fit_view(FIT), fit_view(FIT, looks_closely=True)
 
-    assert [text for text in shown if text not in without] == snapshot
-    assert LARGE.reason not in shown, "what fits needs no reason"
-    closely = words(fit_view(FIT, looks_closely=True))
-    assert [text for text in closely if text not in shown] == snapshot
+    assert view.lead == "1.00k parameters, of which 10 train."
+    shown = {each.key: str(told(each.blocks)) for each in view.sections}
+    assert shown == snapshot
+    looks = {each.key: str(told(each.blocks)) for each in closely.sections}
+    assert [key for key in shown if shown[key] != looks[key]] == ["fit-advice"]
+    assert looks["fit-advice"] == snapshot
+    assert LARGE.reason not in "".join(shown.values()), "what fits needs no reason"
+    whole = fit_view(replace(FIT, devices=(LARGE,)))
+    assert "fit-advice" not in [each.key for each in whole.sections]
 
 
 @pytest.mark.parametrize(
@@ -169,30 +192,23 @@ def test_how_many_fit_agrees_with_the_verdict(
 ) -> None:
     device = replace(SMALL, verdict=verdict, micro_batch=micro_batch, largest_micro_batch=largest)
 
-    assert re.findall(
-        r">((?:up to|not even|1 may)[^<]*)<", fit_view(replace(FIT, devices=(device,)))
-    ) == [told]
+    assert alone(device)["Micro-batch"].note == told
 
 
-def test_texts_are_escaped_and_an_old_answer_is_marked(snapshot: SnapshotAssertion) -> None:
-    shown = fit_view(FIT, stale=True)
+def test_texts_are_escaped_and_verdicts_have_their_colours() -> None:
+    shown = view_piece(fit_view(FIT))
 
     assert "on a &lt;model&gt;" in shown
-    assert "<b>" not in shown.replace("<b>Small</b>", "").replace("<b>Large &lt;b&gt;</b>", "")
-    current = words(fit_view(FIT))
-    assert [text for text in words(shown) if text not in current] == snapshot
+    assert "<b>" not in shown
+    assert '<span class="big good">fits</span>' in shown
+    assert '<span class="big bad">does not fit</span>' in shown
 
 
 def test_a_run_of_unknown_length_is_told_by_a_billion_tokens() -> None:
-    large = replace(
-        LARGE,
-        total_time_s=None,
-        cost_usd=None,
-        energy_wh=None,
-        billion_tokens_s=Prediction(3600, 3000, 4000, ""),
+    an_hour = Prediction(3600, 3000, 4000, "")
+    cells = alone(
+        replace(LARGE, total_time_s=None, cost_usd=None, energy_wh=None, billion_tokens_s=an_hour)
     )
-    shown = fit_view(replace(FIT, devices=(large,)))
 
-    assert "1B tokens" in shown
-    assert "1h 00m" in shown
-    assert "In all" not in shown
+    assert cells["1B tokens"].text == "1h 00m"
+    assert "In all" not in cells

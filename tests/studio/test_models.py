@@ -1,7 +1,6 @@
 """Runs to talk to: loaded once, one at a time, stopped between tokens."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +22,10 @@ from brimful.runs.deciding import recipe_of_run
 from brimful.studio import models
 from brimful.studio.models import (
     ModelHolder,
-    TextProgress,
     Turn,
+    WrittenText,
     describe,
     has_base,
-    pieces,
     takes_messages,
     writes_text,
 )
@@ -44,8 +42,8 @@ def tuned(tuning: Callable[..., Recipe]) -> Path:
 
 def written(
     desk: ModelHolder, run: Path, side: models.Side, turns: tuple[Turn, ...] = ()
-) -> TextProgress:
-    return [*desk.write(run, side, HOW, ("Say red twice.", turns), threading.Event())][-1]
+) -> WrittenText:
+    return desk.write(run, side, HOW, ("Say red twice.", turns), threading.Event(), str)
 
 
 def test_a_tuned_run_writes_beside_its_base_with_one_model_in_memory(
@@ -101,49 +99,24 @@ def test_nothing_to_go_on_from_and_a_model_too_large_are_refused(
 ) -> None:
     desk = ModelHolder()
     with refuses(RequestError):
-        [*desk.write(tuned, "run", HOW, ("", ()), threading.Event())]
+        desk.write(tuned, "run", HOW, ("", ()), threading.Event(), str)
     monkeypatch.setattr(models, "FP32_BYTES", 2**50)
     with refuses(RequestError):
-        [*ModelHolder().write(tuned, "run", HOW, ("a", ()), threading.Event())]
+        ModelHolder().write(tuned, "run", HOW, ("a", ()), threading.Event(), str)
     assert written(desk, tuned, "run").text, "an error leaves the desk usable"
 
 
-def test_pieces_come_while_they_are_written_and_end_when_told() -> None:
-    stop, shown = threading.Event(), []
+def test_a_text_is_shown_while_it_is_written_and_ends_when_told(tuned: Path) -> None:
+    stop, shown = threading.Event(), list[str]()
 
-    def write(show: Callable[[str], None]) -> None:
-        for number in range(10_000):
-            shown.append(number)
-            show(f"{number} ")
-            time.sleep(0.0005)
+    def show(text: str) -> None:
+        shown.append(text)
+        stop.set()
 
-    found = pieces(write, stop)
-    assert next(found).startswith("0 1 ")
-    stop.set()
-    rest = [*found]
+    ended = ModelHolder().write(tuned, "run", HOW, ("Say red twice.", ()), stop, show)
 
-    assert len(rest) <= 1
-    assert len(shown) < 10_000
-
-
-def test_a_reader_that_leaves_ends_the_writer_and_errors_arrive(refuses: Refuses) -> None:
-    def write(show: Callable[[str], None]) -> None:
-        while True:
-            show("x")
-            time.sleep(0.0005)
-
-    before = threading.active_count()
-    left = pieces(write, threading.Event())
-    next(left)
-    left.close()
-    assert threading.active_count() == before
-
-    def fail(show: Callable[[str], None]) -> None:
-        show("x")
-        raise RequestError("no more")
-
-    with refuses(RequestError, names=["no more"]):
-        [*pieces(fail, threading.Event())]
+    assert (ended.remarks, shown) == (("--- stopped",), [ended.text])
+    assert written(ModelHolder(), tuned, "run").text.startswith(ended.text)
 
 
 def test_turns_are_values() -> None:

@@ -1,15 +1,14 @@
-"""Serving the page: what is refused before anything is loaded."""
+"""Serving the page: what is refused before anything is loaded, and who is told of whom."""
 
 import importlib.util
-import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fixture_types import Refuses
 from syrupy.assertion import SnapshotAssertion
 
-from brimful.base.env import silence_gradio
 from brimful.base.errors import RequestError
 from brimful.studio import page
 
@@ -32,20 +31,20 @@ def test_an_address_that_is_none_is_told() -> None:
         page.serve("no.such.host.invalid", 7860, None)
 
 
-def test_gradio_is_an_extra_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, refuses: Refuses
+def test_the_server_is_an_extra_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util,
         "find_spec",
-        lambda name, *rest: None if name == "gradio" else find(name, *rest),
+        lambda name, *rest: None if name == "uvicorn" else find(name, *rest),
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
-    with refuses(RequestError):
+    with pytest.raises(RequestError, match=r"the page needs uvicorn, .* brimful's extra studio"):
         page.serve("127.0.0.1", port, None)
 
 
@@ -55,19 +54,14 @@ def test_whoever_else_sees_the_page_is_told(tmp_path: Path, snapshot: SnapshotAs
     assert page.warning_of("10.0.0.1", tmp_path) == snapshot
 
 
-def test_gradio_is_kept_from_calling_home_and_from_opening_more(
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_command_leaves_runs_out_where_asked(
+    said: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name, value in {
-        "GRADIO_ANALYTICS_ENABLED": "True",
-        "GRADIO_ALLOWED_PATHS": "/",
-        "GRADIO_SHARE": "true",
-        "HF_HUB_DISABLE_TELEMETRY": "0",
-    }.items():
-        monkeypatch.setenv(name, value)
+    served: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(page, "serve", lambda *asked: served.append(asked))
 
-    silence_gradio()
+    said("studio", "--only-fit", "--host", "10.0.0.1", "--port", "7000")
+    said("studio")
 
-    assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
-    assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"
-    assert not {"GRADIO_ALLOWED_PATHS", "GRADIO_SHARE"} & os.environ.keys()
+    runs = tmp_path / "runs"
+    assert served == [("10.0.0.1", 7000, None), ("127.0.0.1", 7860, runs)]

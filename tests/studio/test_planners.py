@@ -1,4 +1,4 @@
-"""Questions of several sessions at once: nobody waits for another, and what nobody waits for ends."""
+"""Questions of several pages at once: nobody waits for another, and what nobody waits for ends."""
 
 import queue
 import threading
@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from asked_pages import Page
 from fixture_types import Refuses
 from small_plans import SMALL_FILE
 from syrupy.assertion import SnapshotAssertion
 
 from brimful.base.errors import RequestError
+from brimful.studio.asked import PageRequest
 from brimful.studio.fit import Fit
 from brimful.studio.fit_request import FitRequest
 from brimful.studio.planners import Planners, Superseded
@@ -36,89 +38,79 @@ def make() -> Iterator[Callable[..., Planners]]:
         each.close()
 
 
-def ask(planners: Planners, session: str, question: FitRequest) -> "queue.SimpleQueue[Any]":
+def ask(planners: Planners, question: FitRequest) -> tuple[PageRequest, "queue.SimpleQueue[Any]"]:
     """Ask in a thread; what comes back is put into the queue."""
     came: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    asked = Page().asked
 
     def work() -> None:
         try:
-            came.put(planners.answer(session, question))
+            came.put(planners.answer(asked, question))
         except Exception as error:
             came.put(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return came
+    return asked, came
 
 
-def begun(planners: Planners, session: str) -> Any:
-    """The process that works for a session, once there is one."""
-    while True:
-        job = planners._jobs.get(session)
-        if job is not None and job.planner is not None:
-            return job.planner.process
+def begun(planners: Planners, asked: PageRequest) -> Any:
+    """The process that works for a page, once there is one."""
+    while not asked._endings:
         time.sleep(0.01)  # the processor is needed to start it
+    return planners._all[-1].process
 
 
 def test_an_answer_comes_from_another_process_as_if_it_were_made_here(
     make: Callable[..., Planners],
     refuses: Refuses,
 ) -> None:
-    planners = make()
+    planners, asked = make(), Page().asked
 
-    fit = planners.answer("a", FitRequest(SMALL_FILE, devices=("Tesla T4",)))
+    fit = planners.answer(asked, FitRequest(SMALL_FILE, devices=("Tesla T4",)))
+    asked.leave()
 
     assert isinstance(fit, Fit)
     assert [device.device for device in fit.devices] == ["Tesla T4"]
+    assert planners._all[-1].process.is_alive(), "it has answered, and is kept for the next"
     with refuses(RequestError):
-        planners.answer("a", QUICK)
+        planners.answer(Page().asked, QUICK)
+    assert len(planners._all) == 1
 
 
-def test_the_questions_of_others_are_answered_while_a_long_one_is_worked_on(
+def test_others_are_answered_meanwhile_and_what_is_left_ends(
     make: Callable[..., Planners],
 ) -> None:
     planners = make()
-    long = ask(planners, "a", LONG)
-    begun(planners, "a")
+    asked, long = ask(planners, LONG)
+    process = begun(planners, asked)
 
-    assert isinstance(ask(planners, "b", QUICK).get(timeout=300), RequestError)
+    assert isinstance(ask(planners, QUICK)[1].get(timeout=300), RequestError)
     assert long.empty()
-
-
-def test_a_newer_question_of_the_same_session_ends_the_work_on_the_old_one(
-    make: Callable[..., Planners],
-) -> None:
-    planners = make()
-    long = ask(planners, "a", LONG)
-    process = begun(planners, "a")
-
-    assert isinstance(ask(planners, "a", QUICK).get(timeout=300), RequestError)
+    asked.leave()
     assert isinstance(long.get(timeout=300), Superseded)
     assert not process.is_alive()
 
 
-def test_what_is_given_up_leaves_its_place_to_those_who_wait(make: Callable[..., Planners]) -> None:
+def test_what_is_left_gives_its_place_to_those_who_wait(make: Callable[..., Planners]) -> None:
     planners = make(1)
-    long = ask(planners, "a", LONG)
-    begun(planners, "a")
-    waiting, leaving = ask(planners, "b", QUICK), ask(planners, "c", QUICK)
-    while not {"b", "c"} <= planners._jobs.keys():
-        pass
-    planners.give_up("c")
+    asked, long = ask(planners, LONG)
+    begun(planners, asked)
+    (_, waiting), (leaving, left) = ask(planners, QUICK), ask(planners, QUICK)
+    leaving.leave()
 
-    assert isinstance(leaving.get(timeout=300), Superseded)
+    assert isinstance(left.get(timeout=300), Superseded)
     assert waiting.empty()
-    planners.give_up("a")
+    asked.leave()
     assert isinstance(long.get(timeout=300), Superseded)
     assert isinstance(waiting.get(timeout=300), RequestError)
-    planners.give_up("nobody")
 
 
 def test_a_process_that_ends_by_itself_is_told(
     make: Callable[..., Planners], snapshot: SnapshotAssertion
 ) -> None:
     planners = make()
-    long = ask(planners, "a", LONG)
-    begun(planners, "a").kill()
+    asked, long = ask(planners, LONG)
+    begun(planners, asked).kill()
 
     problem = long.get(timeout=300)
     assert isinstance(problem, RequestError)
@@ -129,4 +121,4 @@ def test_what_nobody_expected_is_told_as_such(
     make: Callable[..., Planners], refuses: Refuses
 ) -> None:
     with refuses(RuntimeError, names=["TypeError: assess"]):
-        make().answer("a", QUICK, unknown=True)
+        make().answer(Page().asked, QUICK, unknown=True)

@@ -172,21 +172,6 @@ def load_no_pydantic_plugins() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
-def silence_gradio() -> None:
-    """Keep Gradio from calling home, and from settings that would open a page wider than brimful
-    does. Acts only before it is imported.
-    """
-    for name in (
-        "GRADIO_ALLOWED_PATHS",
-        "GRADIO_SHARE",
-        "GRADIO_WATCH_DIRS",
-        "GRADIO_VIBE_MODE",
-        "GRADIO_NUM_WORKERS",
-    ):
-        os.environ.pop(name, None)
-    os.environ.update(GRADIO_ANALYTICS_ENABLED="False", HF_HUB_DISABLE_TELEMETRY="1")
-
-
 STARTED_BY_BRIMFUL = "BRIMFUL_STARTED_RANKS"
 """Set for processes that `brimful train --devices` starts."""
 _LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -1,19 +1,29 @@
-"""What every server of brimful checks before anything else: its address, and who asks."""
+"""What the servers of brimful share: they check their address and who asks, read bodies of limited
+size, and stream events.
+"""
 
+import asyncio
 import hmac
+import json
 import socket
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from brimful.base.errors import RequestError
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+MOST_CONNECTIONS = 1024
+"""The most connections at the same time; further ones are answered with status 503."""
+MOST_BYTES, MOST_SECONDS = 2**20, 30.0
+"""Of the body of a request."""
 
 
 def is_local(host: str) -> bool:
@@ -99,3 +109,67 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+async def json_body(
+    request: "Request", most_bytes: int = MOST_BYTES, most_s: float = MOST_SECONDS
+) -> bytes:
+    """Return the body of a request, which says that it is JSON.
+
+    Raises:
+        HTTPException: it is declared as something else, too long or too slow.
+    """
+    from starlette.exceptions import HTTPException  # noqa: PLC0415 - an extra
+
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != "application/json":
+        raise HTTPException(415, "a request's content-type is application/json here")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(most_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most_bytes:
+                    raise HTTPException(413, f"a request has at most {most_bytes:,} bytes here")
+    except TimeoutError:
+        raise HTTPException(408, "the request did not arrive in time") from None
+    return bytes(body)
+
+
+def event(part: Any) -> str:
+    """A value as a server-sent event."""
+    return f"data: {json.dumps(part)}\n\n"
+
+
+def listen(
+    app: "ASGIApp",
+    host: str,
+    port: int,
+    announce: Callable[[], None],
+    on_exit: Callable[[], None] | None = None,
+) -> None:
+    """Listen on an address, announce it, and serve until a signal ends it.
+
+    Args:
+        on_exit: Called in a thread when the signal comes, to end answers that go on.
+    """
+    import uvicorn  # noqa: PLC0415 - an extra
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            if on_exit is not None:
+                threading.Thread(target=on_exit, daemon=True).start()
+            super().handle_exit(sig, frame)
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
+        announce()
+        Server(config).run(sockets=[listening])

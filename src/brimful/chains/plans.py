@@ -26,7 +26,7 @@ from brimful.planning.cost import costed
 from brimful.planning.derive import derive
 from brimful.planning.job import ORDER
 from brimful.planning.plan import Plan
-from brimful.planning.specs import ModelFacts, model_facts
+from brimful.planning.specs import model_facts
 from brimful.planning.survey import Tracer
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.recipe import Recipe
@@ -197,8 +197,8 @@ def survey_groups(
     recipe: Recipe,
     groups: Sequence[Group],
     traces: Tracer,
+    known: Known,
     *,
-    model: ModelFacts,
     prices: Mapping[str, float] | None = None,
     closely: bool = False,
 ) -> list[Surveyed | Unplanned]:
@@ -209,12 +209,12 @@ def survey_groups(
         recipe: What to train.
         groups: Of catalog rows, or this machine alone.
         traces: Of declared steps.
-        model: The recipe's model, looked up.
+        known: What is known of the recipe on any device.
         prices: As in `survey`.
         closely: Where several devices do not surely hold it, look for the number that does.
     """
     asked = SurveyRequest(traces, prices or {})
-    return [_survey_one(recipe, group, Known(model), asked, more=closely) for group in groups]
+    return [_survey_one(recipe, group, known, asked, more=closely) for group in groups]
 
 
 class _Progress:

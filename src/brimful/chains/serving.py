@@ -14,7 +14,7 @@ from typing import Literal
 from brimful.base.console import Say
 from brimful.base.errors import RequestError
 from brimful.base.libraries import how_to_install
-from brimful.base.local_server import Guard, is_local, refuse_if_taken
+from brimful.base.local_server import Guard, is_local, listen, refuse_if_taken
 from brimful.base.warning_codes import as_note
 from brimful.generation.author import load_to_write
 from brimful.generation.copied_weights import products_for
@@ -31,8 +31,6 @@ NEEDED: dict[Server, tuple[str, ...]] = {"vllm": ("vllm",), "brimful": ("starlet
 EXTRAS: dict[Server, str] = {"vllm": "vllm", "brimful": "serve"}
 MOST_TOKENS = 8192
 """New tokens of one text, where the model's context allows them."""
-MOST_CONNECTIONS = 1024
-"""The most connections at the same time; further ones are answered with status 503."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,6 @@ def vllm_command(folder: Path, endpoint: Endpoint, name: str) -> Sequence[str]:
 
 def _serve(loaded: LoadedRun, endpoint: Endpoint, announce: Callable[[], None]) -> None:
     """Listen, then announce it and answer."""
-    import uvicorn  # noqa: PLC0415 - an extra
-
     from brimful.generation.server.app import Front, RequestLimits  # noqa: PLC0415 - an extra
     from brimful.generation.server.writer import SharedWriter  # noqa: PLC0415
 
@@ -171,18 +167,8 @@ def _serve(loaded: LoadedRun, endpoint: Endpoint, announce: Callable[[], None]) 
     engine = Engine(loaded.model, loaded.tokenizer, products=products)
     writer = SharedWriter(engine, loaded.stop_ids, limits.waiting)
     names = (endpoint.host, socket.gethostname(), *endpoint.names)
-    config = uvicorn.Config(
-        Guard(Front(loaded, writer, limits).app(), names, endpoint.key),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=1,
-    )
-    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    with socket.create_server((endpoint.host, endpoint.port), family=family) as listening:
-        announce()
-        try:
-            uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            writer.close()
+    app = Guard(Front(loaded, writer, limits).app(), names, endpoint.key)
+    try:
+        listen(app, endpoint.host, endpoint.port, announce)
+    finally:
+        writer.close()

@@ -154,11 +154,11 @@ def studio(
         bool,
         typer.Option(
             "--only-fit",
-            help="Leave out runs and trying them: what a host without runs can show to anyone.",
+            help="Plans alone: what a host without runs can show to anyone.",
         ),
     ] = False,
 ) -> None:
-    """A page in the browser: will it fit, what runs there are, try one."""
+    """A page in the browser: look at data, plan, train, watch, compare, try and export."""
     from brimful.base.env import runs_folder
     from brimful.studio.page import serve
 

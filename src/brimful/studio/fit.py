@@ -12,6 +12,8 @@ from brimful.base.text import plural
 from brimful.base.units import format_bytes
 from brimful.chains.devices import this_machine
 from brimful.chains.plans import survey_groups
+from brimful.chains.surveyed_devices import Known
+from brimful.data.counts import count
 from brimful.hardware import catalog
 from brimful.hardware.device import Device
 from brimful.hardware.groups import Group, group_of
@@ -84,6 +86,7 @@ class Fit:
         notes: What else to know.
         parameters: Of the model; trainable ones among them.
         trainable: Parameters that train.
+        words: What names the recipe in a command, as in `FitRecipe`.
     """
 
     recipe_yaml: str
@@ -92,6 +95,7 @@ class Fit:
     notes: tuple[str, ...] = ()
     parameters: int = 0
     trainable: int = 0
+    words: tuple[str, ...] = ()
 
 
 def assess(request: FitRequest, *, with_remedies: bool = False, local_folders: bool = True) -> Fit:
@@ -114,13 +118,12 @@ def assess(request: FitRequest, *, with_remedies: bool = False, local_folders: b
     with _ONE_AT_A_TIME:
         groups, alone = _groups(request, found.recipe)
         traces = _traces()
-        surveyed = survey_groups(
-            found.recipe, groups, traces, model=found.model, closely=with_remedies
-        )
+        known = Known(found.model, count(found.recipe) if request.data else None)
+        surveyed = survey_groups(found.recipe, groups, traces, known, closely=with_remedies)
         surveyed += alone
         fits = tuple(_fit(entry, traces if with_remedies else None) for entry in surveyed)
         traces.save()
-    fit = Fit(found.to_yaml(), found.title, fits, found.notes)
+    fit = Fit(found.to_yaml(), found.title, fits, found.notes, words=found.words)
     for entry in surveyed:
         if isinstance(entry, Surveyed):
             footprint = entry.derived.footprint

@@ -5,6 +5,8 @@ A model is named or pasted: a shipped recipe, a published model, a folder on thi
 as YAML, a config.json. Nothing here imports torch.
 """
 
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -16,6 +18,7 @@ from brimful.planning.specs import ModelFacts, facts_of_values, model_facts
 from brimful.planning.survey import Margin
 from brimful.recipe import OF_RECIPE, Recipe, load, shipped_names, with_changes
 from brimful.recipe.summary import summary_of
+from brimful.report.views import Command
 from brimful.studio.hub import refuse_unless_known
 from brimful.studio.pasted import (
     LIMITS,
@@ -34,6 +37,8 @@ TOGETHER = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that may share a job."""
 PASTED_CONFIG = "config.json"
 """What the recipe calls a model whose config was pasted."""
+SAVED = "recipe.yaml"
+"""Where the recipe of a request is to be saved, in commands."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class FitRequest:
         devices: Exact names from the catalog; "here" is this machine.
         margin: How close to the brim.
         together: How many of each device share the job.
+        data: File, folder or id of the data to train on; "" leaves those of the recipe.
+        changes: Further `dotted.key=value`, as on the command line.
     """
 
     model: str
@@ -70,6 +77,8 @@ class FitRequest:
     )
     margin: Margin | None = None
     together: int = 1
+    data: str = ""
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,16 +90,34 @@ class FitRecipe:
         model: What is known of its model.
         title: One line for the page.
         notes: What the page should say beside the answer.
+        words: What names it in a command: a shipped recipe and changes, or the file in which it is
+            to be saved.
     """
 
     recipe: Recipe
     model: ModelFacts
     title: str
     notes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
     def to_yaml(self) -> str:
-        """Return the recipe without its defaults; it loads back to an equal one."""
-        return format_yaml(self.recipe.model_dump(mode="json", exclude_defaults=True))
+        """Return the recipe as `yaml_of` does."""
+        return yaml_of(self.recipe)
+
+
+def in_a_shell(verb: str, words: Sequence[str], *options: str) -> Command:
+    """What asks a verb about a recipe in a shell.
+
+    Args:
+        words: What names the recipe, as in `FitRecipe`.
+    """
+    saved = f", with the recipe saved as {SAVED}" * (SAVED in words)
+    return Command(f"In a shell{saved}", shlex.join(["brimful", verb, *words, *options]))
+
+
+def yaml_of(recipe: Recipe) -> str:
+    """Return a recipe without its defaults; it loads back to an equal one."""
+    return format_yaml(recipe.model_dump(mode="json", exclude_defaults=True))
 
 
 def known_models() -> tuple[list[str], list[str]]:
@@ -111,6 +138,10 @@ def recipe_for(request: FitRequest, *, local_folders: bool = True) -> FitRecipe:
             rule; all with what to do.
     """
     _refuse_numbers(request)
+    if (request.data or request.changes) and not local_folders:
+        raise RequestError(
+            "data and further keys can be given on the machine alone that brimful runs on."
+        )
     text = request.model.strip()
     refuse_long(text)
     config = pasted_config(text)
@@ -125,7 +156,7 @@ def recipe_for(request: FitRequest, *, local_folders: bool = True) -> FitRecipe:
     else:
         name = published_name(text, local_folders=local_folders)
         refuse_unless_known(name)
-        recipe = template(name, request.method)
+        recipe = template(name, request.method, data=request.data)
     return _changed(request, recipe, [])
 
 
@@ -134,7 +165,9 @@ def _recipe_for_config(request: FitRequest, config: PastedConfig) -> FitRecipe:
     if config.ignored:
         notes.append(f"Not used of the pasted config.json: {', '.join(config.ignored)}.")
     if config.published is not None:
-        return _changed(request, template(config.published, request.method), notes)
+        return _changed(
+            request, template(config.published, request.method, data=request.data), notes
+        )
     notes.append(
         f"Save the pasted text as {PASTED_CONFIG} where you run the recipe. To train, weights"
         " have to lie beside it; or name their hub id."
@@ -145,7 +178,12 @@ def _recipe_for_config(request: FitRequest, config: PastedConfig) -> FitRecipe:
             f"Planned is the part that reads text ({facts.config['model_type']}), without what"
             " reads anything else."
         )
-    return _changed(request, template(PASTED_CONFIG, request.method, config.values), notes, facts)
+    return _changed(
+        request,
+        template(PASTED_CONFIG, request.method, config.values, data=request.data),
+        notes,
+        facts,
+    )
 
 
 def _refuse_numbers(request: FitRequest) -> None:
@@ -183,22 +221,27 @@ def _changed(
     request: FitRequest, recipe: Recipe, notes: list[str], model: ModelFacts | None = None
 ) -> FitRecipe:
     """Return the recipe with the changes of the request."""
+    changes = list[str]()
     if recipe.study is not None:
         notes.append(
             f"{recipe.name} is a study of {len(recipe.study.variants)} variants; this is the recipe"
             " that they vary."
         )
         recipe = with_changes(recipe, ["study=null"], recipe.name)
-    changes = _method_changes(request.method, recipe)
+        changes = ["study=null"]
+    changes += _method_changes(request.method, recipe)
     is_added, is_removed = "adapter={}" in changes, "adapter=null" in changes
     has_adapter = is_added or (recipe.adapter is not None and not is_removed)
     if request.rank is not None and has_adapter:
         changes.append(f"adapter.rank={request.rank}")
     elif request.rank is not None:
         notes.append("The rank is not used: no adapters are trained.")
+    if request.data and recipe.data.path != request.data:
+        changes.append(f"data.path={json.dumps(request.data)}")
     changes += _size_changes(request, recipe, notes)
     if request.margin is not None:
         changes.append(f"plan.margin={request.margin}")
+    changes += request.changes
     changed = with_changes(recipe, changes, recipe.name) if changes else recipe
     if model is None:
         model = model_facts(changed)
@@ -207,12 +250,22 @@ def _changed(
             f"sequence_length {changed.sequence_length} is above the {model.context} positions that"
             " the pasted config.json has; shorten it."
         )
-    title = summary_of(changed)
-    if isinstance(changed.model, str):
-        title = title[0].upper() + title[1:]
-    else:
-        title = f"{changed.name}: {title}"
-    return FitRecipe(changed, model, title, tuple(notes))
+    return FitRecipe(
+        changed, model, _title(changed), tuple(notes), _words(request, changes, recipe)
+    )
+
+
+def _title(recipe: Recipe) -> str:
+    title = summary_of(recipe)
+    if isinstance(recipe.model, str):
+        return title[0].upper() + title[1:]
+    return f"{recipe.name}: {title}"
+
+
+def _words(request: FitRequest, changes: Sequence[str], recipe: Recipe) -> tuple[str, ...]:
+    """Return what names the recipe in a command."""
+    name = request.model.strip()
+    return (name, *changes) if name == recipe.name and name in shipped_names() else (SAVED,)
 
 
 def _size_changes(request: FitRequest, recipe: Recipe, notes: list[str]) -> list[str]:

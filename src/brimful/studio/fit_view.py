@@ -1,70 +1,63 @@
-"""Whether a recipe fits, as a piece of the page: bars against the memory of each device, a table
-with the same numbers, and reasons.
+"""What a recipe takes on each device, as a view: memory by term, a table with every number, what
+would help, and reasons.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from brimful.base.text import setting_text
-from brimful.base.units import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_energy,
-    format_money,
-)
+from brimful.base.units import format_bytes, format_count, format_named
 from brimful.planning.plan import Prediction
+from brimful.report.bars import MOST_PARTS, Bar, Bars, parts
+from brimful.report.table import Cell, Gauge, Row, Table
+from brimful.report.views import Block, Chapter, Heading, Paragraph, View, fold, section, text
 from brimful.studio.fit import DeviceFit, Fit
-from brimful.studio.html import render
 
-TONES = {"fits": "good", "uncertain": "maybe", "does not fit": "bad", "unknown": "open"}
-WORDS = {
-    "fits": "fits",
-    "uncertain": "may not fit",
-    "does not fit": "does not fit",
-    "unknown": "unknown",
-}
-FORMS = {
-    "peak_bytes": format_bytes,
-    "step_time_s": format_duration,
-    "total_time_s": format_duration,
-    "billion_tokens_s": format_duration,
-    "cost_usd": format_money,
-    "billion_tokens_usd": format_money,
-    "energy_wh": format_energy,
-}
-COLOURS = 10
-"""Of the style sheet, from 1."""
-LEAST_TERM = 0.002
-"""Terms below this share of the peak have no piece of the bar."""
-LEAST_SPREAD = 0.3
-"""Width of the interval at least, in percent of the bar."""
+UNCERTAIN, OTHERS = "may not fit", "Everything else"
+TIMES = {"total_time_s": "In all", "cost_usd": "Cost", "energy_wh": "Energy"}
+TIMES_OF_A_BILLION = {"billion_tokens_s": "1B tokens", "billion_tokens_usd": "Cost of 1B"}
+"""In their place where the length of training is not known."""
+ABOUT = (
+    "Intervals of times and costs hold 9 of 10 runs; of memory they say what the driver may show."
+    " A bar of the table ends at what the device has. Micro-batch:"
+    " sequences at once x passes per step, and how many sequences at once surely fit."
+)
+LOOKS = "Looking for what would make it fit ..."
 
 
-def fit_view(fit: Fit, *, stale: bool = False, looks_closely: bool = False) -> str:
-    """Return what a recipe takes on each device as HTML.
+def fit_view(fit: Fit, *, looks_closely: bool = False) -> View:
+    """Return what a recipe takes on each device.
 
     Args:
         fit: What it takes.
-        stale: It belongs to an earlier request.
         looks_closely: What would make it fit is still looked for.
     """
-    colours = _colours(fit.devices)
-    is_length_known = any(device.total_time_s for device in fit.devices)
-    return render(
-        "fit.html.j2",
-        title=fit.title,
-        notes=fit.notes,
-        stale=stale,
-        looks_closely=looks_closely,
-        counted=_counted(fit),
-        legend=[{"name": name, "colour": colour} for name, colour in colours.items()],
-        devices=[
-            _device(device, colours, is_length_known=is_length_known) for device in fit.devices
-        ],
-        is_length_known=is_length_known,
-        has_cost=any(device.cost_usd or device.billion_tokens_usd for device in fit.devices),
+    columns = TIMES
+    if not any(device.total_time_s for device in fit.devices):
+        columns = TIMES_OF_A_BILLION
+    names = ("Device", "Fits?", "Room", "Peak memory", "Micro-batch", "Step", *columns.values())
+    table = Table(names, tuple(_row(device, columns) for device in fit.devices))
+    priced = any(device.cost_usd or device.billion_tokens_usd for device in fit.devices)
+    note = f"{ABOUT}{' Cost by the dated prices of the catalog.' * priced}"
+    advice = [
+        block
+        for device in fit.devices
+        if device.verdict != "fits"
+        for block in _advice(device, looks_closely=looks_closely)
+    ]
+    return View(
+        fit.title,
+        "plan",
+        _counted(fit),
+        tuple(Paragraph(each, "note") for each in fit.notes),
+        (
+            section("fit-table", "Numbers", table, Paragraph(note, "note")),
+            *([section("fit-advice", "What does not surely fit", *advice)] if advice else []),
+            *_memory(fit.devices),
+            section("fit-reasons", "Why", *(block for each in fit.devices for block in _why(each))),
+        ),
     )
 
 
@@ -90,67 +83,43 @@ def _peak(device: DeviceFit) -> Prediction | None:
     return replace(peak, low=max(0, peak.low), high=high)
 
 
-def _colours(devices: Sequence[DeviceFit]) -> dict[str, int]:
-    """Return a colour for every term that a bar shows. The same terms have the same colours in the
-    next answer.
-    """
-    shown = dict.fromkeys(
-        name
-        for device in devices
-        for name, size in device.terms
-        if size >= LEAST_TERM * sum(dict(device.terms).values())
-    )
-    return {name: place % COLOURS + 1 for place, name in enumerate(shown)}
-
-
-def _device(device: DeviceFit, colours: dict[str, int], *, is_length_known: bool) -> dict[str, Any]:
-    """Return the values of one device for the template."""
-    times = ["billion_tokens_s", "billion_tokens_usd"]
-    if is_length_known:
-        times = ["total_time_s", "cost_usd", "energy_wh"]
+def _row(device: DeviceFit, columns: dict[str, str]) -> Row:
+    verdict = UNCERTAIN if device.verdict == "uncertain" else device.verdict
     peak = _peak(device)
     batch = f"{device.micro_batch} x {device.accumulation}" if peak else "-"
-    return {
-        "name": device.device,
-        "verdict": WORDS[device.verdict],
-        "tone": TONES[device.verdict],
-        "capacity": format_bytes(device.capacity_bytes),
-        "label": _label(device),
-        "reason": "" if device.verdict == "fits" else device.reason,
-        "remedies": device.remedies,
-        "terms": [{"name": name, "size": format_bytes(size)} for name, size in device.terms],
-        "choices": [
-            {"name": each.name, "value": setting_text(each.value), "reason": each.reason}
-            for each in device.choices
-        ],
-        "cells": [
-            _cell("peak_bytes", peak),
-            {"value": batch, "interval": _largest(device)},
-            *(_cell(name, getattr(device, name)) for name in ("step_time_s", *times)),
-        ],
-        **_bar(device, colours),
-    }
+    return (
+        device.device,
+        Cell(verdict),
+        _room(device, verdict, peak),
+        replace(_cell("peak_bytes", peak), note=_beyond(peak, device.capacity_bytes)),
+        Cell(batch, note=_largest(device)),
+        *(_cell(name, getattr(device, name)) for name in ("step_time_s", *columns)),
+    )
 
 
-def _bar(device: DeviceFit, colours: dict[str, int]) -> dict[str, Any]:
-    """Return the stacked bar of a device with the interval of its peak. A full bar is what the
-    device has; more is cut off and told in words.
-    """
-    peak, capacity = _peak(device), device.capacity_bytes
+def _room(device: DeviceFit, verdict: str, peak: Prediction | None) -> object:
+    """Where the peak lies between nothing and what the device has."""
     if peak is None:
-        return {"peak": "", "bar": [], "low": 0.0, "spread": 0.0, "beyond": ""}
-    low, high = (min(100.0, _percent(end / capacity)) for end in (peak.low, peak.high))
-    return {
-        "peak": format_bytes(peak.value),
-        "bar": _pieces(device, capacity, colours),
-        "low": min(low, 100 - LEAST_SPREAD),
-        "spread": 0.0 if peak.value > capacity else max(high - low, LEAST_SPREAD),
-        "beyond": _beyond(peak, capacity),
-    }
+        return ""
+    capacity = format_bytes(device.capacity_bytes)
+    terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in device.terms)
+    about = f"{device.device} {verdict}: {format_bytes(peak.value)} of {capacity}. {terms}"
+    interval = (peak.low, peak.high)
+    return Gauge((0, device.capacity_bytes), peak.value, interval, about, f"of {capacity}")
 
 
-def _beyond(peak: Prediction, capacity: int) -> str:
+def _cell(name: str, prediction: Prediction | None) -> Cell:
+    if prediction is None:
+        return Cell("-")
+    form, ends = partial(format_named, name), (prediction.low, prediction.high)
+    # Both ends may be below a cent, say.
+    return Cell(prediction.value, form, ends if form(ends[0]) != form(ends[1]) else None)
+
+
+def _beyond(peak: Prediction | None, capacity: int) -> str:
     """`needs 2.5 x what it has`; empty where even the upper end of the peak fits."""
+    if peak is None:
+        return ""
     needed, most = peak.value / capacity, peak.high / capacity
     if needed > 1:
         return f"needs {needed:.1f} x what it has" if needed >= 1.05 else "needs more than it has"
@@ -171,48 +140,45 @@ def _largest(device: DeviceFit) -> str:
     return "1 may fit" if is_uncertain else "not even 1 fits"
 
 
-def _pieces(device: DeviceFit, width_bytes: float, colours: dict[str, int]) -> list[dict[str, Any]]:
-    """Return the stacked terms, from the left to the end of the bar."""
-    pieces, start = [], 0
-    for name, size in device.terms:
-        if name in colours and start < width_bytes:
-            width = min(size, width_bytes - start)
-            pieces.append(
-                {
-                    "name": name,
-                    "size": format_bytes(size),
-                    "colour": colours[name],
-                    "left": _percent(start / width_bytes),
-                    "width": _percent(width / width_bytes),
-                }
-            )
-        start += size
-    return pieces
+def _advice(device: DeviceFit, *, looks_closely: bool) -> list[Block]:
+    return [
+        Heading(device.device),
+        *text(device.reason),
+        *text(LOOKS * looks_closely, "note"),
+        *text("What would take less, each by itself:" * bool(device.remedies)),
+        *(Paragraph(each, "advice") for each in device.remedies),
+    ]
 
 
-def _label(device: DeviceFit) -> str:
-    """Return the bar in words, for screen readers."""
-    if device.peak_bytes is None:
-        return ""
-    terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in device.terms)
-    return (
-        f"{device.device} {WORDS[device.verdict]}: {format_bytes(device.peak_bytes.value)} of"
-        f" {format_bytes(device.capacity_bytes)}. {terms}"
+def _memory(devices: Sequence[DeviceFit]) -> list[Chapter]:
+    """Return the terms at the peak as bars on one scale; the same terms look alike in all, and what
+    is small on every device is added up.
+    """
+    sizes: Counter[str] = Counter()
+    for device in devices:
+        sizes.update(dict(device.terms))
+    large = [name for name, _ in sizes.most_common(MOST_PARTS - 1)]
+    names, bars = [*(name for name in sizes if name in large), OTHERS], []
+    for device in devices:
+        terms: Counter[str] = Counter()
+        for name, size in device.terms:
+            terms[name if name in large else OTHERS] += size
+        shown = [name for name in names if terms[name] > 0]
+        drawn = parts([(name, terms[name]) for name in shown], "bytes", [*map(names.index, shown)])
+        if drawn:
+            bars.append(Bar(device.device, tuple(drawn), format_bytes(terms.total())))
+    whole = Bars("", "Memory at the peak", tuple(bars), has_sizes=False)
+    return [section("fit-memory", "Memory at the peak", whole)] if bars else []
+
+
+def _why(device: DeviceFit) -> tuple[Block, ...]:
+    """Return every term and every choice of a device, behind a line."""
+    if not device.terms:
+        return ()
+    terms = tuple((name, Cell(size, format_bytes)) for name, size in device.terms)
+    made = tuple((each.name, setting_text(each.value), each.reason) for each in device.choices)
+    return fold(
+        f"{device.device}: every term, and why it was planned so",
+        Table(("Term at the peak", "Size"), terms),
+        Table(("Choice", "Value", "Reason"), made),
     )
-
-
-def _cell(name: str, prediction: Prediction | None) -> dict[str, str]:
-    if prediction is None:
-        return {"value": "-", "interval": ""}
-    form = FORMS[name]
-    low, high = form(prediction.low), form(prediction.high)
-    if low == high:  # both below a cent, say
-        return {"value": form(prediction.value), "interval": ""}
-    number, _, unit = low.partition(" ")
-    if unit and number != "<" and high.endswith(f" {unit}"):
-        low = number
-    return {"value": form(prediction.value), "interval": f"{low} to {high}"}
-
-
-def _percent(share: float) -> float:
-    return round(100 * share, 3)

@@ -31,7 +31,7 @@ class Library:
             found = find_runs(self.folder)
         except RunFolderError:
             return []
-        return [each for each in found if each.kind == "run" and self._holds(each.name)]
+        return [each for each in found if each.kind == "run" and self.holds(each.name)]
 
     def names(self) -> list[str]:
         """Return the names of all runs, relative to the folder."""
@@ -47,14 +47,14 @@ class Library:
         Raises:
             RunFolderError: there is no run of that name below the folder.
         """
-        if not self._holds(name):
+        if not self.holds(name):
             raise RunFolderError(
                 f"there is no run {name!r} in {self.folder}. It may have been moved or deleted:"
                 " refresh the list."
             )
         return self.folder / name
 
-    def _holds(self, name: str) -> bool:
+    def holds(self, name: str) -> bool:
         """Return whether the name is of a run below the folder, without links and `..`."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:

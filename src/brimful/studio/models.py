@@ -2,10 +2,9 @@
 stopped.
 """
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ from brimful.generation.load import (
     load_untuned,
     recipe_of,
 )
-from brimful.generation.samples import TextSample
 from brimful.hardware.probe import probe, torch_device
 from brimful.model.published import is_adapter_folder, without_adapters
 from brimful.runs import read_run
@@ -58,11 +56,11 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class TextProgress:
-    """The text so far, and at its end the lines below it."""
+class WrittenText:
+    """A text and the lines below it."""
 
     text: str
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
 
 
 class _Stopped(Exception):
@@ -85,8 +83,9 @@ class ModelHolder:
         how: GenerationRequest,
         prompt_and_turns: tuple[str, Sequence[Turn]],
         stop: threading.Event,
-    ) -> Iterator[TextProgress]:
-        """Yield the text so far, until it is complete; requests wait for each other.
+        show: Callable[[str], object],
+    ) -> WrittenText:
+        """Return a text and the lines below it; requests wait for each other.
 
         Args:
             run_folder: The run.
@@ -94,23 +93,33 @@ class ModelHolder:
             how: Settings of the generation.
             prompt_and_turns: The prompt, and the turns before it, which only runs on messages read.
             stop: Ends the text after the next token when set.
+            show: Is told the text so far, once in `PACE_S` at most.
 
         Raises:
             BrimfulError: the run cannot be loaded, or does not take such a prompt.
         """
+        text, shown_at_s = "", 0.0
+
+        def take(piece: str) -> None:
+            nonlocal text, shown_at_s
+            if stop.is_set():
+                raise _Stopped
+            text += piece
+            if (now_s := time.monotonic()) - shown_at_s >= PACE_S:
+                shown_at_s = now_s
+                show(text)
+
         with self._lock:
             loaded = self._load(run_folder, side)
             prompt = _prompt(loaded, side, how, *prompt_and_turns)
             is_adapted = side == "base" and is_adapter_folder(run_folder / MODEL_FOLDER)
             with without_adapters(loaded.model) if is_adapted else nullcontext():
-                text, samples = "", list[TextSample]()
-                for piece in pieces(
-                    lambda show: samples.extend(how.draw(loaded, prompt, show)), stop
-                ):
-                    text += piece
-                    yield TextProgress(text)
-                remarks = how.remarks(loaded, samples[0]) if samples else ["--- stopped"]
-                yield TextProgress(text, tuple(remarks))
+                try:
+                    (sample,) = how.draw(loaded, prompt, take)
+                    remarks = how.remarks(loaded, sample)
+                except _Stopped:
+                    remarks = ["--- stopped"]
+        return WrittenText(text, tuple(remarks))
 
     def _load(self, run_folder: Path, side: Side) -> LoadedRun:
         """Return the model of one side. The base of an adapter is the same model with the adapter
@@ -177,58 +186,6 @@ def describe(run_folder: Path) -> str:
     if has_base(run_folder):
         return "Type an instruction; the run answers it."
     return "Type how a text begins; the run goes on from there."
-
-
-def pieces(
-    write: Callable[[Callable[[str], None]], object], stop: threading.Event
-) -> Iterator[str]:
-    """Yield what `write` shows, from a thread that ends with the iteration; texts that arrive
-    together are one piece.
-
-    Raises:
-        BrimfulError: as `write` does.
-    """
-    shown: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
-    left = threading.Event()
-
-    def show(text: str) -> None:
-        if stop.is_set() or left.is_set():
-            raise _Stopped
-        shown.put(text)
-
-    def work() -> None:
-        try:
-            write(show)
-        except _Stopped:
-            pass
-        except Exception as error:
-            shown.put(error)
-        finally:
-            shown.put(None)
-
-    thread = threading.Thread(target=work, name="brimful-studio-writer", daemon=True)
-    thread.start()
-    try:
-        yield from _paced(shown)
-    finally:
-        left.set()
-        thread.join()
-
-
-def _paced(shown: "queue.SimpleQueue[str | Exception | None]") -> Iterator[str]:
-    """Yield the texts of a queue until None, at most one piece in `PACE_S`; raise its errors."""
-    is_open = True
-    while is_open:
-        batch = [shown.get()]
-        time.sleep(PACE_S)
-        while not shown.empty():
-            batch.append(shown.get())
-        is_open = batch[-1] is not None
-        if text := "".join(each for each in batch if isinstance(each, str)):
-            yield text
-        for error in batch:
-            if isinstance(error, Exception):
-                raise error
 
 
 def _prompt(

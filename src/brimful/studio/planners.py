@@ -1,4 +1,4 @@
-"""Processes that answer the questions of *Will it fit?*: one for each session that waits, so that
+"""Processes that answer what a recipe takes: one for each page that waits, so that
 nobody waits for another's answer, and a question that nobody waits for any more ends at once.
 
 Answers are made in processes because recording a training step changes settings of the whole
@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.studio.asked import PageRequest
 from brimful.studio.fit import Fit, assess
 from brimful.studio.fit_request import FitRequest
 
@@ -27,22 +28,16 @@ LIBRARIES = ["brimful.studio.planners", "brimful.rehearsal.tracer"]
 seconds.
 """
 Assess = Callable[..., Fit]
+WAITS_S = 0.1
+"""How often a page that waits for its turn is asked whether it still does."""
 
 
 class Superseded(Exception):
-    """The session asked something else, or left, before the answer was ready."""
+    """The page left, or asked something else, before the answer was ready."""
 
 
 class UnexpectedError(RuntimeError):
     """The process failed in a way that nobody expected; its terminal output has the traceback."""
-
-
-@dataclass
-class _Job:
-    """What a session waits for."""
-
-    planner: "_Planner | None" = None
-    is_superseded: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class _Planner:
 
 
 class Planners:
-    """Answers questions of several sessions at the same time.
+    """Answers questions of several pages at the same time.
 
     Args:
         most: Questions that are worked on at once; further ones wait for the first that ends.
@@ -82,100 +77,64 @@ class Planners:
     """
 
     def __init__(self, most: int | None = None, assess: Assess = assess) -> None:
-        self._most, self._assess = most or max(2, os.cpu_count() or 1), assess
-        self._jobs: dict[str, _Job] = {}
+        self._assess = assess
+        self._room = threading.BoundedSemaphore(most or max(2, os.cpu_count() or 1))
         self._idle: list[_Planner] = []
-        self._working = 0
-        self._changed = threading.Condition()
+        self._all: list[_Planner] = []
 
     def warm_up(self) -> None:
         """Start loading the libraries, so that the first question need not wait for all of it."""
-        planner = self._start()
-        with self._changed:
-            self._idle.append(planner)
+        self._idle.append(self._start())
 
-    def answer(self, session: str, request: FitRequest, **settings: Any) -> Fit:
-        """Return the answer to a session's question; what the session asked before is given up.
+    def answer(self, asked: PageRequest, request: FitRequest, **settings: Any) -> Fit:
+        """Return the answer to a question.
 
         Args:
-            session: Who asks.
+            asked: Who asks; the work ends when it leaves.
             request: The question.
             settings: Of `assess`.
 
         Raises:
             BrimfulError: it cannot be answered; the message is for the page.
-            Superseded: it was given up.
+            Superseded: nobody waits for it any more.
             UnexpectedError: the process failed.
         """
-        self.give_up(session)
-        job = self._jobs[session] = _Job()
-        planner = self._planner_for(job)
+        while not self._room.acquire(timeout=WAITS_S):
+            if asked.left.is_set():
+                raise Superseded
         try:
-            return planner.answer(request, settings)
+            return self._answered(asked, request, settings)
+        finally:
+            self._room.release()
+
+    def _answered(self, asked: PageRequest, request: FitRequest, settings: dict[str, Any]) -> Fit:
+        try:
+            planner = self._idle.pop()
+        except IndexError:
+            planner = self._start()
+        try:
+            with asked.ending(planner.end):
+                return planner.answer(request, settings)
         except (EOFError, OSError) as error:
-            if job.is_superseded:
+            if asked.left.is_set():
                 raise Superseded from error
             raise RequestError(
                 "the process that planned this ended before it was done; the machine may be out of"
                 " memory. Ask again, or ask for fewer devices."
             ) from error
         finally:
-            self._release(session, job, planner)
-
-    def give_up(self, session: str) -> None:
-        """End what a session waits for, if anything."""
-        with self._changed:
-            job = self._jobs.pop(session, None)
-            if job is None:
-                return
-            job.is_superseded = True
-            if job.planner is not None:
-                job.planner.end()
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """End all processes."""
-        for session in list(self._jobs):
-            self.give_up(session)
-        with self._changed:
-            for planner in self._idle:
-                planner.end()
-            self._idle.clear()
-
-    def _planner_for(self, job: _Job) -> _Planner:
-        """Wait for a free process and assign it to the job."""
-        with self._changed:
-            self._changed.wait_for(lambda: job.is_superseded or self._working < self._most)
-            if job.is_superseded:
-                raise Superseded
-            self._working += 1
-            planner = self._idle.pop() if self._idle else None
-        try:
-            planner = planner or self._start()
-        except BaseException:
-            with self._changed:
-                self._working -= 1
-            raise
-        with self._changed:
-            job.planner = planner
-            if job.is_superseded:
-                planner.end()
-        return planner
-
-    def _release(self, session: str, job: _Job, planner: _Planner) -> None:
-        """Keep the process for the next question if it still can answer one."""
-        with self._changed:
-            job.planner = None
-            if self._jobs.get(session) is job:
-                del self._jobs[session]
-            self._working -= 1
-            if not job.is_superseded and planner.process.is_alive():
-                self._idle.append(planner)
-            else:
+            if asked.left.is_set() or not planner.process.is_alive():
                 planner.end()
                 planner.process.join()
                 planner.pipe.close()
-            self._changed.notify_all()
+                self._all.remove(planner)
+            else:
+                self._idle.append(planner)
+
+    def close(self) -> None:
+        """End all processes."""
+        for planner in [*self._all]:
+            planner.end()
 
     def _start(self) -> _Planner:
         context = _context()
@@ -185,7 +144,8 @@ class Planners:
         )
         process.start()
         theirs.close()
-        return _Planner(process, ours)
+        self._all.append(planner := _Planner(process, ours))
+        return planner
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from brimful.planning.specs import facts_of_values
 from brimful.recipe import Recipe
 
 SEQUENCE_LENGTH, EFFECTIVE_BATCH, RANK, TOKENS = 2048, 16, 16, 10_000_000
-ENCODER_SEQUENCE_LENGTH = 512
+ENCODER_SEQUENCE_LENGTH, EPOCHS = 512, 3
 
 Method = Literal["as the recipe", "full", "lora", "qlora", "pretrain"]
 """What the page offers to train."""
@@ -48,7 +48,9 @@ APPROACHES: dict[str, Approach] = {
 """By method; the method "as the recipe" has none."""
 
 
-def template(model: str, method: Method, values: Mapping[str, Any] | None = None) -> Recipe:
+def template(
+    model: str, method: Method, values: Mapping[str, Any] | None = None, *, data: str = ""
+) -> Recipe:
     """Return a recipe for a published model; without a method, adapters on a language model, all
     weights of an encoder.
 
@@ -56,6 +58,7 @@ def template(model: str, method: Method, values: Mapping[str, Any] | None = None
         model: Hub id, folder or file.
         method: What is trained.
         values: Of its config, where they are known.
+        data: Where the data are, which are then read `EPOCHS` times; "" for placeholders.
 
     Raises:
         PlanError: the model cannot be found, or is no language model.
@@ -74,6 +77,11 @@ def template(model: str, method: Method, values: Mapping[str, Any] | None = None
     else:
         recipe |= _decoder_values(model, APPROACHES.get(method, APPROACHES["lora"]))
         recipe["sequence_length"] = length
+    if data:
+        recipe["training"] = {"epochs": EPOCHS}
+        recipe["data"] |= {"path": data, "validation": 0.1}
+        if recipe["method"] == "sft":
+            recipe["data"] |= {"duplicates": "drop", "long_documents": "drop"}
     return Recipe.model_validate(recipe)
 
 

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from brimful.base.errors import BrimfulError, RequestError
+from brimful.base.local_server import MOST_BYTES, MOST_SECONDS, json_body
 from brimful.data.chat import Template
 from brimful.data.tokenizer import begin_of
 from brimful.generation.load import LoadedRun
@@ -50,8 +51,8 @@ class RequestLimits:
 
     tokens: int
     time_s: float
-    body_bytes: int = 2**20
-    body_time_s: float = 30.0
+    body_bytes: int = MOST_BYTES
+    body_time_s: float = MOST_SECONDS
     waiting: int = 512
 
 
@@ -137,24 +138,7 @@ class Front:
         return ids or [self._loaded.end_of_text_id]
 
     async def _body(self, request: HttpRequest) -> bytes:
-        """Return the request's body.
-
-        Raises:
-            HTTPException: it is no JSON, too long or too slow.
-        """
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
-        if kind != "application/json":
-            raise HTTPException(415, "a request's content-type is application/json here")
-        body, most = bytearray(), self._limits.body_bytes
-        try:
-            async with asyncio.timeout(self._limits.body_time_s):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > most:
-                        raise HTTPException(413, f"a request has at most {most:,} bytes here")
-        except TimeoutError:
-            raise HTTPException(408, "the request did not arrive in time") from None
-        return bytes(body)
+        return await json_body(request, self._limits.body_bytes, self._limits.body_time_s)
 
     async def _answer(
         self,

@@ -1,6 +1,5 @@
 """The texts of one request, and how they stand in the JSON of OpenAI's API."""
 
-import json
 import secrets
 import time
 from asyncio import Queue
@@ -11,6 +10,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from brimful.base.local_server import event
 from brimful.generation.server.answer import Answer
 from brimful.generation.server.asked import Asked, ChatAsked
 from brimful.generation.server.writer import Text, Update
@@ -72,14 +72,14 @@ class Reply:
                         yield self._event(self._choice(place, piece, told[place], "delta"))
                         told[place] = len(answer.tokens)
         except HTTPException as error:
-            yield _event(problem(error.detail, error.status_code))
+            yield event(problem(error.detail, error.status_code))
         else:
             if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
-                yield _event({**self._part(".chunk", []), "usage": self._usage()})
+                yield event({**self._part(".chunk", []), "usage": self._usage()})
             yield "data: [DONE]\n\n"
 
     def _event(self, choice: dict[str, Any]) -> str:
-        return _event(self._part(".chunk", [choice]))
+        return event(self._part(".chunk", [choice]))
 
     def _part(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         name = f"chat.completion{kind}" if self.is_chat else "text_completion"
@@ -106,7 +106,3 @@ def problem(message: str, status: int) -> dict[str, Any]:
     """Return an error as clients of OpenAI's API read it."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
-
-
-def _event(part: dict[str, Any]) -> str:
-    return f"data: {json.dumps(part)}\n\n"

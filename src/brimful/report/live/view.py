@@ -18,6 +18,8 @@ from brimful.report.live.run_state import Field, age, coarse_duration
 from brimful.report.live.status import RunStatus
 from brimful.report.live.watched import Watched
 from brimful.report.quantities import format_step_time
+from brimful.report.table import table_of
+from brimful.report.views import Block, Paragraph
 from brimful.runs.parsing import parse
 
 BUSY_CORES = 0.2
@@ -78,9 +80,16 @@ def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Fiel
     """Return the fields in groups: training, the loss over all steps, the device, the machine,
     recovery points.
     """
-    yield [field for field in watched.state.fields() if field[0] != "checkpoint"]
+    training, *others = field_groups(watched)
+    yield training
     if len(watched.losses) > 1 and (curve := sparkline(watched.losses, width, console)):
         yield [("loss so far", f"{watched.losses[0]:.3f} {curve} {watched.losses[-1]:.3f}", "")]
+    yield from others
+
+
+def field_groups(watched: Watched) -> Iterator[list[Field]]:
+    """Return the fields in groups, without the loss over all steps."""
+    yield [field for field in watched.state.fields() if field[0] != "checkpoint"]
     is_running = watched.writer is not None or watched.status().status == "running"
     if watched.sample is not None and is_running:
         device, host = device_fields(watched.sample, watched), host_fields(watched.sample, watched)
@@ -90,6 +99,14 @@ def groups(watched: Watched, console: Console, width: int) -> Iterator[list[Fiel
         else:
             yield [*host, *device]
     yield point_fields(watched)
+
+
+def live_blocks(watched: Watched) -> tuple[Block, ...]:
+    """Return the same as blocks of a view; the loss over all steps is a chart of the report."""
+    rows = [(label, value) for group in field_groups(watched) for label, value, _ in group]
+    position = f"{watched.state.position}; {state_line(watched)}"
+    table = table_of(("", ""), rows)
+    return (Paragraph(position), *([table] if table else []))
 
 
 def device_fields(sample: Sample, watched: Watched) -> list[Field]:
