@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def cache(new_cache: Callable[[], str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Iterator[Path]:
     """A folder with a finished language model, a copy of it under another recipe, one tuned from
     it, and one cut off while its files were written.
     """
@@ -105,7 +105,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory, cache: str) -> Path:
     (torn / "metrics.jsonl").write_text(
         '{"kind": "start", "step": 0, "total_steps": 8}\n{"kind": "step", "step": 1, "lo'
     )
-    return folder / "runs"
+    yield folder / "runs"
+    end_trainings_in(folder / "runs")
+
+
+def end_trainings_in(runs: Path) -> None:
+    """End what the studio started and a failed test has left: it outlives the studio."""
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            if each.environ().get("BRIMFUL_RUNS") == str(runs):
+                each.kill()
 
 
 @contextmanager
