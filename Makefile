@@ -25,7 +25,7 @@ $(PLAIN): constraints.txt pyproject.toml src/brimful/planning/_replay.c
 	@touch $@
 
 $(DEV): $(PLAIN)
-	@echo "Installing the development tools into $(VENV), once: tests, types, Gradio, notebooks"
+	@echo "Installing the development tools into $(VENV), once: tests, types, notebooks"
 	@$(PIP) --no-build-isolation --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
