@@ -192,6 +192,15 @@ def test_earlier_runs_correct_what_follows_from_timed_passes(
     assert plan.correction == pytest.approx(1.1)
 
 
+def test_runs_say_nothing_of_sound_passes_where_theirs_were_disturbed(
+    timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
+) -> None:
+    sound, _ = timed_plan(QUIET)
+    disturbed, _ = timed_plan(dataclasses.replace(QUIET, lost_share=0.2))
+
+    assert sound.rates_basis != disturbed.rates_basis
+
+
 def test_without_timed_passes_operators_decide(
     timed_plan: Callable[..., tuple[Plan, list[tuple[int, bool, float]]]],
     snapshot: SnapshotAssertion,

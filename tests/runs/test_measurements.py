@@ -66,7 +66,8 @@ def test_speed_is_measured_without_what_other_programs_took_and_stages_with_it(
 
     assert steady(run).step_time_s == 0.5
     assert steady(run).lost_share == pytest.approx(0.25 / 1.25)
-    assert measured(run)["step_time_s"] == comparable(run)["step_time_s"] == 0.25
+    assert measured(run)["step_time_s"] == 0.25
+    assert "step_time_s" not in comparable(run)  # a neighbour slows memory and caches down, too
     assert measured(run)["tokens_per_s"] == 40
     assert training_time_s(run) == 1.75
 

@@ -62,8 +62,9 @@ def step_timer(device: Device, *, measures: bool) -> StepTimer | None:
                 passes = measured
         if passes is None:
             return None
+        basis = basis_of_passes(passes, threads)
         correction = calibration.correction(
-            device.name, "step_time_s", basis=basis_of_passes(threads), share=passes.share
+            device.name, "step_time_s", basis=basis, share=passes.share
         )
         return TimedStep(passes, correction)
 

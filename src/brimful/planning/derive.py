@@ -249,7 +249,7 @@ def _plan(
         evaluation_share = _evaluation_share(recipe, taken, taken.time)
     correction, basis = facts.correction or Correction(), ""
     if level is not None:
-        correction, basis = level.correction, basis_of_passes(device.threads)
+        correction, basis = level.correction, basis_of_passes(level.passes, device.threads)
     elif facts.rates is not None:
         basis = basis_of(facts.rates, device)
     earlier = earlier_runs_choice(

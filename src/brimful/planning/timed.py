@@ -215,12 +215,14 @@ seconds or kept from before; None where there are none. The real one is in `chai
 """
 
 
-def basis_of_passes(threads: int | None) -> str:
+def basis_of_passes(passes: TimedPasses, threads: int | None) -> str:
     """Return the basis of times predicted from timed passes, as `calibration.basis_of` does of
-    rates.
+    rates. Passes that other programs disturbed are another basis: how a run compares with them says
+    nothing of sound ones.
     """
+    machine = "this busy machine" if passes.was_disturbed else "this machine at rest"
     counted = "" if threads is None else f", {plural(threads, 'thread')}"
-    return f"passes timed on this machine{counted}"
+    return f"passes timed on {machine}{counted}"
 
 
 @dataclass(frozen=True)

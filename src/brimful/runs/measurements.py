@@ -9,6 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.folder import RunFolder
 from brimful.runs.once import once_per_run
@@ -149,8 +150,8 @@ def comparable(run: RunFolder) -> dict[str, float]:
     they say how good its plan's prediction of them was.
 
     An earlier session may have had another plan. The step time is left out where only the first
-    steps were timed, where memory ran out and micro-batches became smaller, where torch.compile
-    failed, and where batches are as long as their documents.
+    steps were timed, where other programs disturbed the run, where memory ran out and micro-batches
+    became smaller, where torch.compile failed, and where batches are as long as their documents.
     """
     if not run.sessions:
         return {}
@@ -162,9 +163,10 @@ def comparable(run: RunFolder) -> dict[str, float]:
         values["peak_memory_bytes"] = peak
     if allocated is not None:
         values["allocated_memory_bytes"] = allocated
-    step_time_s = _median(each.own_time_s for each in session.later_steps)
-    if step_time_s is not None and _runs_as_planned(run):
-        values["step_time_s"] = step_time_s
+    later = SteadySteps(session.later_steps, session.num_first_steps)
+    is_sound = later.lost_share < BUSY_FROM and _runs_as_planned(run)
+    if later.own_time_s is not None and is_sound:
+        values["step_time_s"] = later.own_time_s
     if len(run.sessions) == 1 and run.is_finished:
         stages = stage_times_s(run)
         values |= {name: seconds for name in STAGES if (seconds := stages[name])}
