@@ -21,6 +21,7 @@ from brimful.planning.choices import (
     BF16_LEAST_WIDTH,
     TEXTS_ATTENTION,
     attention_choice,
+    kernels_choice,
     loader_choice,
     loss_chunk_choice,
     optimizer_choice,
@@ -482,3 +483,36 @@ def test_a_kernel_that_looks_to_the_left_only_is_refused_for_an_encoder(
 ) -> None:
     with refuses(PlanError, names=[f"plan.attention={kernel}"]):
         attention_choice(tiny(*ENCODER, f"plan.attention={kernel}"), cpu(), "fp32")
+
+
+# --- kernels of linear attention and state-space blocks
+
+
+@pytest.mark.parametrize(
+    ("model_type", "device", "value"),
+    [
+        ("llama", "NVIDIA H200", None),
+        ("qwen3_next", "NVIDIA H200", "causal_conv1d,fla"),
+        ("mamba2", "NVIDIA H200", "causal_conv1d,mamba_ssm"),
+        ("mamba2", "Apple M4 Max", "torch"),
+    ],
+)
+def test_a_device_elsewhere_is_taken_to_have_the_kernels_of_a_model(
+    model_type: str, device: str, value: str | None
+) -> None:
+    choice = kernels_choice(model_type, catalog.get(device))
+
+    assert (choice and choice.value) == value
+    if value == "causal_conv1d,fla":
+        assert choice is not None
+        assert "causal-conv1d and flash-linear-attention are taken to be" in choice.reason
+
+
+def test_kernels_that_are_not_installed_here_are_named_with_how_to_install_them() -> None:
+    here = dataclasses.replace(catalog.get("NVIDIA H200"), index=0)
+
+    choice = kernels_choice("qwen3_next", here)
+
+    assert choice is not None
+    assert choice.value == "torch"
+    assert "pip install causal-conv1d flash-linear-attention" in choice.reason

@@ -15,6 +15,7 @@ from brimful.planning.step import Lora, StepSpec, canonical
 from brimful.rehearsal.models import (
     Linear4bit,
     config_of,
+    kinds_of_blocks,
     meta_model,
     names_of_4bit_layers,
     num_blocks,
@@ -178,6 +179,22 @@ def test_a_model_of_another_depth_has_a_kind_for_each_layer(model_type: str) -> 
         assert num_blocks(other) == layers
         assert len(getattr(other, "layer_types", None) or [None] * layers) == layers
     assert num_blocks(config) == 3
+
+
+def test_lists_and_values_of_single_blocks_follow_the_number_of_blocks() -> None:
+    config = AutoConfig.for_model(
+        "llama", hidden_size=32, num_hidden_layers=3, num_attention_heads=2, vocab_size=64
+    )
+    config.kinds = ["a", "a", "b"]
+    config.per_layer_config = {2: {"intermediate_size": 64}}
+
+    longer, shorter = with_layers(config, 6), with_layers(config, 2)
+
+    assert longer.kinds == ["a", "a", "b", "a", "a", "b"]
+    assert [longer.per_layer_config[block].intermediate_size for block in (2, 5)] == [64, 64]
+    assert (shorter.kinds, shorter.is_heterogeneous) == (["a", "a"], False)
+    first, second, third = kinds_of_blocks(config)
+    assert first == second != third
 
 
 @pytest.mark.parametrize(

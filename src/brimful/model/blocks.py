@@ -11,15 +11,18 @@ _EMBEDDING = re.compile(r"(^|[._])(embed\w*|wte|wpe)(\.|$)")
 
 def named_blocks_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """Return the name and the modules of the transformer blocks: the longest list of modules of one
-    class.
+    class, or of as many classes where the config says that the model has so many blocks.
 
     Raises:
         PlanError: there is none.
     """
+    config = getattr(model, "config", None)
+    count = getattr(config, "num_hidden_layers", None)
     lists = [
         (name, child)
         for name, child in model.named_modules()
-        if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1
+        if isinstance(child, nn.ModuleList)
+        and (len({type(block) for block in child}) == 1 or len(child) == count)
     ]
     if not lists:
         raise PlanError(

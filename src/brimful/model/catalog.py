@@ -328,6 +328,26 @@ def has_fused_attention(model_type: str) -> bool:
 
 
 @functools.cache
+def packages_of_kernels(model_type: str) -> tuple[str, ...]:
+    """Return the packages that transformers asks for kernels of a model type's linear attention,
+    state-space blocks and short convolutions, by the names they are imported by; mostly none.
+    """
+    if model_type in PACKABLE | PACKABLE_ENCODERS:
+        return ()
+    import transformers  # noqa: PLC0415 - as in _config_of_values
+
+    folder = Path(transformers.__file__).parent / "models"
+    name = transformers.models.auto.configuration_auto.model_type_to_module_name(model_type)
+    code = "".join(
+        file.read_text(encoding="utf-8") for file in sorted((folder / name).glob("modeling_*.py"))
+    )
+    return tuple(sorted(set(_KERNEL_OF_PACKAGE.findall(code))))
+
+
+_KERNEL_OF_PACKAGE = re.compile(r'_from_hub_with_fallback\("\w+", "(\w+)"\)')
+
+
+@functools.cache
 def _tables() -> dict[str, list[dict[str, Any]]]:
     return shipped_table("brimful.model", "catalog.toml")
 
@@ -479,8 +499,10 @@ _LARGEST = {
 
 def _refuse_odd_sizes(config: "PretrainedConfig", where: str) -> None:
     """Raise PlanError if a size of the network is one that no network has."""
+    text = config.get_text_config()
+    values = text.to_dict()
     for name, most in _LARGEST.items():
-        size = getattr(config.get_text_config(), name, None)
+        size = values.get(text.attribute_map.get(name, name))
         if isinstance(size, int) and not 0 < size <= most:
             raise PlanError(f"{where}: {name} is {size:,}, and it must be 1 to {most:,}.")
 

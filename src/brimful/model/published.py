@@ -27,6 +27,7 @@ from brimful.base.errors import BrimfulError, DeviceError, PlanError, RecipeErro
 from brimful.base.libraries import how_to_install, refuse_unfit_adapters
 from brimful.base.manifest import require_sound
 from brimful.base.strict_json import load_json
+from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import make_room, rows_to_train
 from brimful.model.catalog import config_of_model, has_fused_attention
 from brimful.model.fingerprint import folder_fingerprint
@@ -242,6 +243,7 @@ def attach_adapters(
         use_rslora=adapter.rslora,
         use_dora=adapter.dora,
         task_type="CAUSAL_LM",
+        exclude_modules=out_of_reach(model) or None,
         trainable_token_indices=rows_to_train(model, tokens),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
@@ -275,8 +277,11 @@ def _attach(model: PreTrainedModel, config: Any) -> None:
 
 def refuse_unmatched(targets: list[str], model: nn.Module) -> None:
     """Raise RecipeError, with the names of the linear layers, if a target matches none of them."""
+    unreached = set(out_of_reach(model))
     linear = [
-        name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear | Conv1D) and name not in unreached
     ]
     known = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head", "embed_out"})
     endings = tuple(f".{name}" for name in linear)

@@ -3,11 +3,13 @@ and packing, each with its reason.
 """
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from brimful.base.errors import PlanError
 from brimful.base.units import MIB, format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.kept_rates import BF16_PAYS_FROM
+from brimful.model.catalog import packages_of_kernels
 from brimful.model.description import LEAVES_FP16, PACKABLE, PACKABLE_ENCODERS
 from brimful.planning.plan import Choice
 from brimful.recipe import Recipe
@@ -267,6 +269,46 @@ def _decoder_attention_choice(
         "torch's fused scaled-dot-product attention; no score matrix is stored",
         "eager",
     )
+
+
+TORCH_ALONE = "torch"
+
+
+def kernels_choice(model_type: str, device: Device) -> Choice | None:
+    """Choose what computes linear attention, state-space blocks and short convolutions; None for
+    models without them. Packages are looked for where this device is, and taken to be installed on
+    another one.
+    """
+    packages = packages_of_kernels(model_type)
+    if not packages:
+        return None
+    names = " and ".join(DISTRIBUTIONS.get(package, package) for package in packages)
+    if device.kind != "cuda":
+        return Choice(
+            "kernels", TORCH_ALONE, f"{names} need an NVIDIA GPU; torch computes the same"
+        )
+    if device.index is None:
+        return Choice(
+            "kernels",
+            ",".join(packages),
+            f"{names} are taken to be installed there; without them torch computes the same in many"
+            " times the operators and the memory",
+            TORCH_ALONE,
+        )
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        wanted = " ".join(DISTRIBUTIONS.get(package, package) for package in missing)
+        why = f"{names}: not all are installed; `pip install {wanted}` saves memory and time"
+        return Choice("kernels", TORCH_ALONE, why)
+    return Choice("kernels", ",".join(packages), f"{names} are installed", TORCH_ALONE)
+
+
+DISTRIBUTIONS = {
+    "fla": "flash-linear-attention",
+    "mamba_ssm": "mamba-ssm",
+    "causal_conv1d": "causal-conv1d",
+}
+"""Packages by the name they are imported by -> the name they are installed by."""
 
 
 def loss_chunk_choice(recipe: Recipe, device: Device, vocabulary: int) -> Choice:

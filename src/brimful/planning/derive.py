@@ -297,6 +297,8 @@ def _decided(prepared: Prepared, result: SearchResult, earlier: Choice | None) -
     yield result.choices["compile"]
     yield choices["loss_chunk"]
     yield choices["attention"]
+    if "kernels" in choices:
+        yield choices["kernels"]
     yield result.choices["recompute"]
     yield choices["optimizer"]
     yield choices["loader_workers"]

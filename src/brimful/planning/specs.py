@@ -9,7 +9,7 @@ from brimful.base.errors import PlanError
 from brimful.hardware.device import Device
 from brimful.model import catalog
 from brimful.model.description import OWN_TYPES, config_values, count_parameters
-from brimful.planning.choices import PACKED_ATTENTION
+from brimful.planning.choices import PACKED_ATTENTION, TORCH_ALONE
 from brimful.planning.plan import Choice
 from brimful.planning.step import Lora, Recompute, StepSpec, canonical
 from brimful.recipe import OF_RECIPE, ModelRecipe, Recipe, load
@@ -206,6 +206,7 @@ def spec_of(
         optimizer=str(choices["optimizer"].value),  # type: ignore[arg-type]
         accumulates=True,
         clips=recipe.optimizer.clip_norm is not None,
+        kernels="kernels" in choices and choices["kernels"].value != TORCH_ALONE,
     )
 
 

@@ -87,6 +87,8 @@ class StepSpec:
             same for every length, as brimful's packed rows are; model: the forward pass with its
             loss as one graph.
         offload: What checkpointed blocks keep lies in the host's memory; only with `recompute`.
+        kernels: Linear attention and state-space blocks run in kernels of their own packages
+            (`rehearsal/sequence_kernels.py`); False for transformers' own code in torch.
         ranks: Devices among which weights, gradients and optimizer states are divided (torch's
             FSDP2, blocks gathered while they compute), of which this is the first; 1: it holds all.
     """
@@ -123,6 +125,7 @@ class StepSpec:
     compiled: Compiled = "none"
     offload: bool = False
     ranks: int = 1
+    kernels: bool = False
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -169,8 +172,8 @@ class StepSpec:
         # Traces that come with brimful were named before there were these.
         if self.method in _NAMED_BY_TASK:
             del values["method"]
-        for name, usual in (("compiled", "none"), ("offload", False), ("ranks", 1)):
-            if values[name] == usual:
+        for name in ("compiled", "offload", "ranks", "kernels"):
+            if values[name] == getattr(StepSpec, name):
                 del values[name]
         # Adapters of other kinds than LoRA have no such form.
         for name in ("quick", "tokens"):

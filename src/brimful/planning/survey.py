@@ -12,6 +12,7 @@ from brimful.hardware.device import Device
 from brimful.hardware.residuals import Residuals
 from brimful.planning.choices import (
     attention_choice,
+    kernels_choice,
     loader_choice,
     loss_chunk_choice,
     optimizer_choice,
@@ -392,6 +393,8 @@ def prepare(
         "loader_workers": loader_choice(recipe),
         "packing": packing,
     }
+    if (kernels := kernels_choice(model_type, device)) is not None:
+        choices["kernels"] = kernels
     # Laying out hundreds of steps takes a while, and each micro-batch is asked about often.
     longest_pass_at = (
         None if longest_pass_of is None else cache(longest_pass_of(str(packing.value)))

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from brimful.base.errors import PlanError
 from brimful.model import packed_texts
+from brimful.model.adapter_reach import out_of_reach
 from brimful.model.added_tokens import rows_to_train
 from brimful.model.published import import_adapters, refuse_unmatched
 from brimful.model.quick_dropout import drop_quickly
@@ -49,8 +50,9 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
         PlanError: its model type is unknown to the installed transformers.
     """
     register()
-    # No text is written, and the default tokens may lie outside a small vocabulary.
-    values = {**spec.config, "bos_token_id": None, "eos_token_id": None}
+    # No text is written, and the default tokens may lie outside a small vocabulary. Some classes
+    # want a number.
+    values = {**spec.config, "bos_token_id": 0, "eos_token_id": 0}
     try:
         config: PretrainedConfig = AutoConfig.for_model(values.pop("model_type"), **values)
     except (KeyError, ValueError) as error:
@@ -64,20 +66,61 @@ def config_of(spec: StepSpec) -> PretrainedConfig:
 
 
 def num_blocks(config: PretrainedConfig) -> int:
-    """Return the number of transformer blocks."""
-    return int(config.num_hidden_layers)
+    """Return the number of transformer blocks.
+
+    Raises:
+        PlanError: the config has no such number, as where several networks make one model.
+    """
+    count = getattr(config, "num_hidden_layers", None)
+    if count is None:
+        raise PlanError(
+            f"the config of model type {config.model_type!r} has no num_hidden_layers, so it is no"
+            " single row of blocks and cannot be planned; choose another model=NAME."
+        )
+    return int(count)
+
+
+def kinds_of_blocks(config: PretrainedConfig) -> list[str]:
+    """Return for each block what tells it from blocks of another kind: its entries in the lists
+    that have one for each block, and the values of its own.
+    """
+    lists, own = _lists_of_blocks(config), _values_of_blocks(config)
+    return [
+        repr(([values[block] for values in lists.values()], own.get(block)))
+        for block in range(num_blocks(config))
+    ]
 
 
 def with_layers(config: PretrainedConfig, layers: int) -> PretrainedConfig:
-    """Return the config of the same model with another number of blocks."""
-    shorter = copy.deepcopy(config)
+    """Return the config of the same model with another number of blocks; their kinds repeat where
+    there are more.
+    """
+    shorter, blocks = copy.deepcopy(config), num_blocks(config)
+    own = _values_of_blocks(config)
+    shorter.__dict__.pop(_OWN_VALUES, None)
     shorter.num_hidden_layers = layers
-    follows_by_itself = isinstance(getattr(type(shorter), "layer_types", None), property)
-    if getattr(shorter, "layer_types", None) and not follows_by_itself:
-        shorter.layer_types = [
-            config.layer_types[index % len(config.layer_types)] for index in range(layers)
-        ]
+    for name, values in _lists_of_blocks(config).items():
+        setattr(shorter, name, [values[block % blocks] for block in range(layers)])
+    if kept := {block: own[block % blocks] for block in range(layers) if block % blocks in own}:
+        shorter.per_layer_config = kept
     return shorter
+
+
+_OWN_VALUES = "_heterogeneity_spec"
+
+
+def _lists_of_blocks(config: PretrainedConfig) -> dict[str, list[Any]]:
+    return {
+        name: value
+        for name, value in vars(config).items()
+        if isinstance(value, list) and len(value) == num_blocks(config) > 1
+    }
+
+
+def _values_of_blocks(config: PretrainedConfig) -> dict[int, dict[str, Any]]:
+    """Return the values of its own that a block has (transformers' `per_layer_config`)."""
+    own = vars(config).get(_OWN_VALUES)
+    return {} if own is None else own.per_layer_overrides
 
 
 @functools.singledispatch
@@ -97,7 +140,16 @@ def meta_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
 
 
 def plain_model(spec: StepSpec, config: PretrainedConfig) -> nn.Module:
-    """Return the transformers model on the meta device."""
+    """Return the transformers model on the meta device.
+
+    Raises:
+        ValueError: transformers has no such class of the model type, or cannot build the model.
+    """
+    if type(config) not in _AUTO[spec.task]._model_mapping:
+        raise ValueError(
+            f"transformers has no class of this type for {spec.task.replace('_', ' ')}; choose"
+            " another model=NAME"
+        )
     try:
         with torch.device("meta"):
             model: nn.Module = _AUTO[spec.task].from_config(
@@ -148,6 +200,7 @@ def with_adapters(model: nn.Module, lora: Lora, spec: StepSpec) -> nn.Module:
         target_modules=targets,
         use_dora=lora.dora,
         task_type=task,
+        exclude_modules=out_of_reach(model) or None,
         trainable_token_indices=rows_to_train(model, range(lora.tokens)),
         fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )

@@ -30,6 +30,7 @@ from brimful.rehearsal.element_wise import ElementWiseWatch, Part
 from brimful.rehearsal.models import (
     config_of,
     count_parameters,
+    kinds_of_blocks,
     meta_model,
     num_blocks,
     transformers_model,
@@ -92,7 +93,7 @@ def time_passes(
         return None
     config = config_of(spec)
     whole = num_blocks(config)
-    blocks = _blocks_to_run(whole, getattr(config, "layer_types", None))
+    blocks = _blocks_to_run(whole, kinds_of_blocks(config))
     short = with_layers(config, blocks)
     if count_parameters(meta_model(spec, short))[0] > MOST_PARAMETERS:
         return None

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 from transformers import PretrainedConfig
 
 from brimful.base.errors import PlanError
@@ -20,7 +24,13 @@ from brimful.planning.products import SmallRecording, TooFew
 from brimful.planning.recordings import Recordings
 from brimful.planning.step import StepSpec, canonical
 from brimful.planning.trace import Trace
-from brimful.rehearsal.models import config_of, meta_model, num_blocks, with_layers
+from brimful.rehearsal.models import (
+    config_of,
+    kinds_of_blocks,
+    meta_model,
+    num_blocks,
+    with_layers,
+)
 from brimful.rehearsal.ranks import rows_in_common
 from brimful.rehearsal.training import compiler_of, record_training, without_garbage_collector
 
@@ -167,13 +177,15 @@ def _blocks_of(key: TraceFamilyKey, networks: tuple[Widths, ...] | None) -> tupl
     if networks is not None:
         return _BLOCKS, list(EXAMPLES)
     config = config_of(_spec_of(key, 0, None))
-    blocks, kinds = num_blocks(config), list(getattr(config, "layer_types", None) or ())
+    blocks, kinds = num_blocks(config), kinds_of_blocks(config)
     if key.spec.compiled == "model":
         return blocks, [] if key.micro_batch else [blocks]
     first = EXAMPLES[::-1] if _needs_five(key.spec) else EXAMPLES
     few = [
         example for example in first if blocks > example + 1 and set(kinds[:example]) == set(kinds)
     ]
+    if getattr(config, "num_kv_shared_layers", 0):  # the last blocks take keys of others
+        few = []
     return blocks, few or ([] if key.micro_batch else [blocks])
 
 
@@ -285,8 +297,13 @@ def _as_plan_error(spec: StepSpec) -> Iterator[None]:
     """Say of what torch and transformers raise that the step cannot be traced."""
     try:
         yield
-    except (RuntimeError, ValueError, TypeError) as error:
+    except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
         what, said = f"training step of a {spec.config['model_type']} model", str(error)
+        if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+            said = (
+                "what it computes depends on the values of its tensors, such as how many tokens an"
+                " expert gets. No plan can be made of this type; choose another model=NAME."
+            )
         if spec.compiled != "none":
             what, said = what.replace("training", "compiled"), said.partition("\n")[0][:200]
         raise PlanError(f"the {what} cannot be traced: {said}") from error

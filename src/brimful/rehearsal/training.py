@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.fsdp import FSDPModule
+from torch.distributions import Distribution
 from transformers import PretrainedConfig, masking_utils
 
 from brimful.base.garbage import collector_off
@@ -33,6 +34,7 @@ from brimful.rehearsal.optimizers import optimizer_for, trainable_parameters
 from brimful.rehearsal.places import Places
 from brimful.rehearsal.ranks import in_parts
 from brimful.rehearsal.recorder import QuickRecorder, Recorder
+from brimful.rehearsal.sequence_kernels import sequence_kernels
 from brimful.rehearsal.stubbed_inductor import stubbed_kernels
 from brimful.training.loop import accumulate_gradients
 from brimful.training.measuring import measured
@@ -136,6 +138,8 @@ def fake_world(spec: StepSpec, *, reads_positions: bool = False) -> Iterator[Non
             row holds several sequences.
     """
     swaps = torch.__future__.get_swap_module_params_on_conversion()
+    checks = Distribution._validate_args
+    Distribution.set_default_validate_args(False)  # it would look at values
     torch.__future__.set_swap_module_params_on_conversion(False)
     try:
         with without_garbage_collector(), ExitStack() as stack:
@@ -144,11 +148,14 @@ def fake_world(spec: StepSpec, *, reads_positions: bool = False) -> Iterator[Non
             if not reads_positions:
                 stack.enter_context(_one_sequence_per_row())
             stack.enter_context(compiler_of(spec))
+            if spec.kernels:
+                stack.enter_context(sequence_kernels())
             if spec.cuda:
                 stack.enter_context(OnCuda(flash=spec.flash))
             yield
     finally:
         torch.__future__.set_swap_module_params_on_conversion(swaps)
+        Distribution.set_default_validate_args(checks)
 
 
 @contextmanager

@@ -166,6 +166,8 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
 def hidden_states_of(model: PreTrainedModel) -> HiddenStates:
     """Return the body of a language model as a plain function, without KV cache."""
     body = model.base_model
+    if body is model:  # Llama 4's text part names a body that it does not have
+        body = getattr(model, "model", model)
     options = {"use_cache": False} if model.can_generate() else {}
 
     def hidden_states(micro: MicroBatch) -> Tensor:

@@ -1,0 +1,201 @@
+"""Every type of causal language model and of encoder that transformers knows, planned from its
+config: the defaults of its class, with few blocks.
+
+    python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--no-record]
+
+Each is asked for in a process of its own with an empty cache: `brimful plan lora` for causal models,
+`brimful plan moderation` for encoders. CPU seconds count, of all threads, with the libraries that
+the process loads. Blocks are cut to four, or to as many as show every kind of block once. The year
+is that of the copyright line in the code of the type, the first in the file.
+"""
+
+import argparse
+import contextlib
+import inspect
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+DEVICE = "NVIDIA H200"
+BLOCKS, MOST_BLOCKS = 4, 10
+SINCE = 2023
+"""Year from which on a type counts for the share."""
+COMPLETED: dict[str, dict[str, Any]] = {
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+    "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
+    "dbrx": {"attn_config": {"rope_theta": 5e5, "kv_n_heads": 8, "clip_qkv": 8}},
+    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        }
+    },
+    "qwen4_exp_text": {
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 256,
+        "indexer_budget": 512,
+        "indexer_compress_ratio": 4,
+        "output_gate_type": "silu",
+    },
+}
+"""Values that the defaults of a class leave open, so that transformers itself builds no model of
+them; as published checkpoints of the type have them, or of their size.
+"""
+SEVERAL_TIMES = {"zamba": 12}
+"""Blocks of types whose first blocks alone make no model."""
+
+
+def main() -> None:
+    """Ask, print and record."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="TYPE")
+    parser.add_argument("--cpu-limit", type=int, default=120, metavar="SECONDS")
+    parser.add_argument("--no-record", action="store_true")
+    asked = parser.parse_args()
+    every = kinds_of_types()
+    chosen = {name: kind for name, kind in every.items() if not asked.only or name in asked.only}
+    results = []
+    for name, kind in chosen.items():
+        results.append({"type": name, "kind": kind, **planned(name, kind, asked.cpu_limit)})
+        print(json.dumps(results[-1]), flush=True)
+    print(json.dumps(summary(results)))
+    if not asked.no_record and not asked.only:
+        from record import write_record  # brings torch, which children would count as theirs
+
+        print(write_record("model_types", {"summary": summary(results), "types": results}))
+
+
+def kinds_of_types() -> dict[str, str]:
+    """Each type that predicts tokens -> `causal` or `encoder`; a type that is both is an encoder,
+    and what reads pictures or sound is its text part, under that one's own name.
+    """
+    from transformers.models.auto import modeling_auto
+
+    encoders = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return {
+        name: "encoder" if name in encoders else "causal"
+        for name in sorted(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() | encoders)
+    }
+
+
+def planned(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
+    """What `brimful plan` says of a type, and what that took."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = _in_child(["--write", name, folder])
+        if made.returncode:
+            return {"refused": _last_line(made.stderr), "by": "transformers"}
+        about = json.loads(made.stdout.splitlines()[-1])
+        recipe, longest = ("lora", 1024) if kind == "causal" else ("moderation", 192)
+        length = min(longest, about.pop("context") or longest)
+        words = [recipe, f"model={folder}", f"sequence_length={length}", "--on", DEVICE]
+        return {**about, **_ask(words, Path(folder), cpu_limit_s)}
+
+
+def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "brimful", "plan", *words, "--json"],
+        capture_output=True,
+        check=False,
+        text=True,
+        env=os.environ | {"BRIMFUL_CACHE": str(folder / "cache")},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s)),
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = {"cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)}
+    if done.returncode < 0:
+        return {**took, "refused": f"no answer within {cpu_limit_s} CPU s", "by": "time"}
+    if done.returncode == 2 or not done.stdout:
+        return {**took, "refused": " ".join(done.stderr.split())[-400:], "by": "brimful"}
+    (device,) = json.loads(done.stdout)["devices"]
+    choices = {each["name"]: each["value"] for each in device["plan"]["choices"]}
+    return {**took, "verdict": device["verdict"], "attention": choices["attention"]}
+
+
+def write_config(name: str, folder: Path) -> dict[str, Any]:
+    """Write the config of a type with few blocks to a folder; returns its year, blocks and
+    context.
+    """
+    from transformers import CONFIG_MAPPING
+
+    from brimful.rehearsal.models import kinds_of_blocks, with_layers
+
+    year = _year_of(CONFIG_MAPPING[name])
+    config = CONFIG_MAPPING[name]().get_text_config()
+    if given := COMPLETED.get(config.model_type):
+        config = type(config)(**config.to_dict() | given)
+    kinds = kinds_of_blocks(config)
+    few = next(
+        number
+        for number in range(min(BLOCKS, len(kinds)), len(kinds) + 1)
+        if number >= MOST_BLOCKS or set(kinds[:number]) == set(kinds)
+    )
+    few = SEVERAL_TIMES.get(name, few)
+    if getattr(config, "num_kv_shared_layers", 0):
+        config.num_kv_shared_layers, few = few, 2 * few
+    values = with_layers(config, few).to_dict()
+    for key in ("architectures", "dtype", "torch_dtype"):
+        values.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    context = next(
+        (values[key] for key in ("max_position_embeddings", "n_positions") if values.get(key)), None
+    )
+    return {"year": year, "blocks": few, "context": context}
+
+
+def _year_of(config_class: type) -> int | None:
+    """Return the year in the copyright line of the code of a type."""
+    package = import_module(config_class.__module__.rpartition(".")[0])
+    for file in sorted(Path(inspect.getfile(package)).parent.glob("modeling_*.py")):
+        found = re.search(r"[Cc]opyright[^\n]*?(20\d\d)", file.read_text(encoding="utf-8")[:1500])
+        if found:
+            return int(found[1])
+    return None
+
+
+def _in_child(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, __file__, *words], capture_output=True, text=True, check=False
+    )
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counts, over all and of those from SINCE on."""
+    recent = [row for row in results if (row.get("year") or SINCE) >= SINCE]
+    return {
+        "types": len(results),
+        "planned": sum("verdict" in row for row in results),
+        "recent": len(recent),
+        "recent_planned": sum("verdict" in row for row in recent),
+        "refusals": Counter(row["by"] for row in results if "refused" in row),
+    }
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"]:
+        with contextlib.redirect_stdout(sys.stderr):
+            told = write_config(sys.argv[2], Path(sys.argv[3]))
+        print(json.dumps(told))
+    else:
+        main()
