@@ -241,6 +241,17 @@ def test_the_same_command_again_does_nothing_over(
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_a_finished_run_of_a_chain_gets_its_status_back_from_a_checkpoint(chain: Chain) -> None:
+    status = chain.folder / "rft-1" / "run.json"
+    before = status.read_text()
+    status.write_text(before.replace("finished", "finishes"))
+
+    rounds.run_rounds(chain.recipe(), _console(told := StringIO()))
+
+    assert "it was brought back from the checkpoint" in " ".join(told.getvalue().split())
+    assert json.loads(status.read_text())["status"] == "finished"
+
+
 def test_fresh_leaves_what_is_finished(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sampling_session, "backend_for", lambda *_, **__: pytest.fail("a model was asked again")

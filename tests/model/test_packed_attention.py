@@ -7,6 +7,7 @@ import torch
 from fixture_types import Refuses
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from brimful.data.batches import IGNORED, MicroBatch
@@ -39,6 +40,18 @@ OWN_VALUES: dict[str, dict[str, object]] = {
     "opt": {"ffn_dim": 40, "word_embed_proj_dim": 32, "dropout": 0.0},
     "gpt_bigcode": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 60},
 }
+
+
+class LoggedCalls(TorchDispatchMode):
+    """Notes every operator with its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[object, ...]]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.calls.append((str(func), args))
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +165,46 @@ def test_every_kind_of_model_named_as_packable_is(kind: str) -> None:
         expected = torch.cat([hidden_states(_padded([example])) for example in examples], dim=1)
 
     torch.testing.assert_close(packed_BTD, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_the_flash_kernel_gets_all_examples_in_one_call(window: int | None) -> None:
+    heads = [
+        torch.zeros(1, count, 9, 8, dtype=torch.bfloat16, device="meta", requires_grad=True)
+        for count in (4, 2, 2)
+    ]
+    kernel = packed_attention._Kernel(None, window, None, 0.5, 0.0)
+    with LoggedCalls() as logged:
+        attended_BTHD = kernel.by_lengths(*heads, [5, 1, 3])
+
+    attended_BTHD.sum().backward()
+    assert attended_BTHD.shape == (1, 9, 4, 8)
+    assert [each.grad.shape == each.shape for each in heads] == [True] * 3
+    calls = [args for name, args in logged.calls if "attention" in name]
+    assert len(calls) == 1
+    assert calls[0][5:7] == (5, 5)
+    starts_E = packed_attention._starts((5, 1, 3), torch.device("cpu"))
+    assert starts_E.tolist() == [0, 5, 6, 9]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_one_call_gives_the_loss_and_gradients_of_one_at_a_time(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    micro, device = _packed(_examples()), torch.device("cuda")
+    found = []
+    for by_lengths in (True, False):
+        if not by_lengths:
+            monkeypatch.setattr(packed_attention, "_has_flash_kernel", lambda *_: False)
+        model = _model(kind).to(device, torch.bfloat16)
+        found.append(_loss_and_gradients(model, [micro.to(device)]))
+
+    (loss, gradients), (expected_loss, expected) = found
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-2, atol=0)
+    for name, gradient in expected.items():
+        assert (gradients[name] - gradient).norm() <= 2e-2 * gradient.norm(), name
 
 
 def test_empty_examples_change_nothing() -> None:

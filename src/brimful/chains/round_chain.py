@@ -30,7 +30,7 @@ from brimful.chains.round_drawing import RoundDrawing
 from brimful.chains.sampling_questions import SamplingQuestions, gather_questions, rft_of
 from brimful.chains.score_files import is_scored
 from brimful.chains.study_folder import claim, note
-from brimful.chains.study_members import score_base, train_and_score
+from brimful.chains.study_members import mended_status, score_base, train_and_score
 from brimful.data.formats import Example
 from brimful.generation.load import recipe_of
 from brimful.mirror.folder import mirrored_folder
@@ -38,7 +38,6 @@ from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, read_object
 from brimful.runs.files import STUDY_FILE
 from brimful.selection.journal import JOURNAL_FILE
-from brimful.training.admission import status_of
 from brimful.training.world import ALONE, World
 
 _FACTS_ON_PAGE = ("author", "backend", "notes", "seconds", "statistics", "examples")
@@ -126,7 +125,8 @@ class RoundChain:
         files = list(map(Path, member.recipe.data.paths))
         noted = read_object(self.folder / STUDY_FILE).get("tuned_on", {})
         now = xxhash.xxh3_128_hexdigest(b"".join(file.read_bytes() for file in files))
-        if noted.get(name, now) != now and status_of(member.folder) == "finished":
+        is_other = noted.get(name, now) != now
+        if is_other and mended_status(member.folder, self.console) == "finished":
             sources = ", ".join(f"{file.parent.name}/{file.name}" for file in files)
             raise RunFolderError(
                 f"{member.folder} was tuned on other examples than there are now in {sources}: the"

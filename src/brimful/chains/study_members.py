@@ -15,7 +15,8 @@ from brimful.chains.score_files import is_scored
 from brimful.chains.scoring import SCORING, evaluate_rest, lead_evaluation
 from brimful.mirror.opening import catch_up
 from brimful.recipe import BASE, Recipe
-from brimful.training.admission import status_of
+from brimful.training.admission import Status, status_of
+from brimful.training.mending import mend
 from brimful.training.world import ALONE, World
 
 
@@ -42,9 +43,20 @@ def train_member(member: Member, console: Console, **options: Unpack[RunOptions]
     """
     recipe = member.recipe
     lead(options.get("world", ALONE), "train", recipe=recipe.model_dump(mode="json"))
-    if status_of(member.folder) == "finished":
+    if mended_status(member.folder, console) == "finished":
         options["fresh"] = False
     return pipeline.train(recipe, console, **options)
+
+
+def mended_status(folder: Path, console: Console) -> Status | None:
+    """Return a member's status, after damaged files of it were brought back from its checkpoints.
+
+    Raises:
+        RunFolderError: no checkpoint holds one of them.
+    """
+    for line in mend(folder):
+        console_printer(console)(line)
+    return status_of(folder)
 
 
 def _help_to_train(world: World, recipe: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
+from brimful.model.moving import moved
+
 IGNORED = -100
 """Target of a position that is not scored, as in torch and transformers."""
 
@@ -53,11 +55,11 @@ class MicroBatch:
         """On the device; pinned and asynchronous where that is CUDA. `lengths_E` stays on the
         CPU.
         """
-        moved, kept = (
-            {name: _moved(tensor, device) for name, tensor in tensors.items()}
+        own, kept = (
+            {name: moved(tensor, device) for name, tensor in tensors.items()}
             for tensors in (self.tensors, self.kept)
         )
-        return replace(self, **moved, kept=kept)
+        return replace(self, **own, kept=kept)
 
     def uncounted(self) -> Self:
         """Return the same without targets: its loss and its gradients are zero."""
@@ -79,17 +81,9 @@ class MicroBatch:
         positions_T = torch.cat([torch.arange(length) for length in self.lengths_E.tolist()])
         return {
             "input_ids": self.inputs_BT,
-            "position_ids": positions_T[None].to(self.inputs_BT.device),
+            "position_ids": moved(positions_T[None], self.inputs_BT.device),
             "packed_lengths": self.lengths_E,
         }
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
 
 
 class StepBatch(Protocol):

@@ -3,12 +3,15 @@ positions are spent on padding.
 
 Their lengths come as `packed_lengths`, a keyword argument that transformers passes from the body's
 forward to the attention function (checked with transformers 5.23, 2026-11-21). Examples are
-computed one by one, because a mask over the whole row would cost the square of its length.
+computed by one call where CUDA's flash kernel takes their lengths, else one by one, because a mask
+over the whole row would cost the square of its length.
 
 Shapes: B rows, H heads, T positions of a row, L positions of an example, D head size, E examples of
 a row.
 """
 
+import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from brimful.model.attention import BLOCK_ROWS, LONGEST, block_causal_attention, for_every_head
+from brimful.model.moving import moved
 
 NAME = "brimful_packed"
 
@@ -111,10 +115,35 @@ class _Kernel:
             return self._by_blocks(query, key, value, lengths_E).clone(
                 memory_format=torch.contiguous_format
             )
+        if self.softcap is None and _has_flash_kernel(query, key, value, self.dropout):
+            return self.by_lengths(query, key, value, lengths_E)
         examples = zip(
             *(heads.split(lengths_E, dim=2) for heads in (query, key, value)), strict=True
         )
         return torch.cat([self.attend(*heads) for heads in examples], dim=1)
+
+    def by_lengths(self, query: Tensor, key: Tensor, value: Tensor, lengths_E: list[int]) -> Tensor:
+        """Attend within examples by one call of the flash kernel, which takes grouped heads.
+
+        The operator is what `torch.nn.attention.varlen` calls, whose arguments for grouped heads
+        differ between torch 2.11 and 2.13 (read there, 2026-11-28).
+        """
+        starts_E, longest = _starts(tuple(lengths_E), query.device), max(lengths_E)
+        left = -1 if self._sees_all(longest) or self.window is None else self.window - 1
+        attended_THD: Tensor = torch.ops.aten._flash_attention_forward(
+            *(heads[0].transpose(0, 1) for heads in (query, key, value)),
+            starts_E,
+            starts_E,
+            longest,
+            longest,
+            self.dropout,
+            True,
+            False,
+            scale=self.scale,
+            window_size_left=left,
+            window_size_right=0,
+        )[0]
+        return attended_THD[None]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attend within whole rows."""
@@ -169,6 +198,15 @@ class _Kernel:
         if heads.dtype == torch.float32:
             return longest > BLOCK_ROWS
         return heads.dtype == torch.bfloat16
+
+
+@functools.lru_cache(maxsize=2)
+def _starts(lengths_E: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return where examples begin and the last one ends: int32, (E + 1,). All layers of a pass have
+    the same, and copying them without a wait takes pinned memory.
+    """
+    starts_E = torch.tensor([0, *itertools.accumulate(lengths_E)], dtype=torch.int32)
+    return moved(starts_E, device)
 
 
 def _visible(length: int, window: int | None, device: torch.device) -> Tensor:

@@ -166,6 +166,7 @@ class TrainingSession:
             recompute_activations(setup.model, plan.recompute)
         if plan.offload:
             offload_activations(setup.model, HostMemory())
+        setup.choose_kernels()
         self._pace = RankPace(setup.device)
         self._in_parts = _in_parts(setup, method, self._pace.talking)
         if self._in_parts is not None:

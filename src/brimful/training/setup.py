@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.rundir import Lease
 from brimful.planning.plan import Plan
+from brimful.planning.timed import PASSES_OF_MANY_LENGTHS
 from brimful.recipe import Recipe
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.deadline import Deadline
@@ -65,3 +66,10 @@ class Setup:
     def is_sharded(self) -> bool:
         """Whether every rank holds a part of the model."""
         return not self.world.is_alone and self.plan.lies_in_parts
+
+    def choose_kernels(self) -> None:
+        """Leave out cuDNN's attention where lengths vary: it makes an execution plan for every new
+        shape, which takes up to a second.
+        """
+        if self.device.type == "cuda" and self.plan.packing in PASSES_OF_MANY_LENGTHS:
+            torch.backends.cuda.enable_cudnn_sdp(False)
