@@ -43,6 +43,8 @@ def test_bad_input_is_refused(tmp_path: Path, said: Said) -> None:
 
     for arguments, told in (
         (("--minutes", "0"), "--minutes 0.0 must be above 0"),
+        (("--longest", "-1"), "--longest -1.0 must be above 0"),
+        (("--only", "gpt,gptt", "--device", "cpu"), "no trial 'gptt' here. There are: documents"),
         (("--device", "tpu"), "unknown device 'tpu'"),
         ((str(tmp_path), "--device", "cpu"), "Name another folder"),
     ):

@@ -73,6 +73,21 @@ def test_whatever_ends_a_trial_the_others_are_tried(tmp_path: Path) -> None:
     assert "No space left" in page
 
 
+def test_disk_is_returned_but_for_models_that_others_start_from(tmp_path: Path) -> None:
+    def writes(place: Workplace) -> Outcome:
+        for name in ("documents", "documents-killed"):
+            for folder in ("checkpoints", "model"):
+                (place.runs / name / folder).mkdir(parents=True)
+        place.exported("documents").mkdir(parents=True)
+        return Outcome(status=HELD, what="it ran")
+
+    _prove(tmp_path, _trial("documents", writes))
+
+    left = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "runs").rglob("*")}
+    assert left == {"runs/documents", "runs/documents/model", "runs/documents-killed"}
+    assert not (tmp_path / "exported" / "documents").exists()
+
+
 def test_the_same_command_goes_on_and_tries_again_what_failed(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:

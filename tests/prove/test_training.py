@@ -15,7 +15,7 @@ from brimful.prove.training import judged, trains_as_planned
 from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.recipe import Recipe
 from brimful.runs import RunFolder, read_run
-from brimful.runs.records import OutOfMemoryRecord
+from brimful.runs.records import EventRecord, OutOfMemoryRecord
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -54,3 +54,11 @@ def test_memory_that_ran_out_has_failed(run: RunFolder, refuses: Refuses) -> Non
 
     with refuses(TrialFailed):
         judged(replace(run, records=(*run.records, ran_out)))
+
+
+def test_what_was_to_be_compiled_and_was_not_has_failed(run: RunFolder, refuses: Refuses) -> None:
+    message = "B307: torch.compile failed, training goes on without it: x"
+    went_on = EventRecord(kind="event", step=1, message=message)
+
+    with refuses(TrialFailed):
+        judged(replace(run, records=(*run.records, went_on)))

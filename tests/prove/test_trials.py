@@ -6,6 +6,7 @@ from brimful.prove.trials import (
     EXAMPLES,
     FEEDBACK,
     LABELS,
+    LONG_DOCUMENTS,
     MASKED,
     PARTS,
     SMALL_TRAININGS,
@@ -18,7 +19,7 @@ from brimful.recipe import load
 
 def test_every_recipe_is_valid(place: Workplace) -> None:
     recipes = {each.name: each.recipe for each in (*CUDA_TRAININGS, *SMALL_TRAININGS)}
-    survivals = (DOCUMENTS, EXAMPLES, FEEDBACK, LABELS, MASKED)
+    survivals = (DOCUMENTS, LONG_DOCUMENTS, EXAMPLES, FEEDBACK, LABELS, MASKED)
     recipes |= {str(number): recipe for number, recipe in enumerate(survivals)}
     for name, recipe in recipes.items():
         is_tuned = recipe.get("method") == "sft" and "model" not in recipe
@@ -37,9 +38,9 @@ def test_names_are_unique_and_parts_known() -> None:
         assert trials[0].part == SURVIVAL
 
 
-def test_a_gpu_has_24_trainings_and_its_own_trials() -> None:
+def test_a_gpu_has_27_trainings_and_its_own_trials() -> None:
     names = [each.name for each in trials_for("cuda")]
 
-    assert len(CUDA_TRAININGS) == 24
+    assert len(CUDA_TRAININGS) == 27
     assert set(names) >= {each.name for each in CUDA_TRAININGS}
     assert names.index("calibrate") < names.index("gpt-124m-calibrated") < names.index("tests")

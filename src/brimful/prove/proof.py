@@ -18,8 +18,16 @@ from brimful.prove.material import write_material
 from brimful.prove.page import write_page
 from brimful.prove.record import FAILED, FILE_NAME, SKIPPED, Outcome, ProofRecord, machine_of
 from brimful.prove.sweep import CHOICE
-from brimful.prove.trials import Trial
-from brimful.prove.workplace import Refused, TrialFailed, Workplace, device_choice
+from brimful.prove.trials import BASES, Trial
+from brimful.prove.workplace import (
+    LONGEST_S,
+    RUNS,
+    Refused,
+    TrialFailed,
+    Workplace,
+    device_choice,
+)
+from brimful.runs.files import CHECKPOINTS_FOLDER, MODEL_FOLDER
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,21 @@ class Proof:
         return [name for name, each in self.record.outcomes.items() if each.status == FAILED]
 
 
-def prove(folder: Path, device: Device, trials: Sequence[Trial], limit_s: float, say: Say) -> Proof:
+def prove(
+    folder: Path,
+    device: Device,
+    trials: Sequence[Trial],
+    limit_s: float,
+    say: Say,
+    longest_s: float = LONGEST_S,
+) -> Proof:
     """Try what a folder's record does not hold yet, and what failed before; write record and page
     after each.
 
     Args:
         folder: Made, or continued.
         limit_s: After so many seconds no further trial begins.
+        longest_s: After which a command of a trial is ended.
 
     Raises:
         RequestError: the folder holds something else, or the record of another machine.
@@ -55,7 +71,7 @@ def prove(folder: Path, device: Device, trials: Sequence[Trial], limit_s: float,
     """
     _refuse_other_content(folder)
     record = ProofRecord(folder, machine_of(device))
-    place = Workplace(folder, device_choice(device))
+    place = Workplace(folder, device_choice(device), longest_s)
     write_material(folder)
     record.write()
     ends_at = time.monotonic() + limit_s
@@ -67,6 +83,7 @@ def prove(folder: Path, device: Device, trials: Sequence[Trial], limit_s: float,
         _forget(place, trial.name)
         say(f"{len(trials) - len(waiting)} of {len(trials)}: {trial.title} ...")
         outcome = _outcome_of(trial, place)
+        _return_disk(place, trial.name)
         record.add(trial.name, outcome)
         write_page(folder, record, trials)
         say(f"  {outcome.status}: {outcome.what} ({format_duration(outcome.seconds)})")
@@ -99,6 +116,15 @@ def _forget(place: Workplace, name: str) -> None:
     ):
         shutil.rmtree(path, ignore_errors=True)
     place.output_of(name).unlink(missing_ok=True)
+
+
+def _return_disk(place: Workplace, name: str) -> None:
+    """Remove checkpoints of a trial's runs and, but for those that others start from, models."""
+    for run in place.runs.glob(f"{name}*"):
+        shutil.rmtree(run / CHECKPOINTS_FOLDER, ignore_errors=True)
+        if f"{RUNS}/{run.name}/{MODEL_FOLDER}" not in BASES:
+            shutil.rmtree(run / MODEL_FOLDER, ignore_errors=True)
+    shutil.rmtree(place.exported(name), ignore_errors=True)
 
 
 def _outcome_of(trial: Trial, place: Workplace) -> Outcome:

@@ -13,7 +13,7 @@ from typing import Any
 from brimful.base.rundir import read_journal
 from brimful.prove.material import LABELLED_FILE
 from brimful.prove.record import HELD, Outcome
-from brimful.prove.workplace import LONGEST_S, TrialFailed, Workplace
+from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 
 LOOK_EVERY_S = 0.02
@@ -50,7 +50,7 @@ def _kill_after_a_checkpoint(place: Workplace, name: str, recipe: Path) -> int:
     """Start a run and kill it at a step after its first checkpoint; return that step."""
     journal = place.runs / f"{name}-killed" / JOURNAL_FILE
     with place.start(name, "train", str(recipe)) as process:
-        give_up_at = time.monotonic() + LONGEST_S
+        give_up_at = time.monotonic() + place.longest_s
         while process.poll() is None and time.monotonic() < give_up_at:
             step = _step_after_checkpoint(journal)
             if step is not None:

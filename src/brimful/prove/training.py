@@ -9,6 +9,7 @@ from brimful.prove.workplace import TrialFailed, Workplace
 from brimful.report.predictions import comparisons
 from brimful.report.quantities import listed
 from brimful.runs import RunFolder
+from brimful.runs.measurements import compile_failed
 from brimful.runs.measurements import measured as figures_of
 
 QUANTITIES = ("allocated_memory_bytes", "peak_memory_bytes", "device_memory_bytes", "step_time_s")
@@ -31,11 +32,14 @@ def judged(run: RunFolder) -> Outcome:
     """Return what came of a run.
 
     Raises:
-        TrialFailed: memory ran out, or the peak was above its interval.
+        TrialFailed: memory ran out, the peak was above its interval, or what was to be compiled was
+            not.
     """
     outcome = outcome_of(run)
     if run.out_of_memory:
         raise TrialFailed("memory ran out: the plan had said that it fits", outcome)
+    if compile_failed(run):
+        raise TrialFailed("torch.compile failed: the run went on without it", outcome)
     above = [each for each in outcome.measured if _is_above(each)]
     if above:
         names = listed([_words(each.key) for each in above])

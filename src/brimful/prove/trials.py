@@ -4,11 +4,12 @@ of trainings, speed beside other programs, then the device itself.
 
 import functools
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from brimful.base.errors import RequestError
 from brimful.prove.bases import random_base
 from brimful.prove.device_trials import (
     calibrates,
@@ -32,7 +33,7 @@ from brimful.prove.speed import (
 from brimful.prove.survival import survives
 from brimful.prove.sweep import Changes, beside_a_sweep
 from brimful.prove.training import trains_as_planned
-from brimful.prove.workplace import Workplace
+from brimful.prove.workplace import RUNS, Workplace
 from brimful.runs.files import MODEL_FOLDER
 
 Recipe = Mapping[str, Any]
@@ -62,7 +63,21 @@ def trials_for(kind: str) -> list[Trial]:
     return list(_on_cuda() if kind == "cuda" else _on_a_small_machine())
 
 
+def chosen(trials: Sequence[Trial], names: Sequence[str]) -> list[Trial]:
+    """Return the trials of these names in their order; all where none is named.
+
+    Raises:
+        RequestError: there is none of a name.
+    """
+    by_name = {each.name: each for each in trials}
+    for name in names:
+        if name not in by_name:
+            raise RequestError(f"no trial {name!r} here. There are: {', '.join(by_name)}.")
+    return [by_name[name] for name in names] or list(trials)
+
+
 def _on_cuda() -> Iterator[Trial]:
+    yield _survival("documents-1024", "A GPT from scratch, 1,024 positions", LONG_DOCUMENTS)
     yield from _survivals()
     yield from _trainings(CUDA_TRAININGS)
     compiled = {"not compiled": {"compile": False}, "recomputed": {"recompute": True}}
@@ -75,7 +90,7 @@ def _on_cuda() -> Iterator[Trial]:
     yield Trial("allocator", DEVICE, "The model of torch's allocator reserves as it does", _model)
     yield Trial("monitor", DEVICE, "The monitor reads what nvidia-smi reads", _monitor)
     yield Trial("calibrate", DEVICE, "brimful calibrate measures the device", calibrates)
-    yield from _trainings(CUDA_TRAININGS[:8], suffix=CALIBRATED)
+    yield from _trainings(CUDA_TRAININGS[:11], suffix=CALIBRATED)
     yield Trial("tests", DEVICE, "The tests that need a GPU pass", passes_its_tests)
 
 
@@ -206,19 +221,28 @@ DOCUMENTS = _SMALL | {
     "tokenizer": {"kind": "bpe", "vocabulary": 512},
     "data": {"path": DOCUMENTS_FILE, "validation": 0.05},
 }
+LONG_DOCUMENTS = DOCUMENTS | {
+    "sequence_length": 1024,
+    "training": {"steps": 60},
+    "model": {"architecture": "llama", "layers": 4, "heads": 4, "width": 256},
+    "evaluation": {"every": 30, "max_sequences": 4},
+}
+"""Rows of several blocks: kernels that add in no fixed order show only there."""
 FEEDBACK = DOCUMENTS | {"method": "feedback"}
 MASKED = DOCUMENTS | {
     "method": "mlm",
     "model": {"architecture": "modernbert", "layers": 2, "heads": 2, "width": 64, "mlp_width": 96},
 }
+BASES = tuple(f"{RUNS}/{name}/{MODEL_FOLDER}" for name in ("documents", "masked"))
+"""Models of runs that further trials start from."""
 EXAMPLES = _SMALL | {
     "method": "sft",
-    "model": f"runs/documents/{MODEL_FOLDER}",
+    "model": BASES[0],
     "data": {"path": EXAMPLES_FILE, "validation": 0.1},
 }
 LABELS = _SMALL | {
     "method": "classify",
-    "model": f"runs/masked/{MODEL_FOLDER}",
+    "model": BASES[1],
     "data": {"path": LABELLED_FILE, "text_column": "text", "label_column": "label"},
 }
 
@@ -271,6 +295,18 @@ CUDA_TRAININGS = (
     Training("lora-8b", "LoRA of 8B, as planned", _tuned(adapter=_LORA), _LLAMA),
     Training("qlora-8b", "QLoRA of 8B", _tuned(adapter=_LORA, quantize="nf4"), _LLAMA),
     Training("full-1.5b", "Full tuning of 1.5B", _tuned(), _QWEN),
+    Training("gpt-124m-compiled", "GPT, compiled", _gpt(12, 12, 768, 128, compile=True)),
+    Training(
+        "gpt-124m-50k",
+        "GPT, compiled, of 50k tokens",
+        _gpt(12, 12, 768, 128, compile=True) | {"tokenizer": {"kind": "bpe", "vocabulary": 50304}},
+    ),
+    Training(
+        "lora-0.5b-compiled",
+        "LoRA of 0.5B, compiled",
+        _tuned(64, adapter=_LORA, plan={"compile": True}),
+        _QWEN_HALF,
+    ),
     Training("gpt-124m-eager", "GPT, not compiled", _gpt(12, 12, 768, 128, compile=False)),
     Training("lora-0.5b", "LoRA of 0.5B", _tuned(64, adapter=_LORA), _QWEN_HALF),
     Training("full-135m", "Full tuning of 135M", _tuned(64), _SMOLLM),

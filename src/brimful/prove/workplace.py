@@ -20,7 +20,7 @@ from brimful.runs import RunFolder, read_run
 
 RUNS = "runs"
 LONGEST_S = 1800.0
-"""After which a command is ended and its trial has failed."""
+"""After which a command is ended and its trial has failed, unless told otherwise."""
 
 REFUSED = 2
 """Exit code of a command that was asked for something that cannot be."""
@@ -47,10 +47,13 @@ def device_choice(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Workplace:
-    """A folder, and the device that recipes are run on: `cpu`, `cuda:0` ..."""
+    """A folder, the device that recipes are run on (`cpu`, `cuda:0` ...), and how long a command
+    may take.
+    """
 
     folder: Path
     device: str
+    longest_s: float = LONGEST_S
 
     @property
     def runs(self) -> Path:
@@ -109,11 +112,11 @@ class Workplace:
         """
         with self.start(trial, *arguments) as process:
             try:
-                exit_code = process.wait(LONGEST_S)
+                exit_code = process.wait(self.longest_s)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise TrialFailed(
-                    f"`brimful {arguments[0]}` had not ended after {LONGEST_S / 60:.0f} minutes"
+                    f"`brimful {arguments[0]}` had not ended after {self.longest_s:.0f} s"
                 ) from None
         if exit_code:
             printed = self.output_of(trial).read_text(encoding="utf-8", errors="replace").strip()
@@ -144,13 +147,11 @@ class Workplace:
                     stdout=subprocess.PIPE,
                     stderr=output,
                     env=of_a_plain_process(),
-                    timeout=LONGEST_S,
+                    timeout=self.longest_s,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                raise TrialFailed(
-                    f"{words} had not ended after {LONGEST_S / 60:.0f} minutes"
-                ) from None
+                raise TrialFailed(f"{words} had not ended after {self.longest_s:.0f} s") from None
         if ended.returncode:
             raise TrialFailed(f"{words} failed; {self.output_of(trial)} says why")
         result: dict[str, Any] = json.loads(ended.stdout.decode().splitlines()[-1])

@@ -178,8 +178,12 @@ def _runs_as_planned(run: RunFolder) -> bool:
     has_own_lengths = any(
         choice.name == "packing" and choice.value == "document" for choice in choices
     )
-    has_failed = any("torch.compile failed" in event.message for event in run.events)
-    return not (has_own_lengths or has_failed or run.out_of_memory)
+    return not (has_own_lengths or compile_failed(run) or run.out_of_memory)
+
+
+def compile_failed(run: RunFolder) -> bool:
+    """Return whether a run went on without the compiling that was planned."""
+    return any("torch.compile failed" in event.message for event in run.events)
 
 
 def stage_times_s(run: RunFolder) -> dict[str, float | None]:
