@@ -284,6 +284,7 @@ def _tuned(sequences: int = 16, length: int = 1024, *, steps: int = 20, **change
 
 
 _LORA = {"rank": 16}
+_MANY_TOKENS = {"kind": "bpe", "vocabulary": 50304}
 _SMOLLM, _QWEN_HALF, _QWEN, _LLAMA = (
     "HuggingFaceTB/SmolLM2-135M",
     "Qwen/Qwen2.5-0.5B",
@@ -299,7 +300,7 @@ CUDA_TRAININGS = (
     Training(
         "gpt-124m-50k",
         "GPT, compiled, of 50k tokens",
-        _gpt(12, 12, 768, 128, compile=True) | {"tokenizer": {"kind": "bpe", "vocabulary": 50304}},
+        {**_gpt(12, 12, 768, 128, compile=True), "tokenizer": _MANY_TOKENS},
     ),
     Training(
         "lora-0.5b-compiled",
