@@ -75,9 +75,12 @@ def others(taught: Member, samples: Path, folder: Path) -> Iterator[Member]:
         "kto": ("method=kto", f"data.path={samples / PAIRS_FILE}"),
     }
     for name, changes in of_method.items():
-        changed = with_changes(taught.recipe, list(changes), f"variant {name}")
+        # Checked without the adapters to go on with, whose own targets nobody may name.
+        without = taught.recipe.model_copy(update={"adapter": None})
+        changed = with_changes(without, list(changes), f"variant {name}")
         run = changed.run.member(taught.folder.name.replace(taught.variant, name), folder)
-        yield Member(name, changed.model_copy(update={"run": run}))
+        kept = {"run": run, "adapter": taught.recipe.adapter}
+        yield Member(name, changed.model_copy(update=kept))
 
 
 def record(chain: RoundChain, runs: list[Member], base: Path) -> None:

@@ -4,7 +4,7 @@ they took beside that.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,19 @@ from brimful.base.errors import BrimfulError, PlanError
 from brimful.base.text import plural
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
 from brimful.data.counts import published_rows
-from brimful.planning.cost import Conditions, whole_run
-from brimful.planning.job import ANSWERS, ORDER, SAMPLING, TRAINING, VERIFYING, JobPhase, WholeJob
-from brimful.planning.memory import Footprint
-from brimful.planning.plan import Plan, Prediction, summed
+from brimful.planning.cost import PARTS, Conditions, total_time, whole_run
+from brimful.planning.job import (
+    ANSWERS,
+    ORDER,
+    REFERENCE,
+    SAMPLING,
+    TRAINING,
+    VERIFYING,
+    JobPhase,
+    WholeJob,
+)
+from brimful.planning.memory import Footprint, before_training
+from brimful.planning.plan import Plan, Prediction, summed, verdict_on
 from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.planning.writing import Texts, TextsWritten, TextWriter, task_examples, verdicts_time
@@ -24,6 +33,7 @@ from brimful.recipe import Recipe, RftRecipe
 if TYPE_CHECKING:
     from brimful.evaluation.task import Task
 
+_REFERENCE_TIME = "reference_time_s"
 _BUILTIN = "builtin:unit-conversion"
 _UNREAD = "not known before the questions are read; rft.questions.max_questions=N says it"
 
@@ -37,17 +47,24 @@ class PlannedTraining:
         plan: Of one of them.
         footprint: Its memory; None where it is not at hand, as in a run folder.
         conditions: What its cost rests on.
+        reference_memory: Peak on the device while the untrained model scores answers; None where it
+            scores none, and where it is not at hand.
     """
 
     recipe: Recipe
     plan: Plan
     footprint: Footprint | None = None
     conditions: Conditions = field(default_factory=Conditions)
+    reference_memory: Prediction | None = None
 
     @classmethod
     def of(cls, entry: Surveyed) -> "PlannedTraining":
         derived = entry.derived
-        return cls(derived.prepared.recipe, derived.plan, derived.footprint, entry.conditions)
+        made = cls(derived.prepared.recipe, derived.plan, derived.footprint, entry.conditions)
+        if _REFERENCE_TIME not in derived.plan.predicted:
+            return made
+        trace = derived.memory.replayed(derived.plan.micro_batches[0]).trace
+        return replace(made, reference_memory=before_training(trace, derived.footprint))
 
     @property
     def fits(self) -> bool:
@@ -60,11 +77,21 @@ class PlannedTraining:
             return self.footprint.usable_bytes
         return int(self.plan.device.get("memory_bytes") or 0)
 
-    def total_time(self, steps: int | None) -> Prediction | None:
-        """Return the time of one training, of `steps` optimizer steps in place of the plan's."""
-        if steps is None:
-            return self.plan.predicted.get("total_time_s")
-        return whole_run(self.recipe, self.plan, self.conditions, steps).get("total_time_s")
+    def times(self, steps: int | None) -> Iterator[tuple[str, Prediction]]:
+        """Yield the phases of one training with their time, of `steps` optimizer steps in place of
+        the plan's; nothing where no time is known.
+        """
+        found = self.plan.predicted
+        if steps is not None:
+            found = whole_run(self.recipe, self.plan, self.conditions, steps)
+        if "total_time_s" not in found:
+            return
+        if _REFERENCE_TIME not in found:
+            yield TRAINING, found["total_time_s"]
+            return
+        yield REFERENCE, found[_REFERENCE_TIME]
+        rest = {name: found[name] for name in (*PARTS, "base_time_s") if name in found}
+        yield TRAINING, total_time(rest)
 
 
 def as_trained(entries: Mapping[str, Surveyed | Unplanned]) -> "Alike":
@@ -124,18 +151,24 @@ def _trainings(
         if isinstance(entry, Unplanned):
             yield JobPhase(TRAINING, entry.reason, None, verdict="does not fit", variant=variant)
             continue
-        time = entry.total_time(steps if variant in counts else None)
-        if time is not None:
-            time = summed([("", time)] * count, time.basis)
+        times = {
+            name: summed([("", time)] * count, time.basis)
+            for name, time in entry.times(steps if variant in counts else None)
+        }
+        usable_bytes, held = entry.usable_bytes, entry.reference_memory
+        if (before := times.get(REFERENCE)) is not None:
+            verdict = "fits" if held is None else verdict_on(held, usable_bytes)
+            about = f"{f'{count} x ' * (count > 1)}{before.basis}"
+            yield JobPhase(REFERENCE, about, before, held, usable_bytes, verdict, variant)
         footprint = entry.footprint
         yield JobPhase(
             TRAINING,
             _about(recipe, variant, count, is_first=variant not in counts),
-            time,
+            times.get(TRAINING),
             entry.plan.predicted.get("peak_memory_bytes")
             if footprint is None
             else footprint.driver,
-            entry.usable_bytes,
+            usable_bytes,
             "fits" if footprint is None else footprint.verdict,
             variant,
         )
@@ -309,14 +342,18 @@ def phases_beside_measured(
     """
     from brimful.kinds.run_data import plan_of  # noqa: PLC0415 - plans do without torch
     from brimful.runs import read_run  # noqa: PLC0415
-    from brimful.runs.measurements import answering_time_s, total_time_s  # noqa: PLC0415
+    from brimful.runs.measurements import answering_time_s, reference_time_s, total_time_s  # noqa: PLC0415
 
     measured: dict[tuple[str, str], float] = {}
     first: dict[str, Member] = {}
     for member in done:
         variant = member.variant if recipe.study is not None else ""
         first.setdefault(variant, member)
-        seconds = total_time_s(read_run(member.folder)) or 0.0
+        member_run = read_run(member.folder)
+        before_s = reference_time_s(member_run)
+        if before_s:
+            measured[REFERENCE, variant] = measured.get((REFERENCE, variant), 0.0) + before_s
+        seconds = (total_time_s(member_run) or before_s) - before_s
         measured[TRAINING, variant] = measured.get((TRAINING, variant), 0.0) + seconds
     if drawn:
         measured[SAMPLING, ""] = sum(float(facts["seconds"]) for facts in drawn)

@@ -67,7 +67,7 @@ def train_session(
         describe(admission, data.recipe)
         _write_facts(folder, plan, device, data, setup.identity)
         with data_progress(console) as progress:
-            _keep_reference(data, setup, progress)
+            setup = _with_reference(data, setup, progress)
         showing = _listeners(console, say, folder, data.recipe, plan)
         with showing as shown, Monitor(folder, device, say=say):
             listeners = [*shown, *mirror.listeners()]
@@ -80,16 +80,16 @@ def follow_session(
 ) -> None:
     """Train beside rank 0, in the session that it writes into the run folder."""
     setup = world.check(lambda: _setup(data, plan, device, folder, None, world))
-    _keep_reference(data, setup, None)
-    run_session(setup)
+    run_session(_with_reference(data, setup, None))
 
 
-def _keep_reference(data: AnyRunData, setup: Setup, progress: Progress | None) -> None:
+def _with_reference(data: AnyRunData, setup: Setup, progress: Progress | None) -> Setup:
     rows = EVALUATION_FACTOR * setup.plan.micro_batches[0]
     options = ScoringOptions(
         plan=setup.plan, device=setup.device, rows=rows, progress=progress, world=setup.world
     )
-    data.keep_reference(setup.model, setup.run_folder, setup.identity, options)
+    kept = data.keep_reference(setup.model, setup.run_folder, setup.identity, options)
+    return replace(setup, reference=kept)
 
 
 @contextmanager

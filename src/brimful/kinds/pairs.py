@@ -22,6 +22,7 @@ from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
+from brimful.base.units import format_duration
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
@@ -184,13 +185,13 @@ class PairRunData(ExampleRunData):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> None:
+    ) -> dict[str, Any] | None:
         """Keep the log-probabilities of held-out answers, and of those to train on if the recipe's
         reference is kept. What was computed before a stop is read back.
         """
         source, world = reference_of(self.recipe), options.world
         if source == "none":
-            return
+            return None
         if options.plan.lies_in_parts and not world.is_alone:
             raise PlanError(
                 "preferences are compared with the model from before training, which is not"
@@ -198,12 +199,14 @@ class PairRunData(ExampleRunData):
                 " or method=dpo with preference.loss=simpo, orpo or cpo, which compare with no"
                 " other model."
             )
-        path, facts = folder / REFERENCE_FILE, {"identity": dict(identity)}
-        kept: dict[str, list[float]] = world.first(lambda: _kept(path, dict(identity)))
+        path, started_s = folder / REFERENCE_FILE, time.monotonic()
+        before: dict[str, Any] = world.first(lambda: _kept(path, dict(identity)))
+        kept: dict[str, list[float]] = before["log_probs"]
 
-        def write() -> None:
-            values = {**facts, "log_probs": kept}
-            write_json_atomically(path, values, with_checksum=True)
+        def write() -> float:
+            seconds: float = before["seconds"] + time.monotonic() - started_s
+            write_json_atomically(path, {**before, "seconds": seconds}, with_checksum=True)
+            return seconds
 
         for name, split in self.compared.items():
             if name.startswith("train") and source != "kept":
@@ -219,8 +222,11 @@ class PairRunData(ExampleRunData):
                 if world.is_first and time.monotonic() - written_s > WRITE_EVERY_S:
                     write()
                     written_s = time.monotonic()
-        world.first(write)
+        seconds = world.first(write)
         self._take(kept)
+        told = f"{sum(map(len, kept.values())):,} answers in {format_duration(seconds)}"
+        message = f"the reference scored {told}"
+        return {"kind": "reference", "step": 0, "seconds": seconds, "message": message}
 
     def _take(self, kept: Mapping[str, Sequence[float]]) -> None:
         for name, log_probs in kept.items():
@@ -282,7 +288,7 @@ class PairRunData(ExampleRunData):
         progress: Progress,
     ) -> dict[str, Any]:
         if reference_of(self.recipe) != "none":
-            self._take(_kept(run.folder / REFERENCE_FILE))
+            self._take(_kept(run.folder / REFERENCE_FILE)["log_probs"])
         return super().score_finished(run, folder, names, stride, progress)
 
     def describe(self) -> list[str]:
@@ -385,23 +391,23 @@ def _displacement(record: Mapping[str, Any]) -> str:
     )
 
 
-def _kept(path: Path, identity: Mapping[str, str] | None = None) -> dict[str, list[float]]:
-    """Return what was kept of the reference, nothing where it is of other data or of another model,
-    or damaged; without `identity` it has to be there.
+def _kept(path: Path, identity: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what was kept of the reference: log-probabilities by split, and the seconds that they
+    took. It is empty where it is of other data or of another model, or damaged; without `identity`
+    it has to be there.
 
     Raises:
         RunFolderError: it is not there or damaged.
     """
+    nothing = {"identity": identity, "log_probs": {}, "seconds": 0.0}
     try:
         values = read_json(path)
     except RunFolderError:
         if identity is None:
             raise
-        return {}
-    if identity is not None and values["identity"] != identity:
-        return {}
-    log_probs: dict[str, list[float]] = values["log_probs"]
-    return log_probs
+        return nothing
+    is_of_another = identity is not None and values["identity"] != identity
+    return nothing if is_of_another else nothing | values
 
 
 RUN_DATA = PairRunData

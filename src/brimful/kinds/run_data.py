@@ -351,9 +351,9 @@ class RunData(ABC, Generic[Split]):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> None:
+    ) -> Mapping[str, Any] | None:
         """Compute, once in a run, what its steps need to know of the model as it is before the
-        first one; by default nothing.
+        first one, and return the journal's record of that; by default nothing.
 
         Args:
             model: As `build` made it.
@@ -364,6 +364,7 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RequestError: memory does not hold one example; PlanError: the plan divides the model.
         """
+        return None
 
     @abstractmethod
     def sequences(self, plan: Plan) -> Sequences:

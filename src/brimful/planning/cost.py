@@ -27,6 +27,7 @@ from brimful.planning.spacing import (
     with_spacing,
 )
 from brimful.recipe import Recipe
+from brimful.recipe.preference import reference_passes, scores_per_sample
 
 CHECKPOINT_BYTES_PER_S = (60e6, 200e6, 1e9)
 """Low, expected and high rate at which a checkpoint is copied, written, hashed, synced and read
@@ -70,10 +71,11 @@ drew 76 % of their rating (arXiv 2506.14551, read 2026-11-21); low: an assumptio
 which leave the device idle between kernels.
 """
 PARTS = ("training_time_s", "evaluation_time_s", "checkpoint_time_s", "start_time_s")
-"""Parts of total_time_s."""
+"""Parts of total_time_s in every run."""
 WHOLE_RUN = (
     *PARTS,
     "base_time_s",
+    "reference_time_s",
     "base_answers_time_s",
     "total_time_s",
     "energy_wh",
@@ -167,7 +169,8 @@ def _base_times(
 def whole_run(
     recipe: Recipe, plan: Plan, conditions: Conditions, steps: int | None = None
 ) -> dict[str, Prediction]:
-    """Predict PARTS and total_time_s, and energy_wh and cost_usd where power and price are known.
+    """Predict PARTS, what is scored before the first step and total_time_s, and energy_wh and
+    cost_usd where power and price are known.
 
     For a run of unknown length, predict billion_tokens_s of training alone, and billion_tokens_usd
     where the price is known.
@@ -203,6 +206,7 @@ def whole_run(
     times = _durations(recipe, plan, conditions, step_time, steps)
     of_base = _base_times(recipe, plan, conditions, times, steps)
     predicted |= base_loss_time(plan.base, of_base, each)
+    predicted |= _reference(recipe, plan, conditions, step_time, steps)
     total = total_time(predicted)
     predicted["total_time_s"] = total
     if conditions.power_w:
@@ -234,8 +238,8 @@ def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) ->
 
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
-    """Return the sum of PARTS. Training and evaluation have the error of one rate."""
-    together = dict.fromkeys(("training_time_s", "evaluation_time_s"), "rate")
+    """Return the sum of a run's parts. Training and scoring have the error of one rate."""
+    together = dict.fromkeys(("training_time_s", "evaluation_time_s", "reference_time_s"), "rate")
     return summed(
         ((together.get(name, name), part) for name, part in parts.items()),
         "training, evaluation, checkpoints, start and compiling",
@@ -314,33 +318,73 @@ def _evaluation(
 ) -> tuple[Prediction, str]:
     """Return the time of one evaluation, and in words what it scores."""
     sequences, note = _validation_sequences(recipe, conditions, steps)
+    what = f"{round(sequences.value):,} validation sequences{note}"
+    each = _scoring(recipe, plan, step_time)
+    passes = scores_per_sample(recipe)
+    return _product(each, _times(sequences, passes, ""), what), what
+
+
+def _scoring(recipe: Recipe, plan: Plan, step_time: Prediction) -> Prediction:
+    """Return the time of one pass over a sequence without gradients."""
     share, spread, batch = plan.evaluation_share, SHARE_SPREAD, recipe.effective_batch
     if not share:
         share = FORWARD_SHARE[recipe.adapter is not None, plan.recompute is True]
         spread = FORWARD_SPREAD
-    what = f"{round(sequences.value):,} validation sequences{note}"
-    time = Prediction(
-        sequences.value / batch * share * step_time.value,
-        sequences.low / batch * share / spread * step_time.low,
-        sequences.high / batch * share * spread * step_time.high,
-        what,
-    )
-    return time, what
+    each = _spread((share / spread, share, share * spread), "")
+    return _times(_product(step_time, each, ""), 1 / batch, "")
+
+
+def _product(left: Prediction, right: Prediction, basis: str) -> Prediction:
+    """Return the product of two positive numbers."""
+    return Prediction(left.value * right.value, left.low * right.low, left.high * right.high, basis)
+
+
+def _reference(
+    recipe: Recipe, plan: Plan, conditions: Conditions, step_time: Prediction, steps: int
+) -> dict[str, Prediction]:
+    """Return reference_time_s, the scores of the untrained model that preferences are compared
+    with; nothing where there are none.
+    """
+    of_train, of_held_out = reference_passes(recipe)
+    if not of_held_out:
+        return {}
+    train, held_out, note = _sizes(recipe, conditions, steps)
+    rows = summed([("", _times(train, of_train, "")), ("", _times(held_out, of_held_out, ""))], "")
+    what = "to train on and held out" if of_train else "held out"
+    if of_held_out > 1:
+        what += ", with their own answers and with others"
+    basis = f"{round(rows.value):,} sequences {what}, before the first step{note}"
+    return {"reference_time_s": _product(_scoring(recipe, plan, step_time), rows, basis)}
 
 
 def _validation_sequences(
     recipe: Recipe, conditions: Conditions, steps: int
 ) -> tuple[Prediction, str]:
+    """Return how many sequences an evaluation scores, and a note where that is a guess."""
+    _, held_out, note = _sizes(recipe, conditions, steps)
+    is_guess = bool(note)
+    most = most_scored(recipe, steps, math.inf if is_guess else held_out.value) or math.inf
+    least = 1.0 if is_guess else 0.0
+    ends = (held_out.low, held_out.value, held_out.high)
+    low, expected, high = (max(least, min(end, most)) for end in ends)
+    return _spread((low, expected, high), ""), note
+
+
+def _sizes(
+    recipe: Recipe, conditions: Conditions, steps: int
+) -> tuple[Prediction, Prediction, str]:
+    """Return the sequences of one epoch and of the validation split, and a note where the latter is
+    a guess.
+    """
     share = recipe.data.validation / (1 - recipe.data.validation - recipe.data.test)
-    known = conditions.validation_sequences or (
-        conditions.train_sequences and share * conditions.train_sequences
-    )
-    most = most_scored(recipe, steps, known or math.inf) or math.inf
+    train, held_out = conditions.train_sequences, conditions.validation_sequences
+    seen = steps * recipe.effective_batch
+    low, expected, high = (factor * seen for factor in UNREAD_VALIDATION)
+    epoch = _spread((low, expected, high) if train is None else (train,) * 3, "")
+    known = held_out or (train and share * train)
     if known is not None:
-        return _spread((min(known, most),) * 3, ""), ""
-    seen = share * steps * recipe.effective_batch
-    low, expected, high = (max(1.0, min(factor * seen, most)) for factor in UNREAD_VALIDATION)
-    return _spread((low, expected, high), ""), ", a guess: the data are not read yet"
+        return epoch, _spread((known,) * 3, ""), ""
+    return epoch, _times(epoch, share, ""), ", a guess: the data are not read yet"
 
 
 def _checkpoints(

@@ -10,8 +10,9 @@ from brimful.planning.cost import Conditions, cost, energy
 from brimful.planning.plan import Prediction, Verdict, summed
 
 TRAINING, SAMPLING, VERIFYING, ANSWERS = "training", "sampling", "verifying", "task answers"
+REFERENCE = "reference"
 """Names of phases, in plans, journals of chains and reports."""
-SOURCES = {SAMPLING: "answers", ANSWERS: "answers"}
+SOURCES = {SAMPLING: "answers", ANSWERS: "answers", REFERENCE: "training"}
 """What the error of a phase's time comes from, where that is not the phase itself."""
 OF_JOB = ("total_time_s", "energy_wh", "cost_usd")
 """Predictions of the whole job."""
@@ -23,7 +24,7 @@ class JobPhase:
     """One kind of work of a job, with all its repetitions.
 
     Attributes:
-        name: TRAINING, SAMPLING, VERIFYING or ANSWERS.
+        name: REFERENCE, TRAINING, SAMPLING, VERIFYING or ANSWERS.
         about: How often, and of what; or why nothing is known.
         time_s: Of all of it; None where it is not known.
         memory: Peak on the device in bytes; None where it takes none, or that is not known.

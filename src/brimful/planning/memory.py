@@ -133,6 +133,22 @@ class Footprint:
         }
 
 
+def before_training(trace: Trace, step: Footprint) -> Prediction:
+    """Return the peak of evaluation batches before the first step, when there are no optimizer
+    states yet: what they hold of the step's tensors, of what the allocator reserves for those.
+    """
+    live_E, first = trace.live_E(), trace.marks["evaluation"]
+    alive_S = trace.alive_at(first)
+    of_optimizer_S = trace.kinds_S[alive_S] == KINDS.index("optimizer states")
+    states = trace.sizes_S[alive_S][of_optimizer_S].sum()
+    share = float(live_E[first:].max() - states) / float(live_E.max())
+    reserved, outside = step.reserved, step.driver.value - step.reserved.value
+    low, expected, high = (
+        outside + share * each for each in (reserved.low, reserved.value, reserved.high)
+    )
+    return Prediction(expected, low, high, f"{share:.0%} of the step's tensors")
+
+
 WORKS_IN_MEMORY = 16
 TRACES_IN_MEMORY = 10
 """Traces of single micro-batches of a step: those of a run of many lengths, and two more."""

@@ -86,9 +86,10 @@ class Plan:
         predicted: By name: peak_memory_bytes, on a GPU allocated_memory_bytes and
             device_memory_bytes; where a time is predicted step_time_s, tokens_per_s and mfu; and
             what `cost.whole_run` adds: training_time_s (steps alone), evaluation_time_s,
-            checkpoint_time_s, start_time_s, of a tuning run base_time_s, total_time_s, energy_wh
-            and cost_usd, or billion_tokens_s and billion_tokens_usd; and base_answers_time_s, which
-            comes after the run and is not part of its total.
+            checkpoint_time_s, start_time_s, of a tuning run base_time_s, of preferences
+            reference_time_s, total_time_s, energy_wh and cost_usd, or billion_tokens_s and
+            billion_tokens_usd; and base_answers_time_s, which comes after the run and is not part
+            of its total.
         memory_terms: Bytes by term; they add up to the predicted peak.
         time_terms: Seconds of one step by term; they add up to the predicted step time. Empty where
             no time is predicted.

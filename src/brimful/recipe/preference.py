@@ -198,6 +198,21 @@ def reference_of(recipe: "Recipe") -> Literal["none", "in_passes", "kept"]:
     return "in_passes" if adapter is not None and not adapter.start else "kept"
 
 
+def reference_passes(recipe: "Recipe") -> tuple[int, int]:
+    """Return how often a reference scores each sample to train on, and each held-out one, before
+    the first step. The reference point of kto is of as many mismatched answers.
+    """
+    if "preference" not in recipe.kind.step_options(recipe):
+        return 0, 0
+    source, passes = reference_of(recipe), scores_per_sample(recipe)
+    return passes * (source == "kept"), passes * (source != "none")
+
+
+def scores_per_sample(recipe: "Recipe") -> int:
+    """Return how often an evaluation scores each sample of a recipe."""
+    return 1 + (recipe.kind.compares_answers and rules_of(recipe).loss == "kto")
+
+
 def reads_preferences(recipe: "Recipe") -> bool:
     """Return whether its data are pairs of answers or judged ones, not demonstrations with which
     rounds begin.

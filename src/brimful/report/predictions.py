@@ -30,6 +30,7 @@ PREDICTED_NAMES = {
     "training_time_s": "Training time",
     "evaluation_time_s": "Evaluation time",
     "base_time_s": "Time for the base's loss",
+    "reference_time_s": "Time for the reference",
     "checkpoint_time_s": "Checkpoint time",
     "start_time_s": "Compiling and starting",
     "total_time_s": "Time in all",
@@ -136,6 +137,7 @@ def _sources(run: RunFolder) -> dict[str, str]:
         "training_time_s": "all steps, without compiling and warming up",
         "evaluation_time_s": plural(len(run.evaluations), "evaluation"),
         "base_time_s": "held-out loss before the first step",
+        "reference_time_s": "answers scored by the model from before training",
         "checkpoint_time_s": plural(len(run.checkpoints), "checkpoint"),
         "start_time_s": "the time in all without training, evaluations and checkpoints",
         "total_time_s": (

@@ -14,6 +14,7 @@ NAMES = {
     "loader_s": "Waiting for data",
     "evaluation_s": "Evaluation",
     "base_s": "Scoring the base",
+    "reference_s": "Scoring by the reference",
     "checkpoint_s": "Checkpoints",
     "compile_s": "Compiling and warming up",
     "start_s": "Starting and saving the model",
@@ -37,6 +38,7 @@ class TimeSpent:
         lost_s: Work of killed sessions that no checkpoint kept, as the monitor saw it; 0 without a
             monitor.
         base_s: Held-out loss of the model before tuning, and of the tuned one beside it.
+        reference_s: Log-probabilities of answers by the model from before training.
         device_idle_share: Share of the monitored time in which no kernel ran on the device, across
             all parts; None where it cannot be read.
     """
@@ -50,6 +52,7 @@ class TimeSpent:
     lost_s: float
     device_idle_share: float | None
     base_s: float = 0.0
+    reference_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -86,7 +89,8 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
         for name in ("evaluation_time_s", "checkpoint_time_s", "total_time_s")
     )
     base_s = times["base_time_s"] or 0.0
-    known_s = training_s + evaluation_s + base_s + checkpoint_s
+    reference_s = times["reference_time_s"] or 0.0
+    known_s = training_s + evaluation_s + base_s + reference_s + checkpoint_s
     # The records of a killed session do not say how long it was.
     rest_s = max(0.0, total_s - known_s)
     compile_s = min(warm_up_s(run), rest_s)
@@ -102,6 +106,7 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
         lost_s=_lost_s(run, known_s + rest_s),
         device_idle_share=None if busy_share is None else 1 - busy_share,
         base_s=base_s,
+        reference_s=reference_s,
     )
 
 

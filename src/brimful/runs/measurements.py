@@ -13,7 +13,7 @@ from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.folder import RunFolder
 from brimful.runs.once import once_per_run
-from brimful.runs.records import EvaluationRecord, StepRecord
+from brimful.runs.records import EvaluationRecord, ReferenceRecord, StepRecord
 from brimful.runs.sessions import total_seconds
 
 BUFFERS = frozenset({"projection_HMD"})
@@ -188,17 +188,20 @@ def compile_failed(run: RunFolder) -> bool:
 
 def stage_times_s(run: RunFolder) -> dict[str, float | None]:
     """Return seconds by stage, as `measured` names them, over all sessions so far."""
-    total_s, training_s = total_seconds(run.sessions), training_time_s(run)
+    total_s, training_s = total_time_s(run), training_time_s(run)
     evaluation_s = sum(each.seconds or 0.0 for each in run.evaluations)
     checkpoint_s = sum(each.seconds or 0.0 for each in run.checkpoints)
     base_s = sum(each.seconds or 0.0 for each in run.base_scores)
+    reference_s = reference_time_s(run)
     start_s = None
     if total_s is not None and training_s is not None:
-        start_s = max(0.0, total_s - training_s - evaluation_s - checkpoint_s - base_s)
+        known_s = training_s + evaluation_s + checkpoint_s + base_s + reference_s
+        start_s = max(0.0, total_s - known_s)
     return {
         "training_time_s": training_s,
         "evaluation_time_s": evaluation_s,
         "base_time_s": base_s if run.base_scores else None,
+        "reference_time_s": reference_s or None,
         "checkpoint_time_s": checkpoint_s,
         "start_time_s": start_s,
         "total_time_s": total_s,
@@ -207,9 +210,17 @@ def stage_times_s(run: RunFolder) -> dict[str, float | None]:
 
 def total_time_s(run: RunFolder) -> float | None:
     """Return the time spent in all sessions, None without any. A killed session counts from its
-    first step to its last record.
+    first step to its last record; what a reference takes comes before that.
     """
-    return total_seconds(run.sessions)
+    sessions_s = total_seconds(run.sessions)
+    return None if sessions_s is None else sessions_s + reference_time_s(run)
+
+
+def reference_time_s(run: RunFolder) -> float:
+    """Return the time in which the model from before training scored answers; 0 where it did
+    not.
+    """
+    return sum(each.seconds or 0.0 for each in run.records_of(ReferenceRecord))
 
 
 def answering_time_s(run: RunFolder) -> float:

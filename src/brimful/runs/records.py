@@ -122,6 +122,13 @@ class BaseRecord(Record):
     tokens: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReferenceRecord(Record):
+    """Answers were scored by the model from before training; `seconds` is what that took in all
+    sessions.
+    """
+
+
 BASE_MODEL, TUNED_MODEL = "base", "tuned"
 
 
@@ -232,6 +239,7 @@ RECORDS: dict[str, type[Record]] = {
     "step": StepRecord,
     "evaluation": EvaluationRecord,
     "base": BaseRecord,
+    "reference": ReferenceRecord,
     "checkpoint": CheckpointRecord,
     "event": EventRecord,
     "start": SessionStart,

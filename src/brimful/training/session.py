@@ -482,6 +482,11 @@ class TrainingSession:
                 "resumed": loaded is not None,
             }
         )
+        reference = self.setup.reference
+        if reference is not None and self.world.is_first:
+            recorded = read_journal(self.journal.path)
+            if not any(record["kind"] == reference["kind"] for record in recorded):
+                self.meter.note(dict(reference))
         if self.setup.note:
             self._note_event(self.setup.note)
         lost = max(0, last_step - step)

@@ -16,6 +16,7 @@ PLANNED = {
     "training_time_s": ("Compute", "compute_s"),
     "evaluation_time_s": ("Evaluation", "evaluation_s"),
     "base_time_s": ("Scoring the base", "base_s"),
+    "reference_time_s": ("Scoring by the reference", "reference_s"),
     "checkpoint_time_s": ("Checkpoints", "checkpoint_s"),
     "start_time_s": ("Compiling and starting", "compile_s"),
 }

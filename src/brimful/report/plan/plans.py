@@ -33,6 +33,7 @@ TIMES = {
     "step_time_s": "optimizer step",
     "tokens_per_s": "tokens/s",
     "mfu": "MFU",
+    "reference_time_s": "reference",
     "training_time_s": "training",
     "evaluation_time_s": "evaluation",
     "checkpoint_time_s": "checkpoints",
