@@ -12,7 +12,7 @@ from rich.console import Console
 from small_models import write_base_model
 
 from brimful.base.errors import DataError, RecipeError
-from brimful.base.rundir import read_json
+from brimful.base.rundir import read_journal, read_json
 from brimful.chains import calls
 from brimful.recipe import Recipe, load
 
@@ -88,6 +88,20 @@ def test_pairs_are_made_of_answers_and_learned(root: Path) -> None:
     assert second.model == str(folder / "sft" / "model")
     assert first.optimizer.learning_rate == 10 * second.optimizer.learning_rate
     assert (folder / "study.html").exists()
+
+
+def test_a_model_is_taught_by_answers_judged_one_by_one(root: Path) -> None:
+    recipe = recipe_in(root, "method=kto", "run.name=judged-rounds")
+    calls.run_several(recipe, Console(file=StringIO(), width=160))
+
+    folder = root / "runs" / "judged-rounds"
+    assert load(str(folder / "kto-1" / "recipe.yaml")).method == "kto"
+    kinds = [each["kind"] for each in read_journal(folder / "kto-1" / "metrics.jsonl")]
+    assert "reference" in kinds
+    study = read_json(folder / "study.json")
+    took = {each["name"]: each["measured_s"] for each in study["phases"]}
+    assert list(took)[:3] == ["training of sft", "reference", "training"]
+    assert took["reference"] > 0
 
 
 def test_the_same_command_again_trains_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

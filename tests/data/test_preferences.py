@@ -145,6 +145,16 @@ def test_rows_of_every_convention_are_pairs(
     assert account.kinds <= {"system", "dialogues"}
 
 
+def test_what_both_answers_of_a_pair_share_is_counted_once(data_recipe: Make) -> None:
+    """A field that nobody reads: of the prompt once, of each answer for itself."""
+    ask, better, worse = ({**each, "id": 7} for each in (ASK, BETTER, WORSE))
+    row = {"chosen": [SYSTEM, ask, better], "rejected": [SYSTEM, ask, worse]}
+    _, account = pairs_of(data_recipe("x", leave_out=["system"]), row, row)
+    counts = {entry.kind: (entry.count, entry.first) for entry in account}
+    assert counts["fields"] == (6, "row 1, chosen, message 2")
+    assert counts["left_out"] == (2, "row 1, chosen")
+
+
 def test_text_without_a_prompt_is_divided_before_the_word_that_differs(
     data_recipe: Make, snapshot: SnapshotAssertion, refuses: Refuses
 ) -> None:

@@ -326,6 +326,20 @@ def test_saved_adapters_come_back_and_can_be_switched_off(folder: Path, adapters
     assert torch.equal(logits_of(base), tuned)
 
 
+def test_adapters_of_all_layers_are_gone_on_with_as_such(folder: Path, adapters: Path) -> None:
+    """Their folder names the layers that "all-linear" stands for."""
+    going_on = load_model(folder, PLAIN)
+    attach_adapters(going_on, RANK_4.model_copy(update={"start": str(adapters)}), seed=2)
+
+    saved = load_file(adapters / "adapter_model.safetensors")
+    found = trainable(going_on)
+    assert RANK_4.targets == "all-linear"
+    assert len(found) == len(saved) > 0
+    for name, weights in saved.items():
+        own = name.removeprefix("base_model.model.").replace(".weight", ".default.weight")
+        assert torch.equal(found[own], weights)
+
+
 def test_adapters_are_back_after_an_error(folder: Path, adapters: Path) -> None:
     model = load_model(folder, PLAIN)
     load_adapters(model, adapters)

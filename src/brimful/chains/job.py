@@ -344,10 +344,12 @@ def phases_beside_measured(
     from brimful.runs import read_run  # noqa: PLC0415
     from brimful.runs.measurements import answering_time_s, reference_time_s, total_time_s  # noqa: PLC0415
 
+    compares = recipe.kind.compares_answers
     measured: dict[tuple[str, str], float] = {}
     first: dict[str, Member] = {}
     for member in done:
-        variant = member.variant if recipe.study is not None else ""
+        is_alone = recipe.study is not None or (compares and member.variant == SFT)
+        variant = member.variant if is_alone else ""
         first.setdefault(variant, member)
         member_run = read_run(member.folder)
         before_s = reference_time_s(member_run)

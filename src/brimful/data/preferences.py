@@ -119,9 +119,11 @@ def _read_both(
     name: str, row: Mapping[str, Any], column: str, answers: list[Any], where: str, intake: Intake
 ) -> _Both | None:
     """Both answers, each in a column of a format of examples; what they share is only read."""
+    shared = _num_shared(*answers) if all(isinstance(each, list) for each in answers) else 0
+    once = replace(intake, account=_OfSecond(intake.account, f"{where}, rejected", shared))
     read = [
-        FORMATS[name].parts({**row, column: answer}, f"{where}, {which}", intake)
-        for which, answer in zip(_ANSWERS, answers, strict=True)
+        FORMATS[name].parts({**row, column: answer}, f"{where}, {which}", each)
+        for which, answer, each in zip(_ANSWERS, answers, (intake, once), strict=True)
     ]
     found = [parts for parts in read if parts is not None]
     prompts = [parts.prompt for parts in found if isinstance(parts.prompt, tuple)]
@@ -139,6 +141,26 @@ def _read_both(
             for parts, prompt in zip(found, prompts, strict=True)
         ]
     return _Both(*found) if len(found) == len(answers) else None
+
+
+class _OfSecond(Account):
+    """What is not learned of the second answer of a pair, without what was counted with the first:
+    of the row, and of the messages that both share.
+
+    Args:
+        account: counts the rest.
+        where: the answer, for errors.
+        shared: so many of its first messages are the other's, too.
+    """
+
+    def __init__(self, account: Account, where: str, shared: int) -> None:
+        super().__init__()
+        self._account = account
+        self._counted = {where, *(f"{where}, message {number + 1}" for number in range(shared))}
+
+    def add(self, kind: str, where: str, *names: str, **values: Any) -> None:
+        if where not in self._counted:
+            self._account.add(kind, where, *names, **values)
 
 
 def _num_shared(first: Sequence[Any], second: Sequence[Any]) -> int:

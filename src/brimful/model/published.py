@@ -252,7 +252,11 @@ def attach_adapters(
         _attach(model, config)
     if adapter.start is not None:
         _, own = base_and_section(Path(adapter.start))
-        if problems := disagreements(adapter.model_dump(), own, adapter.start):
+        section = adapter.model_dump()
+        if adapter.targets == "all-linear" and isinstance(own["targets"], list):
+            # Trained adapters name the layers that these are.
+            (section["targets"],) = (each.target_modules for each in model.peft_config.values())
+        if problems := disagreements(section, own, adapter.start):
             raise RecipeError("\n".join(problems))
         _fill_adapters(model, Path(adapter.start))
 
