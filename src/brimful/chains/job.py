@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from brimful.base.errors import BrimfulError, PlanError
 from brimful.base.text import plural
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
-from brimful.data.counts import published_rows
+from brimful.data.counts import num_questions, published_rows
 from brimful.planning.cost import PARTS, Conditions, total_time, whole_run
 from brimful.planning.job import (
     ANSWERS,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from brimful.evaluation.task import Task
 
 _REFERENCE_TIME = "reference_time_s"
-_BUILTIN = "builtin:unit-conversion"
 _UNREAD = "not known before the questions are read; rft.questions.max_questions=N says it"
 
 
@@ -291,14 +290,7 @@ def _known(facts: ModelFacts, recipe: Recipe) -> int:
 
 def _sampled(rft: RftRecipe) -> Texts | None:
     """What one round draws with one seed; None where the number of questions is not known yet."""
-    from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415 - for rounds alone
-
-    questions = rft.questions.max_questions
-    if questions is None and str(rft.questions.path).startswith(_BUILTIN):
-        questions = NUM_ROWS[rft.questions.split]
-    elif questions is None and isinstance(rft.questions.path, str):
-        asked = rft.questions
-        questions = published_rows(str(asked.path), asked.config_name, [asked.split])
+    questions = num_questions(rft)
     if questions is None:
         return None
     from brimful.verify.verifier import load_verifier  # noqa: PLC0415 - for rounds alone

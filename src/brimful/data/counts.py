@@ -17,7 +17,7 @@ from brimful.base.errors import BrimfulError
 from brimful.base.tables import shipped_table
 from brimful.base.text import plural
 from brimful.base.units import format_bytes
-from brimful.recipe import DataRecipe, Recipe
+from brimful.recipe import DataRecipe, Recipe, RftRecipe
 from brimful.recipe.data import PACKED_ENDS, TABLE_ENDS
 from brimful.recipe.preference import reads_preferences
 
@@ -44,6 +44,7 @@ TEMPLATE_TOKENS = 10
 """Tokens that a template adds to the texts of an example (assumption)."""
 VALUE_BYTES = 4
 """What Arrow keeps beside each text."""
+ANSWERS_OF_PAIR = 2
 LOOK_S = 0.5
 """CPU time for a look into the files of a split."""
 _CONVERSION = "builtin:unit-conversion"
@@ -100,10 +101,33 @@ def count(recipe: Recipe) -> Counted | None:
     if "train" not in found:
         return None
     train, held = _limited(found["train"], data), {}
+    if recipe.rft is not None and recipe.kind.compares_answers:
+        questions = num_questions(recipe.rft)
+        if questions is None:
+            return None
+        pairs = questions * recipe.rft.pairs_per_prompt * recipe.rft.rounds
+        # Their answers count as long as the demonstrations.
+        train = train.times(ANSWERS_OF_PAIR * pairs / recipe.kind.rows_per_sample / train.rows)
+        most = f"at most {pairs:,} pairs of a right and a wrong answer to {questions:,} questions"
+        told = {most: None}
     for name, share in (("validation", data.validation), ("test", data.test)):
         held[name] = found.get(name) or train.times(share)
     left = 1 - sum(getattr(data, name) for name in held if name not in found)
     return _counted(recipe, train.times(left), held["validation"], "; ".join(told))
+
+
+def num_questions(rft: RftRecipe) -> int | None:
+    """Return how many questions a round asks; None where that is not known without reading them."""
+    from brimful.data.conversion import NUM_ROWS  # noqa: PLC0415 - for rounds alone
+
+    asked = rft.questions
+    if asked.max_questions is not None:
+        return asked.max_questions
+    if str(asked.path).startswith(_CONVERSION):
+        return NUM_ROWS[asked.split]
+    if isinstance(asked.path, str):
+        return published_rows(asked.path, asked.config_name, [asked.split])
+    return None
 
 
 def bytes_per_token(recipe: Recipe) -> float:

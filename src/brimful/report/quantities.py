@@ -16,6 +16,7 @@ UNITS = ("_bytes_per_s", "_flop_per_s", "_bytes", "_s", "_wh", "_usd")
 """Endings of names that are units."""
 ERROR_DIGITS_BELOW = 0.1
 """Relative errors below this are shown with one decimal."""
+_ABBREVIATED = {"kl": "KL"}
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -27,7 +28,7 @@ def label(key: str) -> str:
 def words_of(key: str) -> str:
     """`peak_memory_bytes` -> `peak memory`."""
     unit = next((unit for unit in UNITS if key.endswith(unit)), "")
-    return key.removesuffix(unit).replace("_", " ").strip()
+    return _ABBREVIATED.get(key, key.removesuffix(unit).replace("_", " ").strip())
 
 
 def capitalised(text: str) -> str:

@@ -9,7 +9,7 @@ from itertools import islice
 from brimful.base.units import format_bytes, format_count, format_duration
 from brimful.base.warning_codes import coded
 from brimful.report.labels import WATCHED, watched
-from brimful.report.quantities import format_micro_batches, format_step_time
+from brimful.report.quantities import format_micro_batches, format_step_time, words_of
 from brimful.report.ranks import ranks_text
 from brimful.runs.parsing import Json
 from brimful.runs.records import (
@@ -199,7 +199,7 @@ class RunState:
 def _telling(named: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Yield the most telling values that a method names."""
     for name, value in islice(named.items(), MOST_NAMED):
-        yield name.replace("_", " "), f"{value:.3f}"
+        yield words_of(name), f"{value:.3f}"
 
 
 def _with_plan(measured: float, planned: float | None, form: Callable[[float], str]) -> str:

@@ -16,6 +16,7 @@ from brimful.report.chart import (
 )
 from brimful.report.kinds import report_kind
 from brimful.report.labels import WATCHED, watched
+from brimful.report.quantities import label
 from brimful.report.scores import baselines, best_evaluation
 from brimful.report.tuned import score_before
 from brimful.runs import RunFolder
@@ -87,7 +88,7 @@ def _named(run: RunFolder, name: str) -> Chart | None:
     if held_out := _points_of_named(run.evaluations, name):
         points = zip(*held_out, strict=True)
         drawn += (series_of("validation", *points, look="dotted", role="validation"),)
-    title = name.replace("_", " ").capitalize()
+    title = label(name)
     about = f"{title} by optimizer step; with marks: validation"
     return Chart(f"named-{name.replace('_', '-')}", title, about, STEPS, drawn)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from brimful.base.units import format_duration
-from brimful.report.quantities import format_quantity
+from brimful.report.quantities import format_quantity, label
 from brimful.report.scores import SplitScore, baselines_of
 from brimful.report.table import Cell, Row, Table, table_of
 from brimful.report.tuned import before_tuning
@@ -47,7 +47,7 @@ def document_scores(scores: Mapping[str, LikelihoodScore]) -> Table | None:
         "Context / stride",
         "Tokens/s",
         "Time",
-        *(name.replace("_", " ").capitalize() for name in named),
+        *(label(name) for name in named),
     )
     table = table_of(columns, rows)
     return table.without_empty_columns() if table else None
