@@ -83,6 +83,7 @@ def test_pairs_are_made_of_answers_and_learned(root: Path) -> None:
     assert facts["pairs"]["pairs"] == len(lines) > 0
     data = read_json(folder / "dpo-1" / "data.json")
     assert sum(split["examples"] for split in data["splits"].values()) == 2 * len(lines)
+    assert sum(split["pairs"] for split in data["splits"].values()) == len(lines)
     first, second = (load(str(folder / name / "recipe.yaml")) for name in ("sft", "dpo-1"))
     assert (first.method, second.method) == ("sft", "dpo")
     assert second.model == str(folder / "sft" / "model")

@@ -199,7 +199,7 @@ def prepare_examples(
         fitting = Fitting.of(name, encoded[name], recipe, tokenizer, per_row)
         splits[name] = _split_of(fitting.kept)
         cut = {"cut": fitting.num_cut, "dropped": fitting.num_dropped}
-        counts[name] = _counts(splits[name]) | cut
+        counts[name] = _counts(splits[name], per_row) | cut
         fitting.tell(name, account)
     if is_wrapped:
         others.append(coded("B206", _WRAPPED))
@@ -476,9 +476,10 @@ def _split_of(pairs: list[tuple[Example, EncodedExample]]) -> ExampleSplit:
     )
 
 
-def _counts(split: ExampleSplit) -> dict[str, int]:
+def _counts(split: ExampleSplit, per_row: int) -> dict[str, int]:
     return {
         "examples": split.num_examples,
+        **({"pairs": split.num_examples // per_row} if per_row > 1 else {}),
         "tokens": split.num_tokens,
         "target_tokens": split.num_target_tokens,
         "target_bytes": split.num_bytes,

@@ -185,13 +185,13 @@ class PairRunData(ExampleRunData):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> dict[str, Any] | None:
+    ) -> list[dict[str, Any]]:
         """Keep the log-probabilities of held-out answers, and of those to train on if the recipe's
         reference is kept. What was computed before a stop is read back.
         """
         source, world = reference_of(self.recipe), options.world
         if source == "none":
-            return None
+            return []
         if options.plan.lies_in_parts and not world.is_alone:
             raise PlanError(
                 "preferences are compared with the model from before training, which is not"
@@ -208,9 +208,15 @@ class PairRunData(ExampleRunData):
             write_json_atomically(path, {**before, "seconds": seconds}, with_checksum=True)
             return seconds
 
-        for name, split in self.compared.items():
-            if name.startswith("train") and source != "kept":
-                continue
+        needed = {
+            name: split
+            for name, split in self.compared.items()
+            if source == "kept" or not name.startswith("train")
+        }
+        is_whole = all(
+            len(kept.get(name, ())) == each.num_examples for name, each in needed.items()
+        )
+        for name, split in needed.items():
             log_probs, written_s = kept.setdefault(name, []), time.monotonic()
             while (start := len(log_probs)) < split.num_examples:
                 numbers = np.arange(start, min(start + STRETCH, split.num_examples))
@@ -222,11 +228,11 @@ class PairRunData(ExampleRunData):
                 if world.is_first and time.monotonic() - written_s > WRITE_EVERY_S:
                     write()
                     written_s = time.monotonic()
-        seconds = world.first(write)
+        seconds = before["seconds"] if is_whole else world.first(write)
         self._take(kept)
         told = f"{sum(map(len, kept.values())):,} answers in {format_duration(seconds)}"
         message = f"the reference scored {told}"
-        return {"kind": "reference", "step": 0, "seconds": seconds, "message": message}
+        return [{"kind": "reference", "step": 0, "seconds": seconds, "message": message}]
 
     def _take(self, kept: Mapping[str, Sequence[float]]) -> None:
         for name, log_probs in kept.items():

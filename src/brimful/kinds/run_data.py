@@ -351,9 +351,9 @@ class RunData(ABC, Generic[Split]):
         folder: Path,
         identity: Mapping[str, str],
         options: ScoringOptions,
-    ) -> Mapping[str, Any] | None:
+    ) -> list[dict[str, Any]]:
         """Compute, once in a run, what its steps need to know of the model as it is before the
-        first one, and return the journal's record of that; by default nothing.
+        first one, and return the journal's records of that; by default nothing.
 
         Args:
             model: As `build` made it.
@@ -364,7 +364,7 @@ class RunData(ABC, Generic[Split]):
         Raises:
             RequestError: memory does not hold one example; PlanError: the plan divides the model.
         """
-        return None
+        return []
 
     @abstractmethod
     def sequences(self, plan: Plan) -> Sequences:

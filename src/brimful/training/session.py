@@ -482,11 +482,6 @@ class TrainingSession:
                 "resumed": loaded is not None,
             }
         )
-        reference = self.setup.reference
-        if reference is not None and self.world.is_first:
-            recorded = read_journal(self.journal.path)
-            if not any(record["kind"] == reference["kind"] for record in recorded):
-                self.meter.note(dict(reference))
         if self.setup.note:
             self._note_event(self.setup.note)
         lost = max(0, last_step - step)
@@ -511,9 +506,11 @@ class TrainingSession:
         self._repeat_lost_records()
 
     def _repeat_lost_records(self) -> None:
-        """Write the out-of-memory records again that were cut off with the end of the journal."""
+        """Write what is known from before this session, such as out-of-memory records that were
+        cut off with the end of the journal.
+        """
         journal = list(read_journal(self.journal.path))
-        for record in self.sizes.events:
+        for record in [*self.setup.reference, *self.sizes.events]:
             if record not in journal:
                 self.meter.note(record)
 

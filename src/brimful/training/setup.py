@@ -36,7 +36,7 @@ class Setup:
         deadline: When the session has to end; None for no limit.
         copy_s: Estimated seconds until a checkpoint written now is durable in the mirror.
         base: How the model is scored before its first step; None: it is not.
-        reference: Record of what was scored by the model from before training; None: nothing.
+        reference: Records of what was scored by the model from before training.
         note: Recorded when the session starts; empty: nothing.
         world: The ranks that train together. Only the first writes into the run folder.
         rebuild: Makes the model once more, on the host and whole, to export it if the ranks hold
@@ -59,7 +59,7 @@ class Setup:
     deadline: Deadline | None = None
     copy_s: Callable[[], float] = lambda: 0.0
     base: BaseComparison | None = None
-    reference: Mapping[str, Any] | None = None
+    reference: Sequence[dict[str, Any]] = ()
     note: str = ""
     world: World = ALONE
     rebuild: Callable[[], PreTrainedModel] | None = None
