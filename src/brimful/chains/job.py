@@ -334,21 +334,9 @@ def phases_beside_measured(
     """
     from brimful.kinds.run_data import plan_of  # noqa: PLC0415 - plans do without torch
     from brimful.runs import read_run  # noqa: PLC0415
-    from brimful.runs.measurements import answering_time_s, reference_time_s, total_time_s  # noqa: PLC0415
+    from brimful.runs.measurements import answering_time_s  # noqa: PLC0415
 
-    compares = recipe.kind.compares_answers
-    measured: dict[tuple[str, str], float] = {}
-    first: dict[str, Member] = {}
-    for member in done:
-        is_alone = recipe.study is not None or (compares and member.variant == SFT)
-        variant = member.variant if is_alone else ""
-        first.setdefault(variant, member)
-        member_run = read_run(member.folder)
-        before_s = reference_time_s(member_run)
-        if before_s:
-            measured[REFERENCE, variant] = measured.get((REFERENCE, variant), 0.0) + before_s
-        seconds = (total_time_s(member_run) or before_s) - before_s
-        measured[TRAINING, variant] = measured.get((TRAINING, variant), 0.0) + seconds
+    first, measured = _trained(recipe, done)
     if drawn:
         measured[SAMPLING, ""] = sum(float(facts["seconds"]) for facts in drawn)
     scored = [*([] if base is None else [base]), *(member.folder for member in done)]
@@ -361,6 +349,26 @@ def phases_beside_measured(
     except BrimfulError:  # what can no longer be predicted leaves what was measured
         phases = tuple(JobPhase(name, "", None, variant=variant) for name, variant in measured)
     return [_record(phase, measured.get((phase.name, phase.variant))) for phase in phases]
+
+
+def _trained(
+    recipe: Recipe, done: Sequence[Member]
+) -> tuple[dict[str, Member], dict[tuple[str, str], float]]:
+    """Return the first training of each plan, and what all of them took, by phase and plan."""
+    from brimful.runs import read_run  # noqa: PLC0415 - plans do without torch
+    from brimful.runs.measurements import reference_time_s, total_time_s  # noqa: PLC0415
+
+    first, measured = dict[str, Member](), Counter[tuple[str, str]]()
+    has_variants = recipe.study is not None
+    for member in done:
+        is_first = recipe.kind.compares_answers and member.variant == SFT
+        variant = member.variant if has_variants or is_first else ""
+        first.setdefault(variant, member)
+        run = read_run(member.folder)
+        before_s, total_s = reference_time_s(run), total_time_s(run) or 0.0
+        took = {REFERENCE: before_s, TRAINING: max(0.0, total_s - before_s)}
+        measured.update({(name, variant): seconds for name, seconds in took.items() if seconds})
+    return first, dict(measured)
 
 
 def _record(phase: JobPhase, measured_s: float | None) -> dict[str, Any]:
