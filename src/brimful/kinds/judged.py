@@ -152,11 +152,6 @@ class JudgedRunData(PairRunData):
         others = {MISMATCHED.format(name): split for name, split in self.mismatched.items()}
         return {**self.splits, **others}
 
-    @property
-    def validation_rows(self) -> int:
-        """With those of mismatched answers."""
-        return super().validation_rows * (2 if self.mismatched else 1)
-
     def _sequences(self, packing: str) -> JudgedSequences:
         layout: Layout = "packed" if packing == "packed" else "padded"
         split, others = self.splits["train"], self.mismatched.get("train")
