@@ -1,15 +1,20 @@
 """Runs on judged answers, from rows to a scored model: planned to the byte, resumed bit for bit."""
 
+import json
+import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 from preference_runs import assert_stopped_ends_like_undisturbed, run, step_of, steps_of
+from rich.console import Console
 
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import plans
+from brimful.chains import pipeline, plans
 from brimful.kinds.judged import JudgedRunData, mismatched
 from brimful.kinds.run_data import gather
 from brimful.planning.work import PHASES, Work
@@ -67,6 +72,60 @@ def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
 ) -> None:
     shared = [*WAYS[way], f"plan.packing={packing}"]
     assert_stopped_ends_like_undisturbed(judging, shared, monkeypatch)
+
+
+@pytest.mark.parametrize(("desired", "others"), [(8, 32), (32, 8)])
+def test_weights_of_unequal_numbers_of_answers_are_advised(
+    judging: Callable[..., Recipe], tmp_path: Path, desired: int, others: int
+) -> None:
+    recipe = judging(f"data.path={write_judged(tmp_path, desired, others)}")
+
+    (told,) = unbalanced_in(recipe)
+
+    (advice,) = re.findall(r"preference[.]\w+=[\d.]+", told)
+    assert not unbalanced_in(judging(f"data.path={tmp_path / 'judged.jsonl'}", advice))
+
+
+@pytest.mark.parametrize(("desired", "which"), [(40, "desired"), (0, "not desired")])
+def test_answers_of_one_kind_only_are_told_with_their_number(
+    judging: Callable[..., Recipe], tmp_path: Path, desired: int, which: str
+) -> None:
+    recipe = judging(f"data.path={write_judged(tmp_path, desired, 40 - desired)}")
+
+    (told,) = unbalanced_in(recipe)
+
+    count = gather(recipe, str(recipe.model)).splits["train"].num_examples
+    assert f"all {count} answers to train on are {which}," in told
+
+
+def write_judged(folder: Path, desired: int, others: int) -> Path:
+    """Judged answers, each to a prompt of its own, the desired ones among the others."""
+    rows = [
+        {"prompt": f"Say red, number {number}: ", "completion": "red", "label": number < desired}
+        for number in range(desired + others)
+    ]
+    random.Random(1).shuffle(rows)
+    path = folder / "judged.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def unbalanced_in(recipe: Recipe) -> list[str]:
+    """What is said of the numbers of answers of each kind."""
+    data = gather(recipe, str(recipe.model))
+    return [line for line in data.lines() if "B327" in line]
+
+
+def test_desired_answers_that_become_less_likely_are_told(
+    judging: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brimful.kinds.pairs.MOST_DISPLACED", -1.0)
+    console = StringIO()
+    pipeline.run(judging("training.steps=12"), Console(file=console, width=4000))
+
+    (told,) = (line for line in console.getvalue().splitlines() if "B326" in line)
+    assert "of the desired held-out answers have become less likely" in told
+    assert "sft_weight" not in told
 
 
 @pytest.mark.parametrize("way", WAYS)

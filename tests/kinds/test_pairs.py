@@ -66,7 +66,15 @@ def test_a_run_is_planned_trained_scored_and_reported(
     best = [each for each in records if each["kind"] == "evaluation" and each["best"]][-1]
     assert best["named"]["accuracy"] == pytest.approx(scores["named"]["accuracy"])
     assert best["loss"] == pytest.approx(scores["loss"], rel=1e-4)
-    assert (folder / "reference.json").exists() == (way != "none")
+    (reference,) = (
+        each
+        for each in read_journal(folder / "metrics.jsonl")
+        if "scored" in each.get("message", "")
+    )
+    assert reference["seconds"] == read_json(folder / "reference.json")["seconds"] > 0
+    kept = read_json(folder / "reference.json")["log_probs"]
+    assert ("train" in kept) == (way in {"kept", "full"})
+    assert "displaced" in scores["named"]
     if way in {"in passes", "kept"}:
         assert steps[0]["loss"] == pytest.approx(0.6931, abs=1e-3)
 
@@ -211,16 +219,18 @@ def test_the_best_model_can_be_the_one_that_tells_most_pairs(
     assert best["objective"] == min(each["objective"] for each in records)
 
 
+@pytest.mark.parametrize(("way", "weight"), [("in passes", 0.1), ("none", 0.1), ("odds", 2)])
 def test_answers_that_both_become_less_likely_are_told_with_their_number(
-    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, weight: float
 ) -> None:
+    """Of losses without a reference, too."""
     monkeypatch.setattr("brimful.kinds.pairs.MOST_DISPLACED", -1.0)
-    console = StringIO()
-    pipeline.run(preferring(), Console(file=console, width=4000))
+    console, asked = StringIO(), {**WAYS, "odds": ["preference.loss=orpo"]}[way]
+    pipeline.run(preferring(*asked, "training.steps=12"), Console(file=console, width=4000))
 
     told = [line for line in console.getvalue().splitlines() if "likelihood displacement" in line]
     assert len(told) == 1
     count = gather(preferring(), str(preferring().model)).validation_count
     assert f"of {count} held-out pairs" in told[0]
-    assert "preference.sft_weight=0.1" in told[0]
-    preferring("preference.sft_weight=0.1")
+    assert f"preference.sft_weight={weight:g} holds" in told[0]
+    preferring(*asked, f"preference.sft_weight={weight:g}")

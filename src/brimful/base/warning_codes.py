@@ -70,6 +70,7 @@ WARNINGS: Mapping[str, str] = {
     "B324": "something in the mirror is not used",
     "B325": "there is no sample of the trained model",
     "B326": "answers become less likely while a model learns to prefer",
+    "B327": "judged answers are of one kind, or one kind counts much more than the other",
     # machines
     "B401": "the device that was asked for cannot be used",
     "B402": "torch cannot use the GPU",

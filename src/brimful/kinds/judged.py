@@ -4,7 +4,7 @@ desired ones.
 Suffixes: A answers of a split or of a batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from brimful.base.warning_codes import all_coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences, pairs_of
 from brimful.data.examples import ExampleSplit
@@ -23,10 +24,14 @@ from brimful.kinds.pairs import Layout, PairLikelihood, PairRunData
 from brimful.kinds.run_data import ScoringOptions
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
-from brimful.recipe.preference import reference_of, rules_of
+from brimful.recipe.preference import PreferenceRecipe, reference_of, rules_of
 from brimful.training.methods.dpo import REFERENCE
 from brimful.training.methods.kto import DESIRED, judged_losses
 
+LEAST_SHARE, MOST_SHARE = 0.98, 4 / 3 + 0.02
+"""Of the weight of all desired answers over that of the others; a weight is advised in three
+digits.
+"""
 MISMATCHED = "{}, mismatched"
 """Name of a split's prompts with the answers to other ones."""
 
@@ -200,13 +205,44 @@ class JudgedRunData(PairRunData):
     def describe(self) -> list[str]:
         lines = super(PairRunData, self).describe()
         rules = rules_of(self.recipe).resolved
+        signs_A = signs_of(self.splits["train"])
         told = [f"loss {rules.loss} of judged answers"]
         for name, split in self.splits.items():
             good = int((signs_of(split) > 0).sum())
             told.append(
                 f"{name}: {good:,} desired answers and {split.num_examples - good:,} others"
             )
-        return [*lines[:-1], *told, lines[-1].replace("example", "answer")]
+        counts = int((signs_A > 0).sum()), int((signs_A < 0).sum())
+        last = lines[-1].replace("example", "answer")
+        return [*lines[:-1], *told, *all_coded("B327", unbalanced(rules, *counts)), last]
+
+
+def unbalanced(rules: PreferenceRecipe, desired: int, others: int) -> Iterator[str]:
+    """Yield what is wrong with the numbers of answers to train on and their weights.
+
+    Args:
+        rules: resolved.
+        desired: so many answers to train on.
+        others: so many of those that are not.
+    """
+    if not desired or not others:
+        which = "not desired" if others else "desired"
+        yield (
+            f"all {desired + others:,} answers to train on are {which}, so nothing shows what is"
+            " better or worse; add answers of the other kind"
+        )
+        return
+    share = rules.desirable_weight * desired / (rules.undesirable_weight * others)
+    if rules.loss == "kto" and not LEAST_SHARE <= share <= MOST_SHARE:
+        if share < LEAST_SHARE:
+            key, weight = "desirable_weight", rules.undesirable_weight * others / desired
+        else:
+            key, weight = "undesirable_weight", rules.desirable_weight * desired / others
+        yield (
+            f"{desired:,} desired answers count {share:.2g} times as much as {others:,} others, and"
+            " the authors of KTO advise 1 to 4/3 times (arXiv 2402.01306):"
+            f" preference.{key}={weight:.3g}"
+        )
 
 
 RUN_DATA = JudgedRunData

@@ -38,6 +38,8 @@ from brimful.planning.rows import as_rows
 from brimful.planning.step import StepSpec
 from brimful.recipe import Recipe
 from brimful.recipe.preference import (
+    OF_JUDGED,
+    WITHOUT_REFERENCE,
     PreferenceRecipe,
     options_of_preference,
     reference_of,
@@ -186,13 +188,14 @@ class PairRunData(ExampleRunData):
         identity: Mapping[str, str],
         options: ScoringOptions,
     ) -> list[dict[str, Any]]:
-        """Keep the log-probabilities of held-out answers, and of those to train on if the recipe's
-        reference is kept. What was computed before a stop is read back.
+        """Keep the log-probabilities of held-out answers, by which it is seen whether they become
+        less likely, and of those to train on if the recipe's reference is kept. What was computed
+        before a stop is read back.
         """
         source, world = reference_of(self.recipe), options.world
-        if source == "none":
-            return []
         if options.plan.lies_in_parts and not world.is_alone:
+            if source == "none":
+                return []
             raise PlanError(
                 "preferences are compared with the model from before training, which is not"
                 " computed where it lies in parts on several devices: set plan.spread=replicated,"
@@ -259,11 +262,8 @@ class PairRunData(ExampleRunData):
         numbers = np.concatenate([ANSWERS * pairs, ANSWERS * pairs + 1])
         answers, reference_A = whole.part(numbers), self._reference.get(split)
         likelihood = self._score(model, answers, replace(options, max_sequences=None))
-        return PairLikelihood.of(
-            rules_of(self.recipe).resolved,
-            likelihood,
-            None if reference_A is None else torch.from_numpy(reference_A[numbers]),
-        )
+        before_A = None if reference_A is None else torch.from_numpy(reference_A[numbers])
+        return PairLikelihood.of(rules_of(self.recipe).resolved, likelihood, before_A)
 
     def validate(
         self, model: PreTrainedModel, plan: Plan, device: torch.device, *, rows: int
@@ -272,10 +272,10 @@ class PairRunData(ExampleRunData):
         loss, and `messages` where likelihood displacement is seen for the first time.
         """
         record = super().validate(model, plan, device, rows=rows)
-        metric = rules_of(self.recipe).metric
-        if metric != "loss":
-            record["objective"] = -record["named"][metric]
-        if (told := _displacement(record)) and not self._told:
+        rules = rules_of(self.recipe).resolved
+        if rules.metric != "loss":
+            record["objective"] = -record["named"][rules.metric]
+        if (told := _displacement(record, rules)) and not self._told:
             self._told.append(told)
             record["messages"] = [told]
         return record
@@ -293,7 +293,7 @@ class PairRunData(ExampleRunData):
         stride: int | None,
         progress: Progress,
     ) -> dict[str, Any]:
-        if reference_of(self.recipe) != "none":
+        if reference_of(self.recipe) != "none" or (run.folder / REFERENCE_FILE).exists():
             self._take(_kept(run.folder / REFERENCE_FILE)["log_probs"])
         return super().score_finished(run, folder, names, stride, progress)
 
@@ -332,17 +332,22 @@ class PairLikelihood(Likelihood):
 
     @classmethod
     def of(
-        cls, rules: PreferenceRecipe, answers: Likelihood, reference_A: Tensor | None
+        cls, rules: PreferenceRecipe, answers: Likelihood, before_A: Tensor | None
     ) -> "PairLikelihood":
-        """Return it from the likelihood of all chosen answers and then all rejected ones; `rules`
-        are resolved.
+        """Return it from the likelihood of all chosen answers and then all rejected ones.
+
+        Args:
+            rules: Resolved.
+            answers: How they were scored.
+            before_A: Log-probabilities by the model from before training; None: not known.
         """
+        reference_A = None if rules.loss in WITHOUT_REFERENCE else before_A
         log_probs_A = torch.from_numpy(-answers.window_nats_N).float()
         tokens_A = torch.from_numpy(answers.window_tokens_N).float()
         losses_P, rewards_A = pair_losses(rules, log_probs_A, tokens_A, reference_A)
         chosen_P, shares_P = log_probs_A.chunk(ANSWERS)[0], tokens_A.chunk(ANSWERS)[0]
         losses_P = losses_P - (rules.sft_weight or 0.0) * chosen_P / shares_P.mean()
-        named = named_values(log_probs_A, reference_A, rewards_A)
+        named = named_values(log_probs_A, before_A, rewards_A)
         means = {name: float(values_P.mean()) for name, values_P in named.items()}
         return cls.of_samples(losses_P, named["accuracy"], means, answers)
 
@@ -380,20 +385,30 @@ class PairLikelihood(Likelihood):
         }
 
 
-def _displacement(record: Mapping[str, Any]) -> str:
+def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:
     """A warning if answers of most pairs have become less likely, the chosen ones among them, while
     the margin grew; empty: they have not.
     """
     share, count = record["named"].get("displaced", 0.0), record["windows"]
-    if share <= MOST_DISPLACED:
+    if share <= MOST_DISPLACED or record["named"]["margin"] <= 0:
         return ""
+    found = (
+        f"of {round(share * count):,} of {count:,} held-out pairs both answers have become less"
+        " likely than before training, the rejected one more so"
+    )
+    held = (
+        f"preference.sft_weight={2 * (rules.sft_weight or 0.05):g} holds on to the chosen answers; "
+    )
+    if rules.loss in OF_JUDGED:
+        found, held = (
+            f"{share:.0%} of the desired held-out answers have become less likely than before"
+            " training, and others more so",
+            "",
+        )
     return coded(
         "B326",
-        f"of {round(share * count):,} of {count:,} held-out pairs both answers have become less"
-        " likely than before training, the rejected one more so (likelihood displacement): margins"
-        " grow, but the model may write neither. preference.sft_weight=0.1 holds on to the chosen"
-        " answers; a higher preference.beta or a lower optimizer.learning_rate moves the model"
-        " less",
+        f"{found} (likelihood displacement): margins grow, but the model may write neither."
+        f" {held}a higher preference.beta or a lower optimizer.learning_rate moves the model less",
     )
 
 

@@ -205,7 +205,7 @@ def reference_passes(recipe: "Recipe") -> tuple[int, int]:
     if "preference" not in recipe.kind.step_options(recipe):
         return 0, 0
     source, passes = reference_of(recipe), scores_per_sample(recipe)
-    return passes * (source == "kept"), passes * (source != "none")
+    return passes * (source == "kept"), passes
 
 
 def scores_per_sample(recipe: "Recipe") -> int:

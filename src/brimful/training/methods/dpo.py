@@ -130,10 +130,11 @@ def _log_of_others(log_shares: Tensor) -> Tensor:
 
 
 def named_values(
-    log_probs_R: Tensor, reference_R: Tensor | None, rewards_R: Tensor
+    log_probs_R: Tensor, before_R: Tensor | None, rewards_R: Tensor
 ) -> dict[str, Tensor]:
     """Return what pairs are watched by, each (P,). displaced: whether the chosen answer has become
-    less likely although its reward is the higher one (Razin et al. 2024, arXiv 2410.08847).
+    less likely, and the rejected one more so (Razin et al. 2024, arXiv 2410.08847); not where
+    `before_R`, the log-probabilities from before training, is not known.
     """
     chosen_P, rejected_P = rewards_R.chunk(2)
     probs_P, others_P = log_probs_R.detach().chunk(2)
@@ -145,8 +146,9 @@ def named_values(
         "log_prob_chosen": probs_P,
         "log_prob_rejected": others_P,
     }
-    if reference_R is not None:
-        named["displaced"] = ((chosen_P > rejected_P) & (chosen_P < 0)).float()
+    if before_R is not None:
+        grown_P, others_P = (log_probs_R.detach() - before_R).chunk(2)
+        named["displaced"] = ((grown_P > others_P) & (grown_P < 0)).float()
     return named
 
 

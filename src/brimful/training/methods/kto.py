@@ -73,6 +73,7 @@ def judged_losses(
         "reward_rejected": (rewards_R, is_bad_R),
         "log_prob_chosen": (probs_R, is_good_R),
         "log_prob_rejected": (probs_R, is_bad_R),
+        "displaced": ((rewards_R < 0).float(), is_good_R),
     }
     if distance is not None:
         named["kl"] = (point.expand_as(ratios_R), is_good_R + is_bad_R)
