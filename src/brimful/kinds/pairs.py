@@ -390,7 +390,8 @@ def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:
     the margin grew; empty: they have not.
     """
     share, count = record["named"].get("displaced", 0.0), record["windows"]
-    if share <= MOST_DISPLACED or record["named"]["margin"] <= 0:
+    is_judged = rules.loss in OF_JUDGED
+    if share <= MOST_DISPLACED or (is_judged and record["named"]["margin"] <= 0):
         return ""
     found = (
         f"of {round(share * count):,} of {count:,} held-out pairs both answers have become less"
@@ -399,7 +400,7 @@ def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:
     held = (
         f"preference.sft_weight={2 * (rules.sft_weight or 0.05):g} holds on to the chosen answers; "
     )
-    if rules.loss in OF_JUDGED:
+    if is_judged:
         found, held = (
             f"{share:.0%} of the desired held-out answers have become less likely than before"
             " training, and others more so",

@@ -510,7 +510,7 @@ class TrainingSession:
         cut off with the end of the journal.
         """
         journal = list(read_journal(self.journal.path))
-        for record in [*self.setup.reference, *self.sizes.events]:
+        for record in self.setup.reference + self.sizes.events:
             if record not in journal:
                 self.meter.note(record)
 

@@ -1,7 +1,7 @@
 """What a training session starts from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Setup:
     deadline: Deadline | None = None
     copy_s: Callable[[], float] = lambda: 0.0
     base: BaseComparison | None = None
-    reference: Sequence[dict[str, Any]] = ()
+    reference: list[dict[str, Any]] = field(default_factory=list)
     note: str = ""
     world: World = ALONE
     rebuild: Callable[[], PreTrainedModel] | None = None
