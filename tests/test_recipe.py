@@ -457,7 +457,7 @@ def test_a_minimum_above_the_scaled_peak_is_told(minimal: str, snapshot: Snapsho
             "method=pretrian",
             (
                 "method: unknown training method - did you mean 'pretrain'? Known: classify,"
-                " dpo, feedback, kto, mlm, pretrain, sft, got 'pretrian'"
+                " dpo, feedback, grpo, kto, mlm, pretrain, sft, got 'pretrian'"
             ),
         ),
         ("training.epochs=.inf", "training.epochs: must be a finite number, got inf"),

@@ -19,6 +19,12 @@ from brimful.recipe import KINDS, Kind, Recipe, TrainingRecipe, load
 Recipes = dict[str, tuple[Recipe, str]]
 
 
+REWARDED = [
+    "method=grpo",
+    "rewards={samples_per_prompt: 4, max_new_tokens: 6, verifiers: {exact: 1}}",
+]
+
+
 @pytest.fixture
 def recipes(
     tiny: Callable[..., Recipe],
@@ -35,6 +41,7 @@ def recipes(
         "examples": (tuning(), str(base_model)),
         "pairs": (tuning("method=dpo", f"data.path={pairs_file}"), str(base_model)),
         "judged": (tuning("method=kto", f"data.path={pairs_file}"), str(base_model)),
+        "rewarded": (tuning(*REWARDED), str(base_model)),
         "labels": (load(str(labels_recipe_file), ["labels.class_weights=balanced"]), str(encoder)),
     }
 
@@ -88,6 +95,13 @@ FACTS = {
         "tokens_per_step": 78,
         "fill": 0.609,
     },
+    "rewarded": {
+        "data": "77ec1568b88e6dd7534e2dc9d3942121",
+        "objective": "abdce100560c2540",
+        "rows": [160, 10, 4],
+        "tokens_per_step": 213,
+        "fill": 0.831,
+    },
     "labels": {
         "data": "9e1e5b007b627c8ce2bae51da334a835",
         "objective": "d3ffdc5430bc1ec8",
@@ -96,7 +110,7 @@ FACTS = {
         "fill": 0.889,
     },
 }
-"""All but the fill, pairs and judged, as computed by the code before kinds of run were classes."""
+"""All but the fill, pairs, judged and rewarded, as computed by the code before kinds of run were classes."""
 
 
 def test_what_passes_hold_is_known_before_the_run(recipes: Recipes) -> None:

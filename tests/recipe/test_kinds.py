@@ -17,6 +17,7 @@ from brimful.recipe.kinds import KINDS, kind_of_method, training_methods
         ("sft", "examples"),
         ("dpo", "pairs"),
         ("kto", "judged"),
+        ("grpo", "rewarded"),
         ("classify", "labels"),
     ],
 )
@@ -43,7 +44,7 @@ def test_only_rows_of_a_stream_of_documents_have_one_length() -> None:
     }
 
     assert {("documents", "stream"), ("masked", "stream")}.isdisjoint(varying)
-    assert len(varying) == 10
+    assert len(varying) == 12
 
 
 def test_a_trained_model_does_one_thing() -> None:

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from brimful.planning.offload import offloaded_bytes
 from brimful.planning.step import StepSpec, canonical
 from brimful.training.offload import HostMemory, offload_activations
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 
 class _Watched(HostMemory):

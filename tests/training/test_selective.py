@@ -24,8 +24,12 @@ from transformers import (
 
 from brimful.planning.step import Recompute
 from brimful.runs import read_run
-from brimful.training.selective import KeptOutputs, as_one_operator, is_expensive
-from brimful.training.session import recompute_activations
+from brimful.training.selective import (
+    KeptOutputs,
+    as_one_operator,
+    is_expensive,
+    recompute_activations,
+)
 
 aten = torch.ops.aten
 

@@ -71,6 +71,8 @@ WARNINGS: Mapping[str, str] = {
     "B325": "there is no sample of the trained model",
     "B326": "answers become less likely while a model learns to prefer",
     "B327": "judged answers are of one kind, or one kind counts much more than the other",
+    "B328": "answers that are rewarded have passed a limit",
+    "B329": "sampler and trainer compute other log-probabilities of the same tokens",
     # machines
     "B401": "the device that was asked for cannot be used",
     "B402": "torch cannot use the GPU",

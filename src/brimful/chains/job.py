@@ -15,9 +15,11 @@ from brimful.data.counts import num_questions, published_rows
 from brimful.planning.cost import PARTS, Conditions, total_time, whole_run
 from brimful.planning.job import (
     ANSWERS,
+    HELD_OUT,
     ORDER,
     REFERENCE,
     SAMPLING,
+    SCORING,
     TRAINING,
     VERIFYING,
     JobPhase,
@@ -27,8 +29,16 @@ from brimful.planning.memory import Footprint, before_training
 from brimful.planning.plan import Plan, Prediction, summed, verdict_on
 from brimful.planning.specs import ModelFacts, model_facts
 from brimful.planning.surveyed import Surveyed, Unplanned
-from brimful.planning.writing import Texts, TextsWritten, TextWriter, task_examples, verdicts_time
+from brimful.planning.writing import (
+    PASSES_OF_TRAINING,
+    Texts,
+    TextsWritten,
+    TextWriter,
+    task_examples,
+    verdicts_time,
+)
 from brimful.recipe import Recipe, RftRecipe
+from brimful.recipe.rewards import RewardsRecipe, rewards_of
 
 if TYPE_CHECKING:
     from brimful.evaluation.task import Task
@@ -123,6 +133,8 @@ def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
     beside: list[JobPhase] = []
     if recipe.rft is not None:
         beside += _samples(recipe, recipe.rft, _one(trained, ""), drawings)
+    elif recipe.kind.draws_answers and (drawing := _one(trained, "")) is not None:
+        beside += _rewarded(recipe, rewards_of(recipe), drawing)
     has_base = any(isinstance(phase, BaseScores) for phase in found)
     beside += _answers(recipe, runs, trained, has_base=has_base)
     known = next((each for each in trained.values() if isinstance(each, PlannedTraining)), None)
@@ -204,6 +216,50 @@ def _samples(
         yield _writing(SAMPLING, about, trained, [writer.write(drawings, [sampled])])
     judged = f"{drawings} x {sampled.count:,} answers, beside the sampling"
     yield JobPhase(VERIFYING, judged, verdicts_time(drawings, sampled))
+
+
+def _rewarded(recipe: Recipe, rules: RewardsRecipe, trained: PlannedTraining) -> Iterator[JobPhase]:
+    """What is drawn between the updates of a run, judged and scored, and answered for its
+    evaluations.
+    """
+    from brimful.verify.verifier import load_verifier  # noqa: PLC0415 - for such runs alone
+
+    plan = trained.plan
+    steps = plan.total_steps or 1
+    rounds = -(-steps // rules.updates)
+    count = rules.batches * recipe.effective_batch
+    programs = any(load_verifier(name).needs_sandbox for name in rules.verifiers)
+    groups = count // rules.samples_per_prompt
+    what = f"{groups:,} questions x {rules.samples_per_prompt}"
+    drawn = Texts(what, count, rules.max_new_tokens, "program" if programs else "number")
+    writer = _writer(recipe, trained, None)
+    writer = replace(
+        writer,
+        recipe=recipe.model_copy(
+            update={"sequence_length": recipe.sequence_length - rules.max_new_tokens}
+        ),
+        beside_bytes=plan.memory_terms.get("optimizer states", 0),
+    )
+    about = f"{plural(rounds, 'round')} x {count:,} answers: {what}"
+    yield _writing(SAMPLING, about, trained, [writer.write(rounds, [drawn])])
+    yield JobPhase(VERIFYING, f"{rounds} x {count:,} answers", verdicts_time(rounds, drawn))
+    memory = plan.predicted.get("peak_memory_bytes")
+    step_time = plan.predicted.get("step_time_s")
+    if recipe.loss_options["rewards"]["old"] and step_time:
+        passes = (
+            rounds * rules.batches * PASSES_OF_TRAINING["adapter" if recipe.adapter else "full"]
+        )
+        value, low, high = (passes * t for t in (step_time.value, step_time.low, step_time.high))
+        time = Prediction(value, low, high, "a pass without gradients over each answer")
+        told = f"{rounds} x {count:,} answers by the weights that drew them; at most as an update"
+        yield JobPhase(SCORING, told, time, memory, trained.usable_bytes)
+    held_out = trained.conditions.validation_sequences or 0
+    most = recipe.evaluation.max_sequences or held_out
+    if most and plan.evaluate_every:
+        times = -(-steps // plan.evaluate_every)
+        texts = Texts("held-out questions", most, rules.max_new_tokens)
+        about = f"{times} x {most:,} likeliest answers"
+        yield _writing(HELD_OUT, about, trained, [writer.write(times, [texts])])
 
 
 def _answers(

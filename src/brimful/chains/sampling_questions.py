@@ -8,8 +8,8 @@ import xxhash
 
 from brimful.base.errors import DataError, RequestError
 from brimful.data.questions import PromptQuestion, QuestionSet, read_questions
-from brimful.evaluation.task import load_task, render, task_names
-from brimful.evaluation.task_data import load_examples
+from brimful.evaluation.task import task_names
+from brimful.evaluation.task_data import scored_questions
 from brimful.recipe import Recipe, RftRecipe
 from brimful.selection.contamination import EvaluationQuestions
 from brimful.verify.verifier import Verifier, load_verifier
@@ -100,20 +100,3 @@ def _refuse_unreadable_reference(question: PromptQuestion, verifier: Verifier, n
             f" {question.reference[:80]!r}: {str(error).rstrip('.')}. Correct or remove the row,"
             " or choose another rft.verifier."
         ) from error
-
-
-def scored_questions(recipe: Recipe) -> list[tuple[str, str]]:
-    """Return (name, text) of every question that the recipe's tasks ask; none may be trained on.
-
-    Raises:
-        DataError: a task's data cannot be read.
-    """
-    questions: list[tuple[str, str]] = []
-    for name in recipe.evaluation.tasks:
-        task = load_task(name) if name in task_names() else None
-        if task is None or task.data.run is not None:
-            continue
-        for example in load_examples(task, paths=recipe.evaluation.data, own={}).scored:
-            text = render(str(task.template.text), example.row, example.where)
-            questions.append((f"{task.name} {example.id}", text))
-    return questions

@@ -153,6 +153,7 @@ def _setup(
         base=None if is_sharded else _base_comparison(data, plan, where),
         world=world,
         rebuild=lambda: data.build(plan, host),
+        draw=data.draw if recipe.kind.draws_answers else None,
     )
 
 

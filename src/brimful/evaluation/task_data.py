@@ -14,7 +14,8 @@ from brimful.base.text import clause, reason_of
 from brimful.data.builtin import SPLIT_ROWS
 from brimful.data.formats import Example, Prompt, as_columns, text_of_prompt
 from brimful.data.readers import SUFFIXES, Row, format_of, read_rows
-from brimful.evaluation.task import Task, holds, render, short_hash
+from brimful.evaluation.task import Task, holds, load_task, render, short_hash, task_names
+from brimful.recipe import Recipe
 
 SHOT_CANDIDATES = 1000
 """So many of the run's first training examples are looked through for solved examples."""
@@ -299,3 +300,20 @@ def _typical_shots(
     middle = statistics.median(lengths)
     nearest = sorted(range(len(rows)), key=lambda number: abs(lengths[number] - middle))
     return [rows[number] for number in nearest[: task.plain.shots]]
+
+
+def scored_questions(recipe: Recipe) -> list[tuple[str, str]]:
+    """Return (name, text) of every question that the recipe's tasks ask; none may be trained on.
+
+    Raises:
+        DataError: a task's data cannot be read.
+    """
+    questions: list[tuple[str, str]] = []
+    for name in recipe.evaluation.tasks:
+        task = load_task(name) if name in task_names() else None
+        if task is None or task.data.run is not None:
+            continue
+        for example in load_examples(task, paths=recipe.evaluation.data, own={}).scored:
+            text = render(str(task.template.text), example.row, example.where)
+            questions.append((f"{task.name} {example.id}", text))
+    return questions

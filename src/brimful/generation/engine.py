@@ -290,7 +290,7 @@ class _Run:
         is_quick: bool,
     ) -> None:
         self._engine, self._requests = engine, requests
-        self._settings, self._stop_ids, self._ends_loops = settings, stop.ids, stop.loops
+        self._settings, self._stop = settings, stop
         self._finder: StopFinder | None = None
         if stop.texts and engine.tokenizer is not None:
             self._finder = StopFinder(engine.tokenizer, stop.texts)
@@ -454,13 +454,16 @@ class _Run:
         self._finished += [row for row in rows if row.finish is not None]
 
     def _take_one(self, row: _Row, token: int, logprob: float | None) -> None:
-        if token in self._stop_ids:
+        if token in self._stop.ids:
             row.finish = "end_of_text"
-            return
+            if not self._stop.keeps_token:
+                return
         row.new_ids.append(token)
         row.window.append(token)
         if logprob is not None:
             row.logprobs.append(logprob)
+        if row.finish is not None:
+            return
         is_over = self._on_token is not None and self._on_token(row.request.key, token, logprob)
         if is_over or (
             self._finder is not None and self._finder.completes(row.request.prompt_ids, row.new_ids)
@@ -469,7 +472,7 @@ class _Run:
         elif len(row.new_ids) == row.request.max_new_tokens:
             row.finish = "length"
         elif (
-            self._ends_loops
+            self._stop.loops
             and len(row.new_ids) % LOOKS_FOR_LOOPS_EVERY == 0
             and ends_in_loop(row.new_ids)
         ):

@@ -366,6 +366,23 @@ class RunData(ABC, Generic[Split]):
         """
         return []
 
+    def draw(self, first_sample: int, is_stopped: Callable[[], bool]) -> Mapping[str, Any] | None:
+        """Draw what the next batches are made of, of a kind that learns from what its own model
+        writes; what is there already is not drawn again.
+
+        Args:
+            first_sample: Of the next batch.
+            is_stopped: Whether the run was asked to stop meanwhile.
+
+        Returns:
+            Fields of a record of the journal, and `messages` to tell; None: stopped before
+            everything was drawn. What was drawn is kept.
+
+        Raises:
+            BrimfulError: it cannot be drawn, or judged.
+        """
+        return {}
+
     @abstractmethod
     def sequences(self, plan: Plan) -> Sequences:
         """Return the training split as the loop takes it."""

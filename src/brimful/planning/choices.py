@@ -416,6 +416,8 @@ def loader_choice(recipe: Recipe) -> Choice:
     """Choose the number of threads that make batches while the device computes."""
     if recipe.plan.loader_workers != "auto":
         return Choice("loader_workers", recipe.plan.loader_workers, FIXED)
+    if recipe.kind.draws_answers:
+        return Choice("loader_workers", 0, "a batch is drawn with the weights of the step before")
     return Choice(
         "loader_workers",
         1,

@@ -10,9 +10,15 @@ from brimful.planning.cost import Conditions, cost, energy
 from brimful.planning.plan import Prediction, Verdict, summed
 
 TRAINING, SAMPLING, VERIFYING, ANSWERS = "training", "sampling", "verifying", "task answers"
-REFERENCE = "reference"
+REFERENCE, SCORING, HELD_OUT = "reference", "scoring", "held-out answers"
 """Names of phases, in plans, journals of chains and reports."""
-SOURCES = {SAMPLING: "answers", ANSWERS: "answers", REFERENCE: "training"}
+SOURCES = {
+    SAMPLING: "answers",
+    ANSWERS: "answers",
+    HELD_OUT: "answers",
+    REFERENCE: "training",
+    SCORING: "training",
+}
 """What the error of a phase's time comes from, where that is not the phase itself."""
 OF_JOB = ("total_time_s", "energy_wh", "cost_usd")
 """Predictions of the whole job."""
@@ -24,7 +30,7 @@ class JobPhase:
     """One kind of work of a job, with all its repetitions.
 
     Attributes:
-        name: REFERENCE, TRAINING, SAMPLING, VERIFYING or ANSWERS.
+        name: One of the names above.
         about: How often, and of what; or why nothing is known.
         time_s: Of all of it; None where it is not known.
         memory: Peak on the device in bytes; None where it takes none, or that is not known.

@@ -345,7 +345,10 @@ def refuse_others(one: Work, other: Work) -> None:
 def chunks_of(work: Work, chunk_slope: Int64Array) -> Int64Array:
     """Return for each row 1 in a full chunk of the loss, 2 in its last one, else 0. The last chunk
     repeats the operators of the full one. A loss may go through its chunks several times.
+
+    What only reads less because it is fused with the last chunk is no part of it.
     """
+    chunk_slope = chunk_slope[: COUNTS.index("fused_bytes_W")]
     chunks_W = np.zeros(len(work), np.int64)
     for part in np.flatnonzero(np.bincount(work.parts_W)):
         first = np.flatnonzero((chunk_slope > 0).any(axis=0) & (work.parts_W == part))

@@ -85,6 +85,7 @@ class TextWriter:
         parameters: Of the writer; as a number of its own where another model is trained.
         usable_bytes: Memory of the device.
         is_student: Whether the writer is the trained model, or another one.
+        beside_bytes: What training holds beside the weights while texts are written.
     """
 
     recipe: Recipe
@@ -93,6 +94,7 @@ class TextWriter:
     parameters: int
     usable_bytes: int
     is_student: bool = True
+    beside_bytes: int = 0
 
     @property
     def _is_cpu(self) -> bool:
@@ -137,7 +139,7 @@ class TextWriter:
             + shape.state_bytes(cached_bytes)
             + shape.vocabulary * LOGITS_BYTES
         )
-        standing_bytes = self._outside_bytes + self._weights_bytes
+        standing_bytes = self._outside_bytes + self._weights_bytes + self.beside_bytes
         free_bytes = max(0, self.usable_bytes - standing_bytes)
         most, positions = room_for_rows(
             config, cached_bytes, free_bytes, is_cpu=self._is_cpu, is_quick=is_quick

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from brimful.base.errors import BrimfulError
 from brimful.recipe.preference import options_of_preference
+from brimful.recipe.rewards import options_of_rewards
 
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
@@ -61,6 +62,7 @@ class Kind:
         steps_like: The method whose training steps these are, too, so that they share recordings;
             empty: each method has its own.
         loss_is_per: what a loss is a mean over.
+        draws_answers: Whether the model learns from answers that it writes between its steps.
         step_options: What decides the loss of a recipe's steps beside the method.
     """
 
@@ -73,6 +75,7 @@ class Kind:
     rows_per_sample: int = 1
     steps_like: str = ""
     loss_is_per: Literal["token", "masked token", "pair", "answer", "text"] = "token"
+    draws_answers: bool = False
     step_options: Callable[["Recipe"], StepOptions] = lambda _: {}
 
     @property
@@ -168,6 +171,16 @@ KINDS = {
             first_rows="judged",
             loss_is_per="answer",
             step_options=options_of_preference,
+        ),
+        Kind(
+            "rewarded",
+            ("grpo",),
+            rows="examples",
+            starts_from="published",
+            first_rows="examples",
+            loss_is_per="answer",
+            draws_answers=True,
+            step_options=options_of_rewards,
         ),
         Kind(
             "labels",

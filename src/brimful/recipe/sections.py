@@ -27,8 +27,9 @@ from brimful.recipe.data import DataRecipe, TokenizerRecipe
 from brimful.recipe.kinds import Kind, kind_of_method, training_methods
 from brimful.recipe.labels import LabelsRecipe
 from brimful.recipe.okadfa import FeedbackRecipe, OrthogonalityRecipe
-from brimful.recipe.preference import PreferenceRecipe, check_preference
+from brimful.recipe.preference import PreferenceRecipe
 from brimful.recipe.presets import PresetName, Presets
+from brimful.recipe.rewards import RewardsRecipe, check_sections_of_methods
 from brimful.recipe.rft import RftRecipe
 from brimful.recipe.tuning import AdapterRecipe, StudyRecipe
 
@@ -481,6 +482,7 @@ class Recipe(Section):
     orthogonality: OrthogonalityRecipe | None = None
     study: StudyRecipe | None = None
     rft: RftRecipe | None = None
+    rewards: RewardsRecipe | None = None
     preset: PresetName = None
     presets: Presets = Field({})
 
@@ -582,7 +584,7 @@ class Recipe(Section):
     def _keys_of_examples_have_examples(self) -> Self:
         if not self.kind.answers_prompts:
             self.data.refuse_keys_of_examples(self.method)
-        check_preference(self)
+        check_sections_of_methods(self)
         return self
 
     @pydantic.model_validator(mode="after")

@@ -24,7 +24,7 @@ from brimful.training.optim import (
     loss_factor,
 )
 from brimful.training.precision import Precision
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 STATES_STEP = 10
 """Number of updates in the optimizer states that a step starts from."""

@@ -49,7 +49,7 @@ from brimful.training.method import (
 from brimful.training.offload import HostMemory, offload_activations
 from brimful.training.optim import StepGuard, guarded_update
 from brimful.training.precision import Precision
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 from brimful.training.sharding import gathering, scored
 
 CPU = torch.device("cpu")

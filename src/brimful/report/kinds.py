@@ -206,6 +206,17 @@ class JudgedReport(PairsReport):
         return "Loss of telling desired answers from others"
 
 
+class RewardedReport(JudgedReport):
+    """A published model that has learned from the rewards of its own answers."""
+
+    data_heading = "Questions"
+    samples = "questions"
+    told = "gets the whole reward for"
+
+    def loss_title(self, run: RunFolder) -> str:
+        return "Loss of rewarded answers; held out: the share of the reward that is missed"
+
+
 class MaskedReport(ReportKind):
     """An encoder, trained to fill in masked tokens."""
 
@@ -319,6 +330,7 @@ KINDS: dict[str, ReportKind] = {
     "examples": ExamplesReport(),
     "pairs": PairsReport(),
     "judged": JudgedReport(),
+    "rewarded": RewardedReport(),
     "masked": MaskedReport(),
     "labels": LabelsReport(),
 }

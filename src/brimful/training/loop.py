@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from brimful.base.errors import RequestError, StartAgain, TrainingStopped
+from brimful.base.errors import StartAgain, TrainingStopped
 from brimful.base.rundir import finite
 from brimful.base.warning_codes import coded
 from brimful.data.batches import MeasuredBatch, MicroBatch, StepBatch
@@ -27,6 +27,7 @@ from brimful.training.divergence import (
     problem_of_steps,
     refuse_not_finite,
 )
+from brimful.training.keeping import keep, kept_where_it_fails
 from brimful.training.measuring import by_all, measured
 from brimful.training.memory_errors import (
     CannotHalveAlone,
@@ -68,6 +69,8 @@ class Parts:
             boundaries, before an evaluation that is due there.
         loader_workers: Threads that make batches ahead of time; 0 makes them when they are needed.
         replay: Computes some steps twice; None: none.
+        draw: Draws what the next batch is made of, where that depends on the weights; False: the
+            run was asked to stop meanwhile.
         doing: Called with what begins now: the last piece of work has ended.
         remember: Called with the `out_of_memory` record whenever the micro-batches get smaller.
         before_step: Called with the number of each update before it is computed, perhaps more than
@@ -99,6 +102,7 @@ class Parts:
     checkpoint_due: Callable[[Progress], bool]
     should_stop: Callable[[Progress], bool]
     loader_workers: int = 1
+    draw: Callable[["Parts", Progress], bool] = lambda parts, progress: True
     doing: Callable[[str], None] = lambda work: None
     replay: ReplayCheck | None = None
     remember: Callable[[dict[str, Any]], None] = lambda record: None
@@ -141,6 +145,8 @@ def train(parts: Parts, progress: Progress) -> Progress:
                     parts.save(progress)
                 if _is_over(parts, progress):
                     return progress
+            if not parts.draw(parts, progress):
+                continue
             parts.doing(BATCH)
             with parts.meter.waiting():
                 batch = next(batches)
@@ -404,7 +410,7 @@ def _smaller(
             )
         return smaller
     if not parts.is_sharded:
-        _keep(parts, progress)
+        keep(parts, progress)
     raise TrainingStopped(
         f"out of memory in the {where} of step {step}, with one sequence per micro-batch. What was"
         " trained so far is kept. To continue this run: free memory that other programs hold, or"
@@ -412,15 +418,6 @@ def _smaller(
         f" {parts.network.loss_chunk}. Otherwise start a new run with sequence_length below"
         f" {parts.recipe.sequence_length}."
     )
-
-
-def _keep(parts: Parts, progress: Progress) -> None:
-    """Write a checkpoint before the run ends, unless its last steps were bad: a rollback has to
-    return to before them.
-    """
-    if progress.step > 0 and not progress.is_in_doubt:
-        parts.meter.flush()
-        parts.save(progress)
 
 
 def accumulate_gradients(
@@ -473,8 +470,10 @@ def _evaluate_if_due(parts: Parts, progress: Progress) -> str:
         return ""
     parts.meter.flush()
     parts.network.model.eval()
+    failed = f"the evaluation after step {progress.step} failed"
     try:
-        score = dict(parts.evaluate())
+        with kept_where_it_fails(parts, progress, failed):
+            score = dict(parts.evaluate())
     except CannotHalveAlone as error:
         sizes = (error.larger,), (error.smaller,)
         where = f"validation{error.failure}"
@@ -482,13 +481,6 @@ def _evaluate_if_due(parts: Parts, progress: Progress) -> str:
             parts.meter.note_out_of_memory(progress.step, "evaluation", *sizes, where=where)
         )
         raise
-    except RequestError as error:
-        if not parts.is_sharded:
-            _keep(parts, progress)
-        raise TrainingStopped(
-            f"the evaluation after step {progress.step} failed: {error} What was trained so far is"
-            " kept."
-        ) from error
     parts.network.model.train()
     for larger, smaller in pairwise(score.pop("batch_sizes", ())):
         parts.meter.note_out_of_memory(

@@ -9,6 +9,7 @@ from brimful.planning.spread import RANK_STEP
 from brimful.recipe import Recipe
 
 BATCH, STEP, EVALUATION = "a batch", "a step", "an evaluation"
+DRAWING = "answers to learn from"
 BASE, CHECKPOINT, EXPORT = "the base's score", "a checkpoint", "the exported model"
 
 

@@ -21,6 +21,9 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves, tree_map_only
+from transformers import PreTrainedModel
+
+from brimful.planning.step import Recompute
 
 PRODUCTS = {
     "aten::mm": 1,
@@ -233,3 +236,21 @@ def _alias(tensor: Tensor) -> Tensor:
 
 def _versions(out: Any) -> tuple[int, ...]:
     return tuple(leaf._version for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+
+
+def recompute_activations(
+    model: PreTrainedModel, how: Recompute = True, *, reentrant: bool = False
+) -> None:
+    """Switch activation checkpointing on for every block, by the name that this version of
+    transformers has for it.
+
+    Args:
+        how: True: blocks keep their inputs; selective: outputs of their expensive operators, too.
+        reentrant: By torch's older implementation, which knows no selection.
+    """
+    enable = (
+        getattr(model, "activation_checkpointing_enable", None)
+        or model.gradient_checkpointing_enable
+    )
+    selection = {"context_fn": KeptOutputs()} if how == "selective" else {}
+    enable({"use_reentrant": reentrant, **selection})

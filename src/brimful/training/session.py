@@ -28,13 +28,13 @@ from brimful.model.fingerprint import is_same_model
 from brimful.model.registered import step_hooks_of
 from brimful.planning.cost import checkpoint_bytes
 from brimful.planning.spacing import interval
-from brimful.planning.step import Recompute
 from brimful.runs.deciding import lost_records, num_records_of, texts_of
 from brimful.runs.files import JOURNAL_FILE, MODEL_FOLDER
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 from brimful.training.base_comparison import BaseComparison
 from brimful.training.checkpoint import CheckpointStore, Loaded, Snapshot, load
 from brimful.training.decisions import Decisions, mark_of
+from brimful.training.drawing import drawn
 from brimful.training.export import export_model
 from brimful.training.gradient_sum import GradientSum
 from brimful.training.loader import measure_loader
@@ -70,7 +70,7 @@ from brimful.training.rank_state import (
 )
 from brimful.training.recovery import RememberedSizes
 from brimful.training.replay import ReplayCheck
-from brimful.training.selective import KeptOutputs
+from brimful.training.selective import recompute_activations
 from brimful.training.session_journal import open_journal
 from brimful.training.setup import Setup
 from brimful.training.signals import StopRequest
@@ -217,6 +217,7 @@ class TrainingSession:
             checkpoint_due=self.decisions.checkpoint_due,
             should_stop=self.decisions.should_stop,
             loader_workers=plan.loader_workers,
+            draw=partial(drawn, setup, stop),
             doing=doing,
             replay=ReplayCheck(recipe.run.replay_check, setup.device, self._note_event),
             remember=self._remember,
@@ -538,21 +539,3 @@ def _in_parts(setup: Setup, method: Method, talking: Spans) -> "InParts | None":
 
     copies = setup.world.machines if setup.plan.spread == "hybrid" else 1
     return InParts(setup.model, setup.world, setup.device, talking, copies)
-
-
-def recompute_activations(
-    model: PreTrainedModel, how: Recompute = True, *, reentrant: bool = False
-) -> None:
-    """Switch activation checkpointing on for every block, by the name that this version of
-    transformers has for it.
-
-    Args:
-        how: True: blocks keep their inputs; selective: outputs of their expensive operators, too.
-        reentrant: By torch's older implementation, which knows no selection.
-    """
-    enable = (
-        getattr(model, "activation_checkpointing_enable", None)
-        or model.gradient_checkpointing_enable
-    )
-    selection = {"context_fn": KeptOutputs()} if how == "selective" else {}
-    enable({"use_reentrant": reentrant, **selection})

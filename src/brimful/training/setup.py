@@ -41,6 +41,7 @@ class Setup:
         world: The ranks that train together. Only the first writes into the run folder.
         rebuild: Makes the model once more, on the host and whole, to export it if the ranks hold
             parts of it.
+        draw: As `RunData.draw`; None: batches do not depend on the weights.
     """
 
     recipe: Recipe
@@ -63,6 +64,7 @@ class Setup:
     note: str = ""
     world: World = ALONE
     rebuild: Callable[[], PreTrainedModel] | None = None
+    draw: Callable[[int, Callable[[], bool]], Mapping[str, Any] | None] | None = None
 
     @property
     def is_sharded(self) -> bool:

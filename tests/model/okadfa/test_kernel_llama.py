@@ -21,7 +21,7 @@ from brimful.model.okadfa.kernel_llama import (
     KernelLlamaForCausalLM,
 )
 from brimful.model.registered import register
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 

@@ -29,7 +29,7 @@ from brimful.model.okadfa.modeling import (
 )
 from brimful.model.published import Loading, load_model
 from brimful.model.registered import register
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 SIZES = {
     "vocab_size": 60,

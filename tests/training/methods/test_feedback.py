@@ -38,7 +38,7 @@ from brimful.training.methods import feedback
 from brimful.training.methods.feedback import METHOD, Feedback, feedback_matrix, segments_of
 from brimful.training.optim import StepGuard, build_optimizer, guarded_update, loss_factor
 from brimful.training.precision import Precision
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 CPU, VOCABULARY = torch.device("cpu"), 50
 BLOCK, SUBLAYER, NONE = (FeedbackRecipe(points=points) for points in ("block", "sublayer", "none"))

@@ -29,7 +29,7 @@ from brimful.rehearsal.optimizers import optimizer_of
 from brimful.rehearsal.ranks import fake_group
 from brimful.rehearsal.training import divided, loss_of, loss_of_part, model_loss, prepare
 from brimful.training.method import LossSum
-from brimful.training.session import recompute_activations
+from brimful.training.selective import recompute_activations
 
 
 @meta_model.register

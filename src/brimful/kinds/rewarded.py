@@ -1,0 +1,400 @@
+"""Runs on questions, whose answers a published model writes itself and is rewarded for.
+
+Suffixes: A answers of a round, Q questions, G answers to a question.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.errors import PlanError, RunFolderError
+from brimful.base.text import plural
+from brimful.base.warning_codes import coded
+from brimful.data.batches import MicroBatch
+from brimful.data.example_batches import ExampleBatch, pairs_of
+from brimful.data.examples import PreparedExamples
+from brimful.data.sequences import Shuffle
+from brimful.kinds.examples import ExampleRunData
+from brimful.kinds.pairs import Layout, PairLikelihood
+from brimful.kinds.rewarded_questions import read_rewarded
+from brimful.kinds.run_data import ScoringOptions
+from brimful.planning.longest_pass import LongestPassAt
+from brimful.planning.plan import Plan
+from brimful.planning.step import StepSpec
+from brimful.planning.writing import ANSWER_SHARE
+from brimful.recipe import Recipe
+from brimful.recipe.rewards import rewards_of
+from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
+from brimful.selection.answer_limits import AnswerLimits
+from brimful.selection.answer_rounds import NUMBER, AnswerBatch, Round, split_of, watched_of
+from brimful.selection.rewarded import (
+    AnswerWriter,
+    Ask,
+    Judges,
+    fingerprint_of_weights,
+)
+from brimful.training.method import Network, hidden_states_of
+from brimful.training.methods.grpo import (
+    ADVANTAGE,
+    OLD,
+    SAMPLED,
+    SHARE,
+    SLOT,
+    WATCHED,
+    token_log_probs,
+)
+from brimful.training.precision import Precision
+
+_EXPECTED_SHARE = ANSWER_SHARE[1]
+
+
+class RewardedRunData(ExampleRunData):
+    """Questions whose answers are rewarded; what was read as their answers is what answers are held
+    against.
+
+    Attributes:
+        questions: By split, those that are asked.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        source: str,
+        tokenizer: PreTrainedTokenizerBase,
+        data: PreparedExamples,
+    ) -> None:
+        super().__init__(recipe, source, tokenizer, data)
+        self.rules = rewards_of(recipe)
+        self.judges = Judges(self.rules)
+        notes: list[str] = []
+        self.questions = read_rewarded(recipe, data, self.judges, notes)
+        self.report = {**self.report, "notes": [*self.report.get("notes", ()), *notes]}
+        self._writer: AnswerWriter | None = None
+        self._round: Round | None = None
+        self._is_compared = False
+        self._limits = AnswerLimits(self.rules)
+
+    @classmethod
+    def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
+        micro = super().blank(step, samples)
+        rules, count = step.options["rewards"], micro.inputs_BT.numel()
+        is_kept = {
+            ADVANTAGE: True,
+            SHARE: True,
+            OLD: rules["old"],
+            SAMPLED: rules["weight_cap"] is not None,
+        }
+        kept = {name: torch.ones(count) for name, is_there in is_kept.items() if is_there}
+        kept |= {name: torch.ones(len(micro.inputs_BT)) for name in WATCHED}
+        kept[SLOT] = torch.zeros(count, dtype=torch.int64)
+        return replace(micro, scored_N=torch.arange(count), kept=kept)
+
+    @property
+    def mean_positions(self) -> float:
+        """As answers are expected to be long."""
+        prompts = [len(each.prompt_ids) for each in self.questions["train"]]
+        return float(np.mean(prompts)) + _EXPECTED_SHARE * self.rules.max_new_tokens
+
+    @property
+    def train_rows(self) -> int:
+        answers = len(self.questions["train"]) * self.rules.samples_per_prompt * self.rules.passes
+        return -(-round(answers * self.mean_positions) // self.recipe.sequence_length)
+
+    @property
+    def validation_rows(self) -> int:
+        count = len(self.questions["validation"])
+        return -(-round(count * self.mean_positions) // self.recipe.sequence_length)
+
+    @property
+    def validation_count(self) -> int:
+        return len(self.questions["validation"])
+
+    def longest_pass_of(self, device_kind: str) -> Callable[[str], LongestPassAt] | None:  # type: ignore[override]
+        """None: how long answers become is not known."""
+        return None
+
+    @property
+    def objective(self) -> Mapping[str, Any]:
+        limits = {"stop", "least_entropy", "most_cut", "most_equal", "patience"}
+        rewards = self.rules.model_dump(mode="json", exclude=limits)
+        batch = self.recipe.effective_batch
+        return {**super().objective, "rewards": rewards, "answers_of_step": batch}
+
+    def keep_reference(
+        self,
+        model: PreTrainedModel,
+        folder: Path,
+        identity: Mapping[str, str],
+        options: ScoringOptions,
+    ) -> list[dict[str, Any]]:
+        """Nothing is computed: the model is what draws answers from here on."""
+        if options.plan.lies_in_parts and not options.world.is_alone:
+            raise PlanError(
+                "answers are drawn by the whole model, which is not there where it lies in parts on"
+                " several devices: set plan.spread=replicated."
+            )
+        self._writer = self._writer_of(model, options.plan)
+        self._plan, self._world = options.plan, options.world
+        self._journal = AnswerJournal(folder)
+        return []
+
+    def _writer_of(self, model: PreTrainedModel, plan: Plan) -> AnswerWriter:
+        rows = self.recipe.plan.sampling_rows
+        return AnswerWriter(
+            model,
+            self.tokenizer,
+            self.template.stop_ids,
+            self.rules.max_new_tokens,
+            None if rows == "auto" else rows,
+            plan.precision,
+        )
+
+    def draw(self, first_sample: int, is_stopped: Callable[[], bool]) -> Mapping[str, Any] | None:
+        number, step = divmod(first_sample // self.recipe.effective_batch, self.rules.updates)
+        if self._round is not None and self._round.number == number:
+            return {}
+        told: list[str] = []
+        asks = self._asks(number)
+        drawn = self._world.first(lambda: self._drawn(number, step, asks, is_stopped, told))
+        if drawn is None:
+            return None
+        self._round = Round.of(self.rules, number, asks, *drawn)
+        found = self._round.found
+        seconds = {f"{name}_s": value for name, value in found["seconds"].items()}
+        return {"messages": told, "round": number, **found["watched"], **seconds}
+
+    def _asks(self, number: int) -> list[Ask]:
+        """Return what is asked in a round: group after group."""
+        rules, questions = self.rules, self.questions["train"]
+        count = rules.batches * self.recipe.effective_batch // rules.samples_per_prompt
+        chosen = Shuffle(len(questions), self.recipe.seed).numbers(number * count, count)
+        seeds = np.random.SeedSequence((self.recipe.seed, number)).generate_state(
+            count * rules.samples_per_prompt, np.uint64
+        )
+        groups = chosen.repeat(rules.samples_per_prompt).tolist()
+        return [
+            Ask(questions[question], place, seed)
+            for place, (question, seed) in enumerate(zip(groups, seeds.tolist(), strict=True))
+        ]
+
+    def _drawn(
+        self,
+        number: int,
+        step: int,
+        asks: Sequence[Ask],
+        is_stopped: Callable[[], bool],
+        told: list[str],
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+        """Return the answers of a round and what was found of them: from the journal of answers
+        where they are there, else drawn now; None: stopped meanwhile.
+        """
+        journal, found = self._journal, self._journal.found(number)
+        weights = self._weights if step == 0 else ""
+        if step == 0 and (found is None or found["weights"] != weights):
+            with journal.writing():
+                found = self._draw_round(number, weights, asks, is_stopped, told)
+            if found is None:
+                return None
+        if found is None:
+            raise RunFolderError(
+                f"{ANSWERS_FILE} does not hold the answers of round {number + 1}, in whose midst"
+                " this run stopped. Put the file back, or start a new run with run.name=NAME."
+            )
+        drawn = journal.drawn(number, found["weights"])
+        return [asdict(drawn[ask.key]) for ask in asks], dict(found)
+
+    @property
+    def _weights(self) -> str:
+        """What identifies the weights as they are now."""
+        assert self._writer is not None  # noqa: S101 - after keep_reference
+        parameters = self._writer.model.parameters()
+        return fingerprint_of_weights(each for each in parameters if each.requires_grad)
+
+    def _draw_round(
+        self,
+        number: int,
+        weights: str,
+        asks: Sequence[Ask],
+        is_stopped: Callable[[], bool],
+        told: list[str],
+    ) -> dict[str, Any] | None:
+        assert self._writer is not None  # noqa: S101 - after keep_reference
+        started_s, journal, rules = time.perf_counter(), self._journal, self.rules
+        there = journal.drawn(number, weights)
+        missing = [ask for ask in asks if ask.key not in there]
+
+        def take(answer: DrawnAnswer) -> None:
+            journal.append(number, weights, answer)
+
+        if missing and not self._writer.write(missing, rules.temperature, take, is_stopped):
+            return None
+        drawn = [journal.drawn(number, weights)[ask.key] for ask in asks]
+        sampled_s = time.perf_counter() - started_s
+        pairs = [(ask.question, answer.text) for ask, answer in zip(asks, drawn, strict=True)]
+        rewards = self.judges.rewards(pairs)
+        judged_s = time.perf_counter() - started_s - sampled_s
+        found: dict[str, Any] = {"weights": weights, "rewards": rewards}
+        needs_old = self.recipe.loss_options["rewards"]["old"]
+        if needs_old:
+            found["old"] = self._scored(asks, drawn, rules.temperature)
+        if not self._is_compared:
+            at_1 = found["old"] if needs_old and rules.temperature == 1 else None
+            told.append(self._certificate(asks, drawn, at_1))
+            self._is_compared = True
+        scored_s = time.perf_counter() - started_s - sampled_s - judged_s
+        found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn)
+        found["seconds"] = {"sampling": sampled_s, "verifying": judged_s, "scoring": scored_s}
+        told += self._limits.passed(found["watched"])
+        journal.complete(number, found)
+        return found
+
+    def _scored(
+        self, asks: Sequence[Ask], drawn: Sequence[DrawnAnswer], temperature: float
+    ) -> list[list[float]]:
+        """Return the log-probability of each token of each answer by the trainer's passes."""
+        assert self._writer is not None  # noqa: S101 - after keep_reference
+        model, device = self._writer.model, self._writer.model.device
+        plan = self._plan
+        network = Network(
+            model, hidden_states_of(model), plan.loss_chunk, few_passes=device.type != "cuda"
+        )
+        split = split_of(asks, drawn)
+        numbers = np.arange(len(drawn))
+        batch = ExampleBatch(
+            pairs_of(split, numbers),
+            self.recipe.sequence_length,
+            self._layout,
+            kept={NUMBER: numbers.astype(np.float32)},
+        )
+        scored: dict[int, list[float]] = {}
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            for micro in batch.micro_batches(plan.micro_batches):
+                order = micro.kept[NUMBER].long().tolist()
+                with Precision(plan.precision).autocast(device):
+                    moved = replace(micro, kept={}).to(device)
+                    states_BTD = network.hidden_states(moved)
+                    values_N = token_log_probs(network, moved, states_BTD, temperature)
+                lengths = [len(drawn[each].token_ids) for each in order]
+                for each, values in zip(order, values_N.cpu().split(lengths), strict=True):
+                    scored[each] = values.tolist()
+        model.train(was_training)
+        return [scored[number] for number in range(len(drawn))]
+
+    def _certificate(
+        self, asks: Sequence[Ask], drawn: Sequence[DrawnAnswer], scored: list[list[float]] | None
+    ) -> str:
+        """Say how far log-probabilities of the same tokens by sampler and trainer are apart."""
+        trained = np.concatenate(scored or self._scored(asks, drawn, 1.0))
+        sampled = np.concatenate([answer.log_probs for answer in drawn])
+        apart_N = np.abs(trained - sampled)
+        text = (
+            f"sampler and trainer: the log-probabilities of {len(apart_N):,} drawn tokens differ by"
+            f" at most {apart_N.max():.1e} nats, {apart_N.mean():.1e} on average"
+        )
+        if apart_N.max() <= _MOST_APART:
+            return text
+        return coded(
+            "B329",
+            f"{text}, more than {_MOST_APART:g}: answers are learned as if the trainer had drawn"
+            " them. rewards.weight_cap=2 corrects for it; plan.precision=fp32 avoids it",
+        )
+
+    def batch(self, first_sample: int, count: int) -> AnswerBatch:
+        """Return answers of the round that was drawn last: those of one update, or a rank's part of
+        them.
+        """
+        rules, drawn = self.rules, self._round
+        assert drawn is not None  # noqa: S101 - the loop draws before each batch
+        size = self.recipe.effective_batch
+        update, start = divmod(first_sample, size)
+        turn, place = divmod(update % rules.updates, rules.batches)
+        order = np.arange(len(drawn.answers))
+        if rules.batches > 1:
+            order = Shuffle(len(order), self.recipe.seed + drawn.number).numbers(
+                turn * len(order), len(order)
+            )
+        numbers = order[place * size : (place + 1) * size]
+        counting = numbers[drawn.counts_A[numbers]]
+        if not len(counting):  # of a batch without signal all advantages are 0
+            counting = numbers
+        part = len(counting) / size
+        own = counting[round(start * part) : round((start + count) * part)]
+        lengths = [len(drawn.answers[each].token_ids) for each in counting]
+        divisor = sum(lengths) if rules.average == "token" else len(counting)
+        return AnswerBatch.of(
+            drawn,
+            own,
+            divisor * len(own) / len(counting),
+            rules,
+            self.recipe.sequence_length,
+            self._layout,
+        )
+
+    @property
+    def _layout(self) -> Layout:
+        return "packed" if self._plan.packing == "packed" else "padded"
+
+    def sequences(self, plan: Plan) -> "RewardedRunData":  # type: ignore[override]
+        return self
+
+    def score(self, model: PreTrainedModel, split: str, options: ScoringOptions) -> PairLikelihood:
+        """Return how much of the reward the likeliest answers to at most `max_sequences` questions
+        miss, spread evenly.
+        """
+        started_s, questions = time.perf_counter(), self.questions[split]
+        most = min(options.max_sequences or len(questions), len(questions))
+        chosen = np.linspace(0, len(questions) - 1, most).astype(np.int64).tolist()
+        asks = [Ask(questions[each], place, 0) for place, each in enumerate(chosen)]
+        drawn: dict[tuple[str, int], DrawnAnswer] = {}
+
+        def take(answer: DrawnAnswer) -> None:
+            drawn[answer.question, answer.number] = answer
+            if options.progress is not None:
+                options.progress("answers", len(drawn), most)
+
+        self._writer_of(model, options.plan).write(asks, 0.0, take)
+        answers = [drawn[ask.key] for ask in asks]
+        pairs = [(ask.question, answer.text) for ask, answer in zip(asks, answers, strict=True)]
+        rewards = torch.tensor(self.judges.rewards(pairs))
+        lengths = torch.tensor([float(len(answer.token_ids)) for answer in answers])
+        missed = 1 - rewards / self.judges.most
+        named = {"reward": float(rewards.mean()), "tokens": float(lengths.mean())}
+        scored: Any = SimpleNamespace(
+            seconds=time.perf_counter() - started_s,
+            context=self.recipe.sequence_length,
+            stride=self.recipe.sequence_length,
+            batch_sizes=(options.rows,),
+        )
+        return PairLikelihood.of_samples(missed, (missed == 0).float(), named, scored)
+
+    def describe(self) -> list[str]:
+        rules, size = self.rules, self.recipe.effective_batch
+        counts = ", ".join(
+            f"{name} {plural(len(each), 'question')}" for name, each in self.questions.items()
+        )
+        answers = rules.batches * size
+        groups = answers // rules.samples_per_prompt
+        return [
+            f"questions: {counts}; prompts of at most"
+            f" {max(len(each.prompt_ids) for each in self.questions['train']):,} tokens, answers of"
+            f" at most {rules.max_new_tokens:,}",
+            f"a round: {plural(groups, 'question')} x {rules.samples_per_prompt} answers, rewarded"
+            f" by {', '.join(rules.verifiers)}, learned in {plural(rules.updates, 'update')} of"
+            f" {size}; loss {rules.loss}",
+        ]
+
+
+_MOST_APART = 0.1
+"""Nats by which log-probabilities of sampler and trainer may differ without a warning; in bf16 a
+hundredth is usual.
+"""
+RUN_DATA = RewardedRunData

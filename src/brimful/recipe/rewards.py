@@ -1,0 +1,216 @@
+"""The section for learning from rewards: how answers are drawn and judged, and which loss learns
+from them.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from brimful.base.discover import names_in
+from brimful.recipe.base import PositiveInt, Section, Share, known_name
+from brimful.recipe.preference import check_preference
+from brimful.recipe.rft import VERIFIERS_PACKAGE
+
+if TYPE_CHECKING:
+    from brimful.recipe.sections import Recipe
+
+_USUAL: dict[str, Any] = {
+    "scale": "group",
+    "average": "answer",
+    "clip": 0.2,
+    "leave_out_equal": False,
+}
+_AS_DEFINED: dict[str, dict[str, Any]] = {
+    "dr_grpo": {"scale": "none", "average": "constant"},
+    "dapo": {"average": "token", "clip_high": 0.28, "leave_out_equal": True},
+    "gspo": {"clip": 3e-4, "clip_high": 4e-4},
+}
+"""What a loss has where the recipe says nothing, beside `_USUAL`, as its authors have it."""
+_OF_STEPS = ("loss", "clip", "clip_high", "kl", "temperature", "weight_cap", "max_new_tokens")
+"""Keys that decide the loss of a step."""
+
+
+class RewardsRecipe(Section):
+    """How a model learns from the rewards of its own answers (method grpo): it answers questions of
+    data several times each, verifiers judge the answers, and those better than the others to the
+    same question become likelier.
+    """
+
+    verifiers: dict[str, float] = Field(
+        {"number": 1.0},
+        description=(
+            "Files of brimful/verify/kinds, each with the reward of an answer that it finds right;"
+            " rewards of several are added."
+        ),
+    )
+    samples_per_prompt: Annotated[int, Field(ge=2)] = Field(
+        8, description="Answers to each question: a group, whose rewards are compared."
+    )
+    max_new_tokens: PositiveInt = Field(256, description="Tokens of an answer at most.")
+    temperature: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="Of the answers; log-probabilities are those at this temperature."
+    )
+    batches: PositiveInt = Field(
+        1, description="Batches (of batch.sequences answers) that are drawn at once: a round."
+    )
+    passes: PositiveInt = Field(1, description="How often the answers of a round are learned from.")
+    loss: Literal["grpo", "dr_grpo", "dapo", "gspo"] = Field(
+        "grpo",
+        description=(
+            "grpo (Shao 2024, arXiv 2402.03300); dr_grpo: no division by lengths and deviations"
+            " (2503.20783); dapo: per token, asymmetric clip, groups of equal rewards left out"
+            " (2503.14476); gspo: the ratio of whole answers (2507.18071)."
+        ),
+    )
+    clip: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description=(
+            "How far below 1 the ratio of new to old probability still counts. Default: 0.2; gspo"
+            " 3e-4."
+        ),
+    )
+    clip_high: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="The same above 1. Default: as clip; dapo 0.28; gspo 4e-4."
+    )
+    scale: Literal["group", "batch", "none"] | None = Field(
+        None,
+        description=(
+            "Advantages are divided by the deviation of rewards in their group, in the whole round,"
+            " or not at all. Default: group; dr_grpo none."
+        ),
+    )
+    average: Literal["answer", "token", "constant"] | None = Field(
+        None,
+        description=(
+            "answer: mean over an answer's tokens, then over answers; token: mean over all tokens;"
+            " constant: sum over an answer's tokens, divided by max_new_tokens. Default: answer;"
+            " dapo token; dr_grpo constant."
+        ),
+    )
+    kl: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description=(
+            "Weight of the distance from the model before training, its adapters off (the k3"
+            " estimate); 0: none."
+        ),
+    )
+    weight_cap: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description=(
+            "Weigh each token by its probability by the trainer over that by the sampler, at most"
+            " this (truncated importance sampling); null: no weights."
+        ),
+    )
+    leave_out_equal: bool | None = Field(
+        None,
+        description=(
+            "Learn nothing from groups whose rewards are all equal. Default: false; dapo true."
+        ),
+    )
+    stop: bool = Field(
+        False,
+        description="Stop the run where one of the following limits is passed, not only tell.",
+    )
+    least_entropy: Annotated[float, Field(ge=0)] = Field(
+        0.02, description="Nats per token, below which answers count as collapsed to one."
+    )
+    most_cut: Share = Field(
+        0.9, description="Share of a round's answers that may reach max_new_tokens."
+    )
+    most_equal: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="Share of a round's groups whose rewards may all be equal."
+    )
+    patience: PositiveInt = Field(
+        3, description="Rounds in a row that have to pass a limit before it counts."
+    )
+
+    @pydantic.field_validator("verifiers")
+    @classmethod
+    def _verifiers_exist(cls, value: dict[str, float]) -> dict[str, float]:
+        if not value:
+            raise ValueError("verifiers: name at least one")
+        for name in value:
+            known_name(name, names_in(VERIFIERS_PACKAGE, ".py"), "unknown verifier")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _weights_are_comparable(self) -> Self:
+        if self.weight_cap is not None and self.temperature != 1:
+            raise ValueError(
+                "weight_cap compares log-probabilities at temperature 1; leave it or temperature"
+                f" {self.temperature} out"
+            )
+        return self
+
+    @property
+    def resolved(self) -> Self:
+        """The same with what the loss has where the recipe says nothing."""
+        usual = _USUAL | _AS_DEFINED.get(self.loss, {})
+        unsaid = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        found = self.model_copy(update=unsaid)
+        if found.clip_high is None:
+            found = found.model_copy(update={"clip_high": found.clip})
+        return found
+
+    @property
+    def updates(self) -> int:
+        """Optimizer updates of a round."""
+        return self.batches * self.passes
+
+
+def rewards_of(recipe: "Recipe") -> RewardsRecipe:
+    """Return the section of a recipe, resolved, with its defaults where it is left out."""
+    return (recipe.rewards or RewardsRecipe()).resolved
+
+
+def options_of_rewards(recipe: "Recipe") -> dict[str, Any]:
+    """Return what decides the loss of a step on rewarded answers."""
+    rules = rewards_of(recipe)
+    is_old = rules.updates > 1 or rules.weight_cap is not None
+    return {"rewards": rules.model_dump(include=set(_OF_STEPS)) | {"old": is_old}}
+
+
+def check_sections_of_methods(recipe: "Recipe") -> None:
+    """Raise ValueError if a section that belongs to a method does not suit the recipe."""
+    check_preference(recipe)
+    _check_rewards(recipe)
+
+
+def _check_rewards(recipe: "Recipe") -> None:
+    """Raise ValueError if the section rewards does not suit the recipe."""
+    if not recipe.kind.draws_answers:
+        if recipe.rewards is not None:
+            raise ValueError(
+                f"the section rewards is for method grpo, and this recipe has {recipe.method};"
+                " remove it with rewards=null"
+            )
+        return
+    rules, batch = rewards_of(recipe), recipe.effective_batch
+    if recipe.rft is not None:
+        raise ValueError("method grpo draws its answers itself; leave rft out")
+    if rules.max_new_tokens >= recipe.sequence_length:
+        raise ValueError(
+            f"rewards.max_new_tokens {rules.max_new_tokens} leaves no room for a question in"
+            f" sequence_length {recipe.sequence_length}"
+        )
+    if rules.batches * batch % rules.samples_per_prompt:
+        raise ValueError(
+            f"a round of {rules.batches * batch} answers (batch.sequences x rewards.batches) must"
+            f" be a multiple of rewards.samples_per_prompt {rules.samples_per_prompt}"
+        )
+    if rules.kl and (recipe.adapter is None or recipe.adapter.start):
+        why = "go on from trained ones" if recipe.adapter else "are not there"
+        raise ValueError(
+            "rewards.kl compares with the model with its adapters off, and here adapters"
+            f" {why}: leave rewards.kl out, or set adapter.rank=16 alone"
+        )
+    if recipe.plan.loader_workers not in {"auto", 0}:
+        raise ValueError(
+            "method grpo draws what it learns from between its steps: leave plan.loader_workers out"
+        )
+    if recipe.plan.sampling not in {"auto", "brimful"}:
+        raise ValueError(
+            f"plan.sampling={recipe.plan.sampling} gives no log-probabilities, which method grpo"
+            " needs; leave it out"
+        )

@@ -1,0 +1,179 @@
+"""Rounds of answers: what was drawn and rewarded, as optimizer steps learn from it.
+
+Suffixes: A answers of a round, Q questions, G answers to a question.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from brimful.data.batches import MicroBatch
+from brimful.data.example_batches import ExampleBatch, pairs_of
+from brimful.data.examples import ExampleSplit
+from brimful.recipe.rewards import RewardsRecipe
+from brimful.selection.answer_journal import DrawnAnswer
+from brimful.selection.rewarded import Ask
+from brimful.training.methods.grpo import (
+    ADVANTAGE,
+    OLD,
+    SAMPLED,
+    SHARE,
+    SLOT,
+    WATCHED,
+    advantages_of,
+)
+
+NUMBER = "number"
+"""Name in `MicroBatch.kept`: of each answer, its number in the batch."""
+
+
+@dataclass(frozen=True)
+class AnswerBatch(ExampleBatch):
+    """The answers of one optimizer step.
+
+    Attributes:
+        of_tokens: Values of each token of each answer, by name, as the method's loss reads them.
+        divisor: What the summed loss is divided by.
+        most_tokens: Of an answer.
+    """
+
+    of_tokens: Mapping[str, Sequence[NDArray[np.float32]]] = field(default_factory=dict)
+    divisor: float = 1.0
+    most_tokens: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        drawn: "Round",
+        numbers: NDArray[np.int64],
+        divisor: float,
+        rules: RewardsRecipe,
+        sequence_length: int,
+        layout: Literal["packed", "padded"],
+    ) -> Self:
+        """Return answers of a round as a step learns from them.
+
+        Args:
+            numbers: Of the answers.
+            divisor: What the loss is divided by.
+            rules: Resolved.
+        """
+        values: dict[str, list[NDArray[np.float32]]] = {}
+        for number in numbers.tolist():
+            answer = drawn.answers[number]
+            length = len(answer.token_ids)
+            shares = {"answer": 1 / length, "token": 1.0, "constant": 1 / rules.max_new_tokens}
+            own: dict[str, Any] = {
+                ADVANTAGE: np.full(length, drawn.advantages_A[number]),
+                SHARE: np.full(length, shares[str(rules.average)]),
+            }
+            if "old" in drawn.found:
+                own[OLD] = drawn.found["old"][number]
+            if rules.weight_cap is not None:
+                own[SAMPLED] = answer.log_probs
+            for name, each in own.items():
+                values.setdefault(name, []).append(np.asarray(each, np.float32))
+        return cls(
+            pairs_of(drawn.split, numbers),
+            sequence_length,
+            layout,
+            kept={NUMBER: np.arange(len(numbers), dtype=np.float32)}
+            | {
+                name: np.full(len(numbers), drawn.found["watched"][name], np.float32)
+                for name in WATCHED
+            },
+            of_tokens=values,
+            divisor=divisor,
+            most_tokens=rules.max_new_tokens,
+        )
+
+    @property
+    def loss_divisor(self) -> float:
+        return self.divisor
+
+    def micro_batches(self, sizes: tuple[int, ...]) -> Iterator[MicroBatch]:
+        for micro in super().micro_batches(sizes):
+            kept = dict(micro.kept)
+            numbers = kept.pop(NUMBER).long().tolist()
+            for name, values in self.of_tokens.items():
+                kept[name] = torch.from_numpy(np.concatenate([values[each] for each in numbers]))
+            lengths = [len(self.of_tokens[SHARE][each]) for each in numbers]
+            slots = [row * self.most_tokens + np.arange(n) for row, n in enumerate(lengths)]
+            kept[SLOT] = torch.from_numpy(np.concatenate(slots))
+            yield replace(micro, kept=kept)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Answers of one round, rewarded.
+
+    Attributes:
+        number: From 0.
+        split: Questions with their answers, as they are learned.
+        answers: In the order of the split.
+        found: What is kept of it in the journal of answers: rewards, log-probabilities by the
+            trainer, and what rounds are watched by.
+        advantages_A: How much better each answer is than the others to its question.
+        counts_A: Whether it is learned from.
+    """
+
+    number: int
+    split: ExampleSplit
+    answers: Sequence[DrawnAnswer]
+    found: Mapping[str, Any]
+    advantages_A: NDArray[np.float32]
+    counts_A: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        rules: RewardsRecipe,
+        number: int,
+        asks: Sequence[Ask],
+        answers: Sequence[Mapping[str, Any]],
+        found: Mapping[str, Any],
+    ) -> "Round":
+        """Return a round from what is kept of it: answers as JSON, and what was found of them."""
+        drawn = [DrawnAnswer(**each) for each in answers]
+        rewards_QG = np.reshape(found["rewards"], (-1, rules.samples_per_prompt)).astype(np.float64)
+        counts_QG = np.ones(rewards_QG.shape, np.bool_)
+        is_equal_Q = np.ptp(rewards_QG, axis=1) == 0
+        if rules.leave_out_equal and not is_equal_Q.all():
+            counts_QG[is_equal_Q] = False
+        advantages_QG = advantages_of(rewards_QG, rules.scale)
+        split = split_of(asks, drawn)
+        return cls(number, split, drawn, found, advantages_QG.ravel(), counts_QG.ravel())
+
+
+def split_of(asks: Sequence[Ask], drawn: Sequence[DrawnAnswer]) -> ExampleSplit:
+    """Return questions with their answers as examples, of which the answers are learned."""
+    prompts = [ask.question.prompt_ids for ask in asks]
+    tokens = [[*ids, *answer.token_ids] for ids, answer in zip(prompts, drawn, strict=True)]
+    is_target = [
+        np.arange(len(each)) >= len(ids) for ids, each in zip(prompts, tokens, strict=True)
+    ]
+    offsets = np.concatenate([[0], np.cumsum([len(each) for each in tokens])])
+    return ExampleSplit(
+        np.concatenate(tokens).astype(np.uint32), np.concatenate(is_target), offsets, 0, ()
+    )
+
+
+def watched_of(
+    group: int, rewards: Sequence[float], drawn: Sequence[DrawnAnswer]
+) -> dict[str, float]:
+    """Return the means that a round is watched by; `group`: answers to a question."""
+    rewards_QG = np.reshape(rewards, (-1, group))
+    nats = [-each for answer in drawn for each in answer.log_probs]
+    said = [answer.text.strip() for answer in drawn]
+    return {
+        "reward": float(rewards_QG.mean()),
+        "tokens": float(np.mean([len(answer.token_ids) for answer in drawn])),
+        "cut": float(np.mean([answer.finish != "end_of_text" for answer in drawn])),
+        "equal": float(np.mean(np.ptp(rewards_QG, axis=1) == 0)),
+        "empty": float(np.mean([not text for text in said])),
+        "entropy": float(np.mean(nats)),
+    }

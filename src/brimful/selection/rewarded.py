@@ -1,0 +1,196 @@
+"""Answers of a model to questions, drawn by its present weights and rewarded by verifiers."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import xxhash
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from brimful.base.errors import RequestError
+from brimful.generation.backends.choice import backend_for
+from brimful.generation.engine import longest_first
+from brimful.generation.requests import Request, StopRules
+from brimful.generation.sampler import SamplingSettings
+from brimful.generation.text import text_behind
+from brimful.recipe.rewards import RewardsRecipe
+from brimful.selection.answer_journal import DrawnAnswer
+from brimful.verify.judge import judge
+from brimful.verify.sandbox import Sandbox
+from brimful.verify.verifier import Verdict, Verifier, load_verifier
+
+
+@dataclass(frozen=True)
+class RewardedQuestion:
+    """A question whose answers are rewarded.
+
+    Attributes:
+        id: Hash of what is asked and what an answer is held against.
+        text: What is asked, to read.
+        prompt_ids: What the model continues.
+        reference: What an answer is held against.
+        row: All columns, for verifiers that run tests.
+        where: For errors.
+    """
+
+    id: str
+    text: str
+    prompt_ids: tuple[int, ...]
+    reference: str
+    row: Mapping[str, Any]
+    where: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One answer that is wanted.
+
+    Attributes:
+        number: Of the answer.
+        seed: Of its tokens.
+    """
+
+    question: RewardedQuestion
+    number: int
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.question.id, self.number
+
+
+@dataclass(frozen=True)
+class AnswerWriter:
+    """A model in memory that answers.
+
+    Attributes:
+        stop_ids: Tokens that end an answer, and belong to it.
+        most_rows: Answers at once; None: as many as memory holds and are worth it.
+        precision: Of the plan.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: frozenset[int]
+    max_new_tokens: int
+    most_rows: int | None
+    precision: str
+
+    def write(
+        self,
+        asks: Sequence[Ask],
+        temperature: float,
+        take: Callable[[DrawnAnswer], None],
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Hand each answer over when it is finished; return whether all came before the stop.
+
+        Raises:
+            RequestError: memory does not hold one answer, or logits are not finite.
+        """
+        requests = [
+            Request(place, ask.question.prompt_ids, ask.seed, self.max_new_tokens)
+            for place, ask in enumerate(asks)
+        ]
+        backend, _ = backend_for(
+            "brimful",
+            self.model,
+            self.tokenizer,
+            source="",
+            most_rows=self.most_rows,
+            precision=self.precision,
+        )
+        stream = backend.stream(
+            longest_first(requests),
+            SamplingSettings(temperature, None, 1.0),
+            StopRules(self.stop_ids, keeps_token=True),
+            logprobs=True,
+        )
+        for request, generation in stream:
+            ids, ask = generation.token_ids, asks[request.key]
+            said = ids[:-1] if generation.finish == "end_of_text" else ids
+            text = text_behind(self.tokenizer, request.prompt_ids, said)
+            take(DrawnAnswer(*ask.key, ids, generation.logprobs or [], generation.finish, text))
+            if is_stopped():
+                return False
+        return True
+
+
+class Judges:
+    """Verifiers whose rewards are added.
+
+    Args:
+        rules: Names them, each with the reward of a right answer.
+
+    Raises:
+        RequestError: what one needs is missing.
+    """
+
+    def __init__(self, rules: RewardsRecipe) -> None:
+        self._verifiers = {name: load_verifier(name) for name in rules.verifiers}
+        self._rewards = rules.verifiers
+
+    @property
+    def names(self) -> list[str]:
+        """Of the verifiers."""
+        return [*self._verifiers]
+
+    @property
+    def most(self) -> float:
+        """The reward of an answer that every verifier finds right."""
+        return sum(self._rewards.values())
+
+    def check(self, question: RewardedQuestion) -> None:
+        """Raise ValueError or DataError if no answer could be held against its reference."""
+        for verifier in self._verifiers.values():
+            verifier.check(_reference(verifier, question))
+
+    def rewards(self, answers: Sequence[tuple[RewardedQuestion, str]]) -> list[float]:
+        """Return the reward of each answer.
+
+        Raises:
+            RequestError: the machine is too busy to judge programs, or nothing isolates them here.
+        """
+        rewards = [0.0] * len(answers)
+        for name, verifier in self._verifiers.items():
+            with ExitStack() as stack:
+                sandbox = stack.enter_context(Sandbox()) if verifier.needs_sandbox else None
+                verdicts = _verdicts(verifier, answers, sandbox)
+            for place, verdict in enumerate(verdicts):
+                rewards[place] += self._rewards[name] * verdict.is_correct
+        return rewards
+
+
+def _reference(verifier: Verifier, question: RewardedQuestion) -> Any:
+    return question.row if verifier.needs_sandbox else question.reference
+
+
+def _verdicts(
+    verifier: Verifier, answers: Sequence[tuple[RewardedQuestion, str]], sandbox: Sandbox | None
+) -> list[Verdict]:
+    texts = [text.strip() for _, text in answers]
+    references = [_reference(verifier, question) for question, _ in answers]
+    found = judge(verifier, texts, references, sandbox)
+    unknown = [place for place, verdict in enumerate(found) if verdict is None]
+    again = judge(
+        verifier, [texts[each] for each in unknown], [references[each] for each in unknown], sandbox
+    )
+    for place, verdict in zip(unknown, again, strict=True):
+        found[place] = verdict
+    known = [verdict for verdict in found if verdict is not None]
+    if len(known) < len(found):
+        raise RequestError(
+            f"the machine is too busy to judge {len(found) - len(known)} programs. The answers are"
+            " kept: run the same command again later."
+        )
+    return known
+
+
+def fingerprint_of_weights(tensors: Iterable[torch.Tensor]) -> str:
+    """Return what identifies the weights that drew an answer: a hash of all that train."""
+    found = xxhash.xxh3_64()
+    for tensor in tensors:
+        found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()

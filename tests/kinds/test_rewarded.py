@@ -1,0 +1,268 @@
+"""Runs that learn from rewards, from questions to a scored model: planned to the byte, killed and
+gone on with bit for bit.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from preference_runs import run, step_of, steps_of, weights_of
+
+from brimful.base.errors import DataError, RecipeError, TrainingStopped
+from brimful.base.rundir import read_journal, read_json
+from brimful.chains import plans
+from brimful.generation.engine import Engine
+from brimful.kinds.rewarded import RewardedRunData
+from brimful.kinds.run_data import gather
+from brimful.recipe import Recipe
+from brimful.rehearsal.models import config_of
+from brimful.rehearsal.training import record_training
+from brimful.selection import answer_rounds
+from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal
+from brimful.selection.rewarded import Judges
+from brimful.training import loop
+from measured_steps import measure_steps
+
+ANSWERS = 3
+"""In a micro-batch."""
+SAID = [
+    "method=grpo",
+    "batch.sequences=8",
+    "training.steps=6",
+    "rewards.verifiers={regex: 1.0}",
+    "rewards.samples_per_prompt=4",
+    "rewards.max_new_tokens=6",
+    "evaluation.base=never",
+    "evaluation.every=3",
+]
+WAYS = {
+    "one update": [],
+    "several": ["rewards.batches=2", "rewards.passes=2", "rewards.loss=dapo"],
+    "kl": ["rewards.kl=0.1", "rewards.weight_cap=2", "rewards.temperature=1"],
+    "full": ["adapter=null", "rewards.loss=gspo", "optimizer.learning_rate=1e-3"],
+}
+
+
+@pytest.fixture
+def asking(tuning: Callable[..., Recipe], tmp_path: Path) -> Callable[..., Recipe]:
+    """`asking("key=value", ...)` gives a recipe that rewards answers with an "a", "e" or space in
+    them, with overrides.
+    """
+    path = tmp_path / "questions.jsonl"
+    rows = [
+        {"prompt": f"Say something, {number}:", "completion": "(?s).*[ae ].*"}
+        for number in range(40)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return lambda *overrides: tuning(*SAID, f"data.path={path}", *overrides)
+
+
+def _rounds(folder: Path) -> list[dict[str, Any]]:
+    return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
+
+
+def test_the_reward_of_a_small_model_rises(asking: Callable[..., Recipe]) -> None:
+    said = ["adapter=null", "optimizer.learning_rate=1e-2", "optimizer.schedule=constant"]
+    recipe = asking(*said, "training.steps=16", "batch.sequences=32")
+
+    folder = run(recipe)
+
+    rounds, steps = _rounds(folder), steps_of(folder)
+    rewards = [each["reward"] for each in rounds]
+    assert len(rounds) == len(steps) == 16
+    assert np.mean(rewards[-4:]) > np.mean(rewards[:4]) + 0.3
+    assert [each["named"]["reward"] for each in steps] == pytest.approx(rewards, rel=1e-6)
+    assert {"entropy", "clipped", "tokens", "cut", "equal"} <= steps[0]["named"].keys()
+    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    certificate = next(each for each in told if each.startswith("sampler and trainer"))
+    assert float(certificate.split("at most ")[1].split()[0]) < 1e-4
+    scores = read_json(folder / "scores.json")["validation"]
+    assert scores["windows"] == gather(recipe, str(recipe.model)).validation_count
+    assert scores["loss"] == pytest.approx(1 - scores["named"]["reward"])
+    assert "reward" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_log_probs_of_sampler_and_trainer_are_those_of_the_weights_that_drew(
+    asking: Callable[..., Recipe], way: str
+) -> None:
+    """The first update's ratio is 1: nothing is clipped, whatever was scored before."""
+    steps = steps_of(run(asking(*WAYS[way], "training.steps=2")))
+
+    assert steps[0]["named"]["clipped"] == 0
+    assert steps[0]["loss"] == pytest.approx(0, abs=0.6)
+    if way == "kl":
+        assert steps[0]["named"]["kl"] == pytest.approx(0, abs=1e-6)
+        assert steps[0]["named"]["weight"] == pytest.approx(1, abs=1e-4)
+
+
+KILLS: dict[str, tuple[object, str, int]] = {
+    "sampling": (AnswerJournal, "append", 21),
+    "verifying": (Judges, "rewards", 2),
+    "an update": (loop, "guarded_update", 4),
+    "between answers and their use": (AnswerJournal, "found", 2),
+}
+
+
+def _in_a_child(act: Callable[[], object]) -> int:
+    """Run in a forked process, and return the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _killing(target: object, name: str, call: int, recipe: Recipe) -> None:
+    real, count = getattr(target, name), 0
+
+    def act(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(target, name, act)
+    run(recipe)
+
+
+@pytest.mark.parametrize("way", ["one update", "several"])
+def test_killed_anywhere_it_ends_bit_for_bit_like_an_undisturbed_run(
+    asking: Callable[..., Recipe], way: str
+) -> None:
+    shared = [*WAYS[way], "checkpoint.every=1", "evaluation.every=6"]
+    whole = run(asking(*shared, "run.name=whole"))
+    for place, (name, kill) in enumerate(KILLS.items()):
+        recipe = asking(*shared, f"run.name=killed{place}")
+
+        killed = _in_a_child(lambda kill=kill, recipe=recipe: _killing(*kill, recipe))  # type: ignore[misc]
+        assert killed == signal.SIGKILL, name
+        gone_on = run(recipe)
+
+        ours, theirs = weights_of(whole), weights_of(gone_on)
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours), name
+        named = [[each["named"] for each in steps_of(folder)] for folder in (whole, gone_on)]
+        assert named[0] == named[1], name
+        answers = [
+            {
+                (each["round"], each["question"], each["number"]): each["token_ids"]
+                for each in read_journal(folder / ANSWERS_FILE)
+                if "found" not in each
+            }
+            for folder in (whole, gone_on)
+        ]
+        assert answers[0] == answers[1], name
+
+
+def test_what_was_drawn_before_a_kill_is_not_drawn_again(
+    asking: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = asking("training.steps=1", "evaluation.every=99")
+    assert _in_a_child(lambda: _killing(AnswerJournal, "append", 6, recipe)) == signal.SIGKILL
+    asked: list[int] = []
+    real = Engine.stream
+
+    def stream(engine: Engine, requests: Any, *args: Any, **values: Any) -> Any:
+        asked.append(len(requests))
+        return real(engine, requests, *args, **values)
+
+    monkeypatch.setattr(Engine, "stream", stream)
+    run(recipe)
+
+    assert asked[0] == 8 - 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_planned_is_what_a_real_step_takes_to_the_byte(
+    asking: Callable[..., Recipe], way: str
+) -> None:
+    spec = step_of(asking(*WAYS[way], "plan.loss_chunk=100"))
+    planned = record_training(spec, config_of(spec), ANSWERS)
+    recipe = asking(*WAYS[way])
+    data = gather(recipe, str(recipe.model))
+    model = data.build(plans.plan(data.planned), torch.device("cpu"))
+
+    measured = measure_steps(model, spec, ANSWERS)
+
+    end = planned.marks["evaluation"]
+    assert planned.live_E()[:end].max() == measured.live_E().max()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_real_micro_batch_has_the_tensors_of_the_planned_one(
+    asking: Callable[..., Recipe], way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = asking(*WAYS[way], "training.steps=1")
+    planned = RewardedRunData.blank(step_of(recipe), ANSWERS)
+    seen: list[Any] = []
+    real = answer_rounds.AnswerBatch.micro_batches
+
+    def micro_batches(batch: Any, sizes: tuple[int, ...]) -> Any:
+        for micro in real(batch, sizes):
+            seen.append(micro)
+            yield micro
+
+    monkeypatch.setattr(answer_rounds.AnswerBatch, "micro_batches", micro_batches)
+    run(recipe)
+
+    micro = seen[0]
+    assert micro.kept.keys() == planned.kept.keys()
+    assert micro.tensors.keys() == planned.tensors.keys()
+    for name, each in micro.kept.items():
+        assert (each.ndim, each.dtype) == (planned.kept[name].ndim, planned.kept[name].dtype)
+
+
+def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
+    asking: Callable[..., Recipe],
+) -> None:
+    never = ["rewards.verifiers={exact: 1.0}", "training.steps=3", "rewards.patience=2"]
+    folder = run(asking(*never, "run.name=told"))
+    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    assert [each for each in told if "equal rewards" in each and "B328" in each]
+
+    with pytest.raises(TrainingStopped, match=r"rewards\.stop"):
+        run(asking(*never, "run.name=stopped", "rewards.stop=true"))
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("rewards.samples_per_prompt=3", "multiple of rewards.samples_per_prompt 3"),
+        ("rewards.max_new_tokens=64", "leaves no room"),
+        ("rewards.verifiers={nubmer: 1.0}", "unknown verifier"),
+        ("plan.loader_workers=2", "loader_workers"),
+        ("plan.sampling=vllm", "log-probabilities"),
+        ("rewards={kl: 0.1, samples_per_prompt: 4, max_new_tokens: 6}", ""),
+    ],
+)
+def test_bad_settings_are_refused(asking: Callable[..., Recipe], said: str, named: str) -> None:
+    if not named:
+        with pytest.raises(RecipeError, match="adapters off"):
+            asking(said, "adapter=null")
+        return
+    with pytest.raises(RecipeError, match=named):
+        asking(said)
+
+
+def test_questions_that_leave_no_room_are_told_and_references_are_checked(
+    asking: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    recipe = asking("sequence_length=40", "rewards.max_new_tokens=30")
+    with pytest.raises(DataError, match="too long"):
+        gather(recipe, str(recipe.model))
+    path = tmp_path / "bad.jsonl"
+    rows = [{"prompt": f"a {number}", "completion": "("} for number in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    bad = asking(f"data.path={path}")
+    with pytest.raises(DataError, match=r"rewards\.verifiers"):
+        gather(bad, str(bad.model))
