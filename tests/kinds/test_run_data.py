@@ -91,7 +91,7 @@ FACTS = {
     "judged": {
         "data": "a8f7a0c8c7a76d41c0a0c79569441e5d",
         "objective": "9df6a771beec8958",
-        "rows": [25, 12, 2],
+        "rows": [25, 6, 2],
         "tokens_per_step": 78,
         "fill": 0.609,
     },
