@@ -1,12 +1,16 @@
-"""Every type of causal language model and of encoder that transformers knows, planned from its
-config: the defaults of its class, with few blocks.
+"""Every type of causal language model and of encoder that transformers knows, from its config: the
+defaults of its class, with few blocks. Is its step recorded, of which plans are made, or is it
+refused, and in which sentence?
 
-    python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--no-record]
+    python benchmarks/model_types.py [--only TYPE ...] [--cpu-limit SECONDS] [--plans] [--no-record]
 
-Each is asked for in a process of its own with an empty cache: `brimful plan lora` for causal models,
-`brimful plan moderation` for encoders. CPU seconds count, of all threads, with the libraries that
-the process loads. Blocks are cut to four, or to as many as show every kind of block once. The year
-is that of the copyright line in the code of the type, the first in the file.
+Causal models are tuned with adapters (recipe `lora`), encoders in full as classifiers (recipe
+`moderation`), on an H200. Each type has a process of its own, forked from one that has loaded the
+libraries; its CPU seconds are those of one recording, of which a plan makes several. With --plans
+`brimful plan` is asked in a fresh process with an empty cache instead, and its CPU seconds, of all
+threads and with the libraries, count; that takes an hour, and no record is written. Blocks are cut
+to four, or to as many as show every kind of block once. The year is that of the copyright line in
+the code of the type.
 """
 
 import argparse
@@ -16,10 +20,11 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -66,17 +71,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="TYPE")
-    parser.add_argument("--cpu-limit", type=int, default=120, metavar="SECONDS")
+    parser.add_argument("--cpu-limit", type=int, default=60, metavar="SECONDS")
+    parser.add_argument("--plans", action="store_true")
     parser.add_argument("--no-record", action="store_true")
     asked = parser.parse_args()
     every = kinds_of_types()
     chosen = {name: kind for name, kind in every.items() if not asked.only or name in asked.only}
+    ask = planned if asked.plans else recorded
     results = []
     for name, kind in chosen.items():
-        results.append({"type": name, "kind": kind, **planned(name, kind, asked.cpu_limit)})
+        results.append({"type": name, "kind": kind, **ask(name, kind, asked.cpu_limit)})
         print(json.dumps(results[-1]), flush=True)
     print(json.dumps(summary(results)))
-    if not asked.no_record and not asked.only:
+    if not (asked.no_record or asked.only or asked.plans):
         from record import write_record  # brings torch, which children would count as theirs
 
         print(write_record("model_types", {"summary": summary(results), "types": results}))
@@ -95,16 +102,73 @@ def kinds_of_types() -> dict[str, str]:
     }
 
 
+def recorded(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
+    """What one recording of a type's step is, in a child of this process."""
+    import brimful.rehearsal.tracer  # noqa: F401 - children begin with it
+
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        os.write(writes, json.dumps(_recorded_here(name, kind)).encode())
+        os._exit(0)
+    os.close(writes)
+    with open(reads, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    result: dict[str, Any] = (
+        json.loads(told) if told else {"refused": f"no answer within {cpu_limit_s} CPU s"}
+    )
+    return result
+
+
+def _recorded_here(name: str, kind: str) -> dict[str, Any]:
+    from brimful.hardware import catalog
+    from brimful.planning.specs import model_facts
+    from brimful.planning.survey import prepare
+    from brimful.recipe import load
+    from brimful.rehearsal.models import config_of
+    from brimful.rehearsal.tracer import _record
+
+    about: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            about = write_config(name, Path(folder))
+            recipe, *changes = _words(kind, folder, about.pop("context"))
+            loaded = load(recipe, changes)
+            ready = prepare(loaded, catalog.get(DEVICE), model=model_facts(loaded))
+            spec = ready.spec(recompute=False)
+            before_s = time.process_time()
+            storages = len(_record(spec, config_of(spec), 2, (2, 1)).sizes_S)
+            return {
+                **about,
+                "cpu_s": round(time.process_time() - before_s, 1),
+                "storages": storages,
+                "attention": spec.attention,
+                "kernels": spec.kernels,
+            }
+        except Exception as error:  # a benchmark counts whatever stands in the way
+            about.pop("context", None)
+            return {**about, "refused": f"{error}".replace(folder, "FOLDER")[:400]}
+
+
+def _words(kind: str, folder: str, context: int | None) -> list[str]:
+    recipe, longest = ("lora", 1024) if kind == "causal" else ("moderation", 192)
+    length = min(longest, context or longest)
+    return [recipe, f"model={folder}", f"sequence_length={length}"]
+
+
 def planned(name: str, kind: str, cpu_limit_s: int) -> dict[str, Any]:
     """What `brimful plan` says of a type, and what that took."""
     with tempfile.TemporaryDirectory() as folder:
         made = _in_child(["--write", name, folder])
         if made.returncode:
-            return {"refused": _last_line(made.stderr), "by": "transformers"}
+            return {"refused": _last_line(made.stderr)}
         about = json.loads(made.stdout.splitlines()[-1])
-        recipe, longest = ("lora", 1024) if kind == "causal" else ("moderation", 192)
-        length = min(longest, about.pop("context") or longest)
-        words = [recipe, f"model={folder}", f"sequence_length={length}", "--on", DEVICE]
+        words = [*_words(kind, folder, about.pop("context")), "--on", DEVICE]
         return {**about, **_ask(words, Path(folder), cpu_limit_s)}
 
 
@@ -121,9 +185,9 @@ def _ask(words: Sequence[str], folder: Path, cpu_limit_s: int) -> dict[str, Any]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = {"cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)}
     if done.returncode < 0:
-        return {**took, "refused": f"no answer within {cpu_limit_s} CPU s", "by": "time"}
+        return {**took, "refused": f"no answer within {cpu_limit_s} CPU s"}
     if done.returncode == 2 or not done.stdout:
-        return {**took, "refused": " ".join(done.stderr.split())[-400:], "by": "brimful"}
+        return {**took, "refused": " ".join(done.stderr.split())[-400:]}
     (device,) = json.loads(done.stdout)["devices"]
     choices = {each["name"]: each["value"] for each in device["plan"]["choices"]}
     return {**took, "verdict": device["verdict"], "attention": choices["attention"]}
@@ -182,13 +246,15 @@ def _last_line(text: str) -> str:
 
 def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts, over all and of those from SINCE on."""
+    answered = [row for row in results if "refused" not in row]
     recent = [row for row in results if (row.get("year") or SINCE) >= SINCE]
     return {
         "types": len(results),
-        "planned": sum("verdict" in row for row in results),
+        "answered": len(answered),
         "recent": len(recent),
-        "recent_planned": sum("verdict" in row for row in recent),
-        "refusals": Counter(row["by"] for row in results if "refused" in row),
+        "recent_answered": sum("refused" not in row for row in recent),
+        "median_cpu_s": statistics.median(row["cpu_s"] for row in answered),
+        "most_cpu_s": max(row["cpu_s"] for row in answered),
     }
 
 
