@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,9 @@ from brimful.recipe import Recipe
 from brimful.training.method import Network
 from brimful.training.precision import Precision
 from brimful.training.state import Progress
+
+if TYPE_CHECKING:
+    from brimful.training.loop import Parts
 
 LOOK_EVERY = 25
 """Steps between two looks at the guard: a number of steps, not a time, so that a run is
@@ -74,6 +78,17 @@ def refuse_not_finite(loss: Tensor, precision: Precision) -> None:
         "the loss or a hidden state of the first step is not finite, and nothing was trained. The"
         f" model cannot be trained like this: {cause}"
     )
+
+
+def look_at_first_step(parts: "Parts", progress: Progress, loss: Tensor) -> None:
+    """Look at the first step before its update: its loss, and which weights have a gradient.
+
+    Raises:
+        TrainingStopped: as in `refuse_not_finite`.
+    """
+    refuse_not_finite(loss, parts.precision)
+    if (told := without_gradient(parts.named_parameters)) is not None:
+        parts.meter.note_event(progress, told)
 
 
 def without_gradient(parameters: Mapping[str, nn.Parameter]) -> str | None:

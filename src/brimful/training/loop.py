@@ -23,10 +23,9 @@ from brimful.recipe import Recipe
 from brimful.training.divergence import (
     ROLLBACKS_BEFORE_STOP,
     gave_up,
+    look_at_first_step,
     noting_states,
     problem_of_steps,
-    refuse_not_finite,
-    without_gradient,
 )
 from brimful.training.keeping import keep, kept_where_it_fails
 from brimful.training.measuring import by_all, measured
@@ -253,9 +252,7 @@ def _update(
     loss, sums_N2 = summed[0] / divisor, summed[1:].view(-1, 2)
     named = dict(zip(names, sums_N2[:, 0] / sums_N2[:, 1], strict=True))
     if progress.step == 0:
-        refuse_not_finite(loss, parts.precision)
-        if (note := without_gradient(parts.named_parameters)) is not None:
-            parts.meter.note_event(progress, note)
+        look_at_first_step(parts, progress, loss)
     learning_rate = learning_rate_at(progress.step, parts.total_steps, parts.recipe.optimizer)
     for group in parts.optimizer.param_groups:
         group["lr"] = learning_rate * group.get("lr_factor", 1.0)
