@@ -68,7 +68,7 @@ def test_weights_that_the_first_step_gave_no_gradient_are_named_by_their_kind() 
     note = without_gradient(dict(layers.named_parameters()))
 
     assert note is not None
-    assert note.startswith("B335: 2 of 4 tensors")
+    assert note.startswith("B330: 2 of 4 tensors")
     assert note.endswith(": experts.N.weight")
     assert without_gradient(dict(layers["used"].named_parameters())) is None
 
@@ -91,7 +91,7 @@ def test_a_run_says_at_its_first_step_which_weights_get_no_gradient(
         for each in read_journal(tmp_path / "runs" / "tiny" / "metrics.jsonl")
         if each["kind"] == "event"
     ]
-    assert [each for each in events if "B335" in each and each.endswith(": unused.weight")]
+    assert [each for each in events if "B330" in each and each.endswith(": unused.weight")]
 
 
 @pytest.mark.parametrize("rollbacks", [0, 2])

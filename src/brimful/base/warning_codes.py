@@ -73,7 +73,7 @@ WARNINGS: Mapping[str, str] = {
     "B327": "judged answers are of one kind, or one kind counts much more than the other",
     "B328": "answers that are rewarded have passed a limit",
     "B329": "sampler and trainer compute other log-probabilities of the same tokens",
-    "B335": "weights that should be trained got no gradient",
+    "B330": "weights that should be trained got no gradient",
     # machines
     "B401": "the device that was asked for cannot be used",
     "B402": "torch cannot use the GPU",

@@ -102,7 +102,7 @@ def without_gradient(parameters: Mapping[str, nn.Parameter]) -> str | None:
     kinds = list(dict.fromkeys(re.sub(r"\.\d+\.", ".N.", name) for name in missing))
     named = ", ".join(kinds[:4]) + ", ..." * (len(kinds) > 4)
     return coded(
-        "B335",
+        "B330",
         f"{len(missing):,} of {len(trained):,} tensors that should be trained got no gradient in"
         f" the first step: {named}",
     )
