@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import psutil
 
 from brimful.base.env import runs_folder
@@ -81,8 +81,8 @@ class Load:
     async def run(self, clients: int, seed: int, server: psutil.Process) -> None:
         """Ask until the time is over."""
         end_s = time.monotonic() + self._seconds
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=600, limits=limits) as http:
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(timeout=600, limits=limits) as http:
             await asyncio.gather(
                 self._watch(server, end_s),
                 *(
@@ -97,7 +97,7 @@ class Load:
             await asyncio.sleep(SAMPLE_S)
 
     async def _client(
-        self, http: httpx.AsyncClient, number: int, chance: random.Random, end_s: float
+        self, http: httpx2.AsyncClient, number: int, chance: random.Random, end_s: float
     ) -> None:
         while time.monotonic() < end_s:
             started_s = time.monotonic()
@@ -106,7 +106,7 @@ class Load:
             if status == "200":
                 self._waits.append((number, time.monotonic() - started_s))
 
-    async def _ask(self, http: httpx.AsyncClient, chance: random.Random) -> str:
+    async def _ask(self, http: httpx2.AsyncClient, chance: random.Random) -> str:
         fields: dict[str, Any] = {
             "model": self._model,
             "max_tokens": chance.randint(1, 48),

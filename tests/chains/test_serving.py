@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from fixture_types import Refuses
 
@@ -49,7 +49,7 @@ def test_a_run_goes_on_with_a_text_until_ctrl_c() -> None:
                 line = server.stdout.readline()
                 assert line, f"the server ended: {said}"
                 said += line
-            answer = httpx.post(
+            answer = httpx2.post(
                 f"http://127.0.0.1:{port}/v1/completions",
                 json={"model": run.name, "prompt": "the cat", "max_tokens": 4},
                 headers={"Authorization": "Bearer secret", "Host": "mine.example"},

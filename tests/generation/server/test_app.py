@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import torch
 import uvicorn
@@ -41,8 +41,8 @@ class Served:
     writer: SharedWriter
     address: str
 
-    def post(self, path: str, **fields: Any) -> httpx.Response:
-        return httpx.post(f"{self.address}{path}", json=fields, headers=bearer(), timeout=SOON_S)
+    def post(self, path: str, **fields: Any) -> httpx2.Response:
+        return httpx2.post(f"{self.address}{path}", json=fields, headers=bearer(), timeout=SOON_S)
 
 
 def bearer() -> dict[str, str]:
@@ -215,11 +215,11 @@ def test_a_page_of_another_site_is_refused(serve: Callable[..., Served]) -> None
     served = serve()
     asked = {"model": "tiny", "prompt": "x"}
     for more in ({"Host": "site.example"}, {"Origin": "http://site.example"}):
-        refused = httpx.post(
+        refused = httpx2.post(
             f"{served.address}/v1/completions", json=asked, headers={**bearer(), **more}
         )
         assert refused.status_code == 403
-    form = httpx.post(
+    form = httpx2.post(
         f"{served.address}/v1/completions", content=json.dumps(asked), headers=bearer()
     )
     assert form.status_code == 415
