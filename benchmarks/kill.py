@@ -168,7 +168,12 @@ UNCOMPARED = re.compile(
     r"/tensorboard/|/drawn\.jsonl|monitor\.jsonl|environment\.json|plan\.json|MANIFEST\.json|\.lock|hang\.txt|/\.[^/]*\.tmp$"
 )
 SECTIONS = re.compile(r'(?s)<section id="(base|scores|samples|data|tuning|labels)">.*?</section>')
-TIMED = re.compile(r'<td data-name="[^"]*(/s|Time|Seconds)"[^>]*>[^<]*</td>|seconds [\d.]+')
+TIMED = re.compile(
+    r'<td data-name="[^"]*(/s|[Tt]ime|Seconds)[^"]*"[^>]*>.*?</td>|seconds [\d.]+'
+    r"|(?s:<h3>[^<]* at equal time.*?</table>)"
+    r'|<p class="note">\d+ samples are there from before.</p>\s*'
+)
+"""What a page says of time, and of samples that were there when a session began."""
 NO_THREADS = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
