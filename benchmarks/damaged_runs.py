@@ -382,7 +382,9 @@ class Several(Run):
             facts = leaves(read_json(folder / "study.json"))
         except BrimfulError:
             return {}
-        spent = re.compile(r"seconds|measured_s|tokens_per_s|_time|memory|samples_before|notes|fingerprint")
+        spent = re.compile(
+            r"seconds|measured_s|tokens_per_s|_time|memory|samples_before|notes|fingerprint"
+        )
         return {name: value for name, value in facts.items() if not spent.search(name)}
 
     def look(self) -> dict[str, Reply]:
