@@ -93,6 +93,14 @@ def test_what_a_session_measured_of_its_loader_is_told(snapshot: SnapshotAsserti
     assert describe(read_record(record), RunState(FakeClock())) == snapshot
 
 
+def test_a_round_of_answers_is_told_with_its_time() -> None:
+    record = {"kind": "round", "step": 4, "round": 1, "sampling_s": 11.5, "verifying_s": 0.5}
+
+    told = describe(read_record(record), RunState(FakeClock()))
+
+    assert told == "step 4  answers drawn and judged in 12.0 s"
+
+
 def test_how_long_ago_something_was_is_told_coarsely() -> None:
     assert [age(seconds) for seconds in (-5.0, 12.2, 65.0, 3000.0, 8820.0)] == [
         "1 s",

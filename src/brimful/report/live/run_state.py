@@ -34,6 +34,8 @@ SMOOTHING = 0.9
 """Weight of the past in the running mean of the loss."""
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
+ROUND_PARTS = ("sampling", "verifying", "scoring")
+"""What a round of rewarded answers takes its time for, before updates."""
 MOST_NAMED = 2
 """The most values that a method reports beside the loss that the line of a step shows."""
 LOADER_WAIT_SHOWN = 0.05
@@ -225,6 +227,9 @@ def describe(record: Record, state: RunState) -> str:
             return "  ".join([where, *_evaluation_parts(record)])
         case RanksRecord(ranks=[_, *_]):
             return f"{where}  {len(record.ranks)} ranks: {ranks_text(record)}"
+        case Record(kind="round"):
+            took_s = sum(record.number(f"{name}_s") or 0.0 for name in ROUND_PARTS)
+            return f"{where}  answers drawn and judged in {format_duration(took_s)}"
     return f"{where}  {_incident(record, state)}"
 
 
