@@ -3,7 +3,6 @@ gone on with bit for bit.
 """
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed import in_a_child, kill_at
 from preference_runs import run, step_of, steps_of, weights_of
 
 from brimful.base.errors import DataError, RecipeError, TrainingStopped
@@ -110,29 +110,8 @@ KILLS: dict[str, tuple[object, str, int]] = {
 }
 
 
-def _in_a_child(act: Callable[[], object]) -> int:
-    """Run in a forked process, and return the signal that ended it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            act()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-
-
 def _killing(target: object, name: str, call: int, recipe: Recipe) -> None:
-    real, count = getattr(target, name), 0
-
-    def act(*args: Any, **kwargs: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*args, **kwargs)
-
-    setattr(target, name, act)
+    kill_at(target, name, call)
     run(recipe)
 
 
@@ -145,7 +124,7 @@ def test_killed_anywhere_it_ends_bit_for_bit_like_an_undisturbed_run(
     for place, (name, kill) in enumerate(KILLS.items()):
         recipe = asking(*shared, f"run.name=killed{place}")
 
-        killed = _in_a_child(lambda kill=kill, recipe=recipe: _killing(*kill, recipe))  # type: ignore[misc]
+        killed = in_a_child(lambda kill=kill, recipe=recipe: _killing(*kill, recipe))  # type: ignore[misc]
         assert killed == signal.SIGKILL, name
         gone_on = run(recipe)
 
@@ -168,7 +147,7 @@ def test_what_was_drawn_before_a_kill_is_not_drawn_again(
     asking: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = asking("training.steps=1", "evaluation.every=99")
-    assert _in_a_child(lambda: _killing(AnswerJournal, "append", 6, recipe)) == signal.SIGKILL
+    assert in_a_child(lambda: _killing(AnswerJournal, "append", 6, recipe)) == signal.SIGKILL
     asked: list[int] = []
     real = Engine.stream
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_types import Refuses
+from killed import in_a_child, kill_at
 from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -68,38 +69,6 @@ def _measurements(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _in_a_child(act: Callable[[], object]) -> int:
-    """Run `act` in a forked process; returns the number of the signal that ended it, 0 when it
-    ended by itself.
-    """
-    child = os.fork()
-    if child == 0:
-        try:
-            act()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-
-
-def _kill_at(target: object, name: str, call: int) -> None:
-    """Replace `target.name` by a version that is SIGKILL at its `call`-th use, before doing
-    anything.
-    """
-    real, count = getattr(target, name), 0
-
-    def act(*args: Any, **kwargs: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*args, **kwargs)
-
-    setattr(target, name, act)
-
-
 KILL_POINTS = {
     "before the optimizer update of step 5": (loop, "guarded_update", 5),
     "between writing and renaming the second checkpoint": (os, "rename", 2),
@@ -118,10 +87,10 @@ def test_killed_at_any_point_weights_optimizer_and_metrics_end_bit_for_bit_like_
         def act(
             target: object = target, name: str = name, call: int = call, recipe: Recipe = recipe
         ) -> None:
-            _kill_at(target, name, call)
+            kill_at(target, name, call)
             _train(recipe)
 
-        assert _in_a_child(act) == signal.SIGKILL
+        assert in_a_child(act) == signal.SIGKILL
         folder = _train(recipe)
         assert differences(_final(folder), _final(undisturbed)) == []
         assert _measurements(folder) == _measurements(undisturbed)
@@ -173,10 +142,10 @@ def test_a_killed_run_goes_on_in_the_loggers_that_the_recipe_names(
     recipe = tiny("checkpoint.every=2", "run.loggers=[tensorboard]")
 
     def act() -> None:
-        _kill_at(loop, "guarded_update", 6)
+        kill_at(loop, "guarded_update", 6)
         _train(recipe)
 
-    assert _in_a_child(act) == signal.SIGKILL
+    assert in_a_child(act) == signal.SIGKILL
     folder = _train(recipe)
     logged = EventAccumulator(str(folder / "tensorboard"))
     logged.Reload()

@@ -40,7 +40,7 @@ from brimful.selection.rewarded import (
     Judges,
     fingerprint_of_weights,
 )
-from brimful.training.method import Network, hidden_states_of
+from brimful.training.method import Network, hidden_states_of, scored_losses
 from brimful.training.methods.grpo import (
     ADVANTAGE,
     OLD,
@@ -48,7 +48,6 @@ from brimful.training.methods.grpo import (
     SHARE,
     SLOT,
     WATCHED,
-    token_log_probs,
 )
 from brimful.training.precision import Precision
 
@@ -282,7 +281,7 @@ class RewardedRunData(ExampleRunData):
                 with Precision(plan.precision).autocast(device):
                     moved = replace(micro, kept={}).to(device)
                     states_BTD = network.hidden_states(moved)
-                    values_N = token_log_probs(network, moved, states_BTD, temperature)
+                    values_N = -scored_losses(network, moved, states_BTD, temperature)
                 lengths = [len(drawn[each].token_ids) for each in order]
                 for each, values in zip(order, values_N.cpu().split(lengths), strict=True):
                     scored[each] = values.tolist()

@@ -209,7 +209,7 @@ def reference_passes(recipe: "Recipe") -> tuple[int, int]:
 
 
 def scores_per_sample(recipe: "Recipe") -> int:
-    """Return how often an evaluation scores each sample of a recipe."""
+    """Return how many times an evaluation scores each sample."""
     return 1 + (recipe.kind.compares_answers and rules_of(recipe).loss == "kto")
 
 

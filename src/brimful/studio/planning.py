@@ -37,7 +37,7 @@ NAMED = {
     "effective_batch": "batch",
     "tokens": "tokens",
 }
-"""Numbers of a question that are named while it is worked on."""
+"""Numbers in a question that the page repeats while the answer is worked out."""
 ROWS_SHOWN = 3
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _ONE_LOOK = threading.Lock()

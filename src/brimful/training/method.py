@@ -15,7 +15,7 @@ from brimful.data.batches import MicroBatch
 from brimful.model.added_tokens import head_weight_of
 from brimful.model.blocks import named_blocks_of
 from brimful.recipe.kinds import StepOptions
-from brimful.training.losses import linear_cross_entropy
+from brimful.training.losses import linear_cross_entropy, linear_token_losses
 from brimful.training.memory_errors import is_out_of_memory
 
 HiddenStates = Callable[[MicroBatch], Tensor]
@@ -157,6 +157,27 @@ def linear_head_loss_sum(network: Network, micro: MicroBatch, hidden_BTD: Tensor
         hidden_BTD,
         network.head_weight_VD,
         targets_BT,
+        chunk_tokens=network.loss_chunk,
+        softcap=network.logit_softcap,
+        few_passes=network.few_passes,
+    )
+
+
+def scored_losses(
+    network: Network, micro: MicroBatch, hidden_BTD: Tensor, temperature: float = 1.0
+) -> Tensor:
+    """Return the cross-entropy of each token that is scored, at a temperature: fp32 (N,) nats.
+    Other positions get no logits.
+    """
+    targets_N, hidden_ND = micro.targets_BT.flatten(), hidden_BTD.flatten(0, 1)
+    if micro.scored_N is not None:
+        targets_N, hidden_ND = targets_N[micro.scored_N], hidden_ND[micro.scored_N]
+    if temperature != 1:
+        hidden_ND = hidden_ND / temperature
+    return linear_token_losses(
+        hidden_ND,
+        network.head_weight_VD,
+        targets_N,
         chunk_tokens=network.loss_chunk,
         softcap=network.logit_softcap,
         few_passes=network.few_passes,

@@ -35,7 +35,7 @@ SMOOTHING = 0.9
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
 ROUND_PARTS = ("sampling", "verifying", "scoring")
-"""What a round of rewarded answers takes its time for, before updates."""
+"""Phases of a round of rewarded answers, whose seconds its record holds."""
 MOST_NAMED = 2
 """The most values that a method reports beside the loss that the line of a step shows."""
 LOADER_WAIT_SHOWN = 0.05

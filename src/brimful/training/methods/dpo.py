@@ -14,8 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 from brimful.data.batches import MicroBatch
 from brimful.recipe.kinds import StepOptions
 from brimful.recipe.preference import PreferenceRecipe
-from brimful.training.losses import linear_token_losses
-from brimful.training.method import LossSum, Method, Network
+from brimful.training.method import LossSum, Method, Network, scored_losses
 
 CHOSEN_ROWS = "sft_R"
 """Name in `MicroBatch.kept`: of each answer how much a token counts in the loss of method sft, so
@@ -60,17 +59,7 @@ def log_probs(network: Network, micro: MicroBatch, hidden_BTD: Tensor) -> Tensor
     """Return the log-probability of each answer, summed over its tokens: fp32 (R,) nats. No logits
     are made for other tokens, and never all of them at once.
     """
-    targets_N, hidden_ND = micro.targets_BT.flatten(), hidden_BTD.flatten(0, 1)
-    if micro.scored_N is not None:
-        targets_N, hidden_ND = targets_N[micro.scored_N], hidden_ND[micro.scored_N]
-    losses_N = linear_token_losses(
-        hidden_ND,
-        network.head_weight_VD,
-        targets_N,
-        chunk_tokens=network.loss_chunk,
-        softcap=network.logit_softcap,
-        few_passes=network.few_passes,
-    )
+    losses_N = scored_losses(network, micro, hidden_BTD)
     if micro.scored_N is not None:
         everywhere = losses_N.new_zeros(micro.targets_BT.numel())
         losses_N = everywhere.scatter(0, micro.scored_N, losses_N)

@@ -22,8 +22,7 @@ from torch import Tensor
 from brimful.data.batches import MicroBatch
 from brimful.recipe.kinds import StepOptions
 from brimful.recipe.rewards import RewardsRecipe
-from brimful.training.losses import linear_token_losses
-from brimful.training.method import LossSum, Method, Network
+from brimful.training.method import LossSum, Method, Network, scored_losses
 
 ADVANTAGE, SHARE, SLOT = "advantage_N", "share_N", "slot_N"
 """Names in `MicroBatch.kept`, each of all tokens of a pass: the advantage of the token's answer;
@@ -51,9 +50,9 @@ def _configured(options: StepOptions) -> LossSum:
         if rules.kl:
             with torch.no_grad():
                 states_BTD = network.reference_states(micro)
-                reference_N = token_log_probs(network, micro, states_BTD, rules.temperature)
+                reference_N = -scored_losses(network, micro, states_BTD, rules.temperature)
         states_BTD = network.hidden_states(micro)
-        log_probs_N = token_log_probs(network, micro, states_BTD, rules.temperature)
+        log_probs_N = -scored_losses(network, micro, states_BTD, rules.temperature)
         losses_N, named = token_losses(rules, log_probs_N, kept, reference_N)
         for name in WATCHED:
             network.note(name, kept[name], torch.ones_like(kept[name]))
@@ -62,25 +61,6 @@ def _configured(options: StepOptions) -> LossSum:
         return (losses_N * kept[SHARE]).sum()
 
     return loss_sum
-
-
-def token_log_probs(
-    network: Network, micro: MicroBatch, hidden_BTD: Tensor, temperature: float
-) -> Tensor:
-    """Return the log-probability of each token that is scored, at a temperature: fp32 (N,) nats."""
-    targets_N, hidden_ND = micro.targets_BT.flatten(), hidden_BTD.flatten(0, 1)
-    if micro.scored_N is not None:
-        targets_N, hidden_ND = targets_N[micro.scored_N], hidden_ND[micro.scored_N]
-    if temperature != 1:
-        hidden_ND = hidden_ND / temperature
-    return -linear_token_losses(
-        hidden_ND,
-        network.head_weight_VD,
-        targets_N,
-        chunk_tokens=network.loss_chunk,
-        softcap=network.logit_softcap,
-        few_passes=network.few_passes,
-    )
 
 
 def token_losses(
