@@ -275,6 +275,7 @@ def _quiet_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # weights that a test makes without a seed are the same on each run
     cache = unused_caches.pop() if unused_caches else new_cache()
     monkeypatch.setenv("BRIMFUL_CACHE", cache)
     monkeypatch.setenv("BRIMFUL_RUNS", str(tmp_path / "runs"))
