@@ -57,7 +57,7 @@ END_ID = 2
 OURS, OURS_FP32 = "brimful", "brimful, fp32"
 CONTINUOUS, BATCHED = "transformers, continuous batching", "transformers, batched"
 LLAMA = {"llama.cpp server, Q8_0": "q8_0"}
-"""In bf16 it wrote 140 tokens/s where Q8_0 wrote 310 and 352 (n = 2, docs/log.md)."""
+"""In bf16 it wrote 140 tokens/s where Q8_0 wrote 310 and 352 (n = 2, docs/log)."""
 TRIED = {
     CONTINUOUS: ("bf16 32", "bf16 16", "fp32 32", "fp32 16"),
     BATCHED: ("bf16 2", "bf16 1", "fp32 2", "fp32 1"),

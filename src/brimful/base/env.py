@@ -116,7 +116,7 @@ def wait_politely() -> None:
     The default spins long: when another program holds one of the cores, every parallel region then
     waits a time slice for it, and training on 2 cores ran 7 times slower. Spinning a thousand turns
     costs 7 to 10 % on an idle machine; not at all (passive) costs 40 to 70 % on small models
-    (docs/log.md). Acts on GNU's OpenMP, only when called before torch is imported.
+    (docs/log). Acts on GNU's OpenMP, only when called before torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -128,7 +128,7 @@ def keep_few_kernels() -> None:
 
     Rows of examples have ever new lengths, and each left its kernels behind: tuning a 4M-parameter
     model grew by 1.1 GB in 40 steps, with these bounds by 0.27 GB and then no more, in no more time
-    (docs/log.md). Acts only when called before torch computes.
+    (docs/log). Acts only when called before torch computes.
     """
     os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
@@ -147,7 +147,7 @@ def start_again_with_whole_heap(arguments: Sequence[str]) -> None:
     glibc sets small freed blocks aside without joining them to the free block beside. What the
     alignment of a large tensor leaves behind it is such a block; whatever takes it makes the
     tensor's place a few bytes too small for the next one of its size, and the heap grows. Peak
-    memory of tuning SmolLM2-135M on a CPU fell by 13 to 18 %, in the same time (docs/log.md).
+    memory of tuning SmolLM2-135M on a CPU fell by 13 to 18 %, in the same time (docs/log).
 
     glibc reads tunables only when a process begins. Does nothing on other systems than Linux, where
     there is an NVIDIA GPU, and in a process that was started as anything but brimful.

@@ -70,7 +70,7 @@ def positions_per_text(encoded: EncodedLabels, recipe: Recipe) -> float:
 
 PASS_OVERHEAD = {"cpu": 64, "mps": 512, "cuda": 1024}
 """What a pass costs beside its positions, in positions. CPU: measured, flat between 16 and 256
-(docs/log.md, 2026-11-22); the others are assumptions.
+(docs/log, 2026-11-22); the others are assumptions.
 """
 
 

@@ -31,7 +31,7 @@ _AS_ADJUSTED = {
 }
 """What glibc comes to by itself in a process that frees large blocks (mallopt(3), M_MMAP_THRESHOLD:
 at most 32 MiB on 64 bits, and twice that to trim). Setting any of them ends that adjustment, and at
-its first values, 128 KiB, an evaluation took 1.7 times as long (docs/log.md).
+its first values, 128 KiB, an evaluation took 1.7 times as long (docs/log).
 """
 
 
@@ -229,7 +229,7 @@ def keep_freed_memory() -> None:
     fetching it again every step.
 
     Training allocates the same large tensors step after step; giving them back costs a page fault
-    per 4 KiB when they return. Measured 7 to 20 % of a step's time on a CPU (docs/log.md). Does
+    per 4 KiB when they return. Measured 7 to 20 % of a step's time on a CPU (docs/log). Does
     nothing where the C library is not glibc.
     """
     _set_malloc({_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_MAX: 0})
@@ -240,7 +240,7 @@ def stop_keeping_freed_memory() -> None:
 
     Loading a model with kept memory holds far more than the model: objects settle behind freed
     tensors, whose places are then too small for the next ones (`planning.host_heap`). QLoRA of 490M
-    parameters held 4.8 GiB in a process that had trained before (docs/log.md).
+    parameters held 4.8 GiB in a process that had trained before (docs/log).
     """
     _set_malloc(_AS_ADJUSTED)
     give_back_free_memory()

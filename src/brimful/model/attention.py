@@ -2,7 +2,7 @@
 
 torch's fused CPU kernel reaches a seventh of the matrix rate at the sequence lengths that small
 models train on. The same work as a few batched matrix products, each over the keys that a block of
-queries may see, reaches most of it (docs/log.md, 2026-11-21).
+queries may see, reaches most of it (docs/log, 2026-11-21).
 
 Shapes: B batch, H heads, T positions, D head size, Q query rows of a block, K keys they may see.
 """
@@ -25,7 +25,7 @@ kernel. Without repeating, grouped heads would run in the kernel that stores all
 """
 BLOCK_ROWS, BLOCK_ROWS_16_BIT = 64, 128
 """Larger blocks compute more scores that nobody may see, in fewer products: quicker in bf16, not in
-fp32 (docs/log.md, 2026-11-26).
+fp32 (docs/log, 2026-11-26).
 """
 LONGEST = 1024
 """Positions up to which blocks are faster; the probabilities that they keep grow with the square of

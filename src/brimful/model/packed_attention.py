@@ -190,7 +190,7 @@ class _Kernel:
 
     def _takes_blocks(self, heads: Tensor, longest: int) -> bool:
         """Return whether blocks are used, which are faster than torch's fused kernel on CPUs at
-        these lengths (docs/log.md).
+        these lengths (docs/log).
         """
         is_plain = self.mask is None and self.softcap is None and self._sees_all(longest)
         if not is_plain or heads.device.type != "cpu" or longest > LONGEST:

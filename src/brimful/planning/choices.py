@@ -25,7 +25,7 @@ LOSS_CHUNK_BYTES = {"cpu": 8 * MIB, "mps": 64 * MIB, "cuda": 256 * MIB}
 """fp32 logits of one chunk of the loss."""
 BLOCK_ATTENTION_TOKENS = {"bf16": range(2, 1025), "fp32": range(65, 1025)}
 """On a CPU: sequence lengths at which attention in blocks is faster than the fused kernel, by
-precision (docs/log.md).
+precision (docs/log).
 """
 EIGHT_BIT_VARIANTS = {
     "adamw_8bit": ("8bit", ("cpu", "cuda")),
@@ -42,7 +42,7 @@ states of 8 bits: rounded_8bit and rounded_paged_8bit.
 """
 COMPILE_SECONDS = 30.0
 """One graph serves all blocks, so depth does not matter. Where nothing was compiled before, 39 s of
-CPU time, 29 of them in compilers that run side by side (docs/log.md); where it was, 8.
+CPU time, 29 of them in compilers that run side by side (docs/log); where it was, 8.
 """
 COMPILE_GAIN = {"cpu": 1.3, "mps": 1.0, "cuda": 1.85}
 """Most that a compiled step gains over an eager one where no passes were timed, whatever the

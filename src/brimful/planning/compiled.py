@@ -11,7 +11,7 @@ from brimful.planning.survey import Memory, Prepared, Tracer
 
 SHARE_OF_EAGER = 0.6
 """The least that a step with compiled blocks takes of the memory of the eager one: 0.70 was the
-least of those traced both ways, of GPT-2 with dropout (docs/log.md, 2026-11-23), less a margin.
+least of those traced both ways, of GPT-2 with dropout (docs/log, 2026-11-23), less a margin.
 """
 
 

@@ -2,7 +2,7 @@
 
 brimful keeps freed memory in the process (`hardware.host.keep_freed_memory`), so all tensors lie in
 one heap that only grows. Small objects settle behind freed tensors, whose places are then too small
-for the next ones of the same size (docs/log.md).
+for the next ones of the same size (docs/log).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ number of the run's passes of many lengths, and in between on a straight line. W
 library keeps of each new length settles in holes that earlier passes left. At most: chosen on 45
 tunings of 23M to 519M parameters, 2 to 4 passes each (at most 0.94), and on nine of SmolLM2-135M
 and its conversions with 80 to 105 passes (1.20 to 1.88), in processes without `env.WHOLE_HEAP`, as
-notebooks are. Expected: with it, chosen on tunings of SmolLM2-135M (docs/log.md).
+notebooks are. Expected: with it, chosen on tunings of SmolLM2-135M (docs/log).
 """
 
 

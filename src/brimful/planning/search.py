@@ -30,8 +30,8 @@ from brimful.planning.work import IrregularWork
 from brimful.recipe import Recipe
 
 MICRO_BATCH_TOKENS = {"cpu": 2048, "mps": 16_384, "cuda": 65_536}
-"""Most tokens of a micro-batch. Larger ones are no faster (CPU: caches, measured in docs/log.md;
-GPUs: every product fills the device).
+"""Most tokens of a micro-batch. Larger ones are no faster (CPU: caches; GPUs: every product
+fills the device).
 """
 SAME_TIME = 0.02
 """Plans whose predicted times differ by less are equally fast. Predictions for one device share

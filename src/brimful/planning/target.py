@@ -29,7 +29,7 @@ HOST_GROWTH_BYTES = 60 * MIB
 """Memory that a training process allocates after planning, beside tensors, plus or minus as much:
 libraries imported late (peft alone 28 MiB, where the data are not known yet), the monitor, and
 kernels that the matrix library makes for each shape and keeps (0.37 MiB each, at most 256 of them;
-docs/log.md).
+docs/log).
 """
 HOST_USABLE_SHARE = 0.9
 """Share of the free host memory that a run may use; the rest is left to other programs."""

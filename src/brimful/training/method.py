@@ -205,7 +205,7 @@ def compiled(
     packed rows of any length.
 
     Blocks, not the whole body: they share one graph, so that compiling takes seconds instead of
-    growing with the depth, at the same speed (docs/log.md). The graph of packed rows leaves their
+    growing with the depth, at the same speed (docs/log). The graph of packed rows leaves their
     length open: no slower on a CPU, and rows need no padding. Evaluation and other shapes run
     eagerly. If the compiler fails, `say` is called once and training goes on without it.
     """
