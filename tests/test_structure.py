@@ -194,6 +194,12 @@ def test_there_is_something_to_check() -> None:
     assert len(MODULES) > 40
 
 
+def test_the_page_on_the_architecture_has_the_stages_in_their_order() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    layers = page.partition("base │")[2].partition("```")[0]
+    assert tuple(filter(str.isidentifier, layers.split())) == STAGES
+
+
 def test_every_folder_is_a_stage_or_the_base() -> None:
     folders = {
         path.name
