@@ -85,9 +85,9 @@ def override(
     absent.
 
     Args:
-        assignment: As the user wrote it.
+        assignment: `key=value` as the user wrote it.
         values: Nested sections.
-        rivals: By section, the keys of which it has exactly one: setting one to a value removes the
+        rivals: Keys by section of which it has exactly one: setting one to a value removes the
             others.
 
     Raises:

@@ -153,7 +153,7 @@ def start_again_with_whole_heap(arguments: Sequence[str]) -> None:
     there is an NVIDIA GPU, and in a process that was started as anything but brimful.
 
     Args:
-        arguments: Of the command, those that this process was started with.
+        arguments: Arguments of the command that this process was started with.
     """
     is_own = Path(sys.argv[0]).name in {"brimful", "__main__.py"}
     is_whole = sys.orig_argv[-len(arguments) :] == list(arguments)

@@ -36,9 +36,9 @@ def wilson_interval(passed: float, count: int) -> Interval:
     part.
 
     Args:
-        passed: Out of `count`; a fraction where examples count in part, whose spread is then at
-            most as large.
-        count: At least 1.
+        passed: How many of `count` passed; a fraction where examples count in part, whose spread is
+            then at most as large.
+        count: How many there are, at least 1.
     """
     z2 = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
     share = passed / count

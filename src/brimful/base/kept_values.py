@@ -21,7 +21,7 @@ def kept_value(name: str, made_from: object, make: Callable[[], Any]) -> Any:
     possible.
 
     Args:
-        name: Of the file.
+        name: Name of the file.
         made_from: A JSON value that decides the result.
         make: Makes the value, of what JSON gives back as it is.
     """

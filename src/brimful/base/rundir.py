@@ -138,7 +138,7 @@ def parse_json(text: str | bytes, file_name: str = "") -> Any:
     """Return a JSON value, without the checksum that an object may carry.
 
     Args:
-        file_name: Of the file that holds it; empty where it may have been renamed.
+        file_name: Name of the file that holds it; empty where it may have been renamed.
 
     Raises:
         ValueError: not JSON, values that differ from their checksum, or those of another file.
@@ -191,8 +191,8 @@ class LeaseHolder:
     "".
 
     Attributes:
-        boot_id: Of the time since its machine was started.
-        process_started: In Unix seconds.
+        boot_id: Identity of its machine's boot.
+        process_started: When the process started, in Unix seconds.
         since: When it took the lease, in local time.
         token: A random text, by which it recognises its own lease.
     """
@@ -443,7 +443,7 @@ class NoJournal(Journal):
     """The journal of a process that trains beside the one that writes it: records are dropped.
 
     Args:
-        path: Of the journal that the other process writes; it may be read.
+        path: The journal that the other process writes; it may be read.
     """
 
     def __init__(self, path: Path) -> None:

@@ -14,7 +14,7 @@ def shipped_table(package: str, name: str) -> dict[str, Any]:
 
     Args:
         package: Such as `brimful.hardware`.
-        name: Of the file, such as `catalog.toml`.
+        name: Name of the file, such as `catalog.toml`.
     """
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     digest = hashlib.sha256(text.encode()).hexdigest()

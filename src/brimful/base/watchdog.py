@@ -60,10 +60,10 @@ class Watchdog:
     Args:
         folder: Gets the report of a hang.
         expected: Seconds that each kind of work is expected to take.
-        patience_s: As for `longest_wait`; infinite: a hang is waited for.
+        patience_s: Longest wait, as of `longest_wait`; infinite: a hang is waited for.
         asked_to_stop: Returns the number of the signal that asked the process to stop, or None.
             Work then has its `grace`.
-        tick_s: Between two looks.
+        tick_s: Time between two looks.
         end: Ends the process with an exit code.
     """
 

@@ -32,8 +32,9 @@ class PredictedLabels:
     Attributes:
         given: Names of the predicted labels, one unless a text may have several; None: the text was
             not classified.
-        probability: Of the predicted label; None where there is none, or a text may have several.
-        probabilities: Of every label; None: the text was not classified.
+        probability: Probability of the predicted label; None where there is none, or a text may
+            have several.
+        probabilities: Probability of every label; None: the text was not classified.
     """
 
     given: tuple[str, ...] | None
@@ -47,7 +48,8 @@ class AnswerColumns:
 
     Attributes:
         given: label, or labels where a text may have several.
-        probability: Of the given label; None where a text may have several.
+        probability: Column of the given label's probability; None where a text may have several
+            labels.
         of_labels: One per label, in their order.
         notes: What was named otherwise, because the input has a column of that name.
     """
@@ -140,10 +142,10 @@ class TableRows:
     joined, other values that are no text are JSON.
 
     Args:
-        columns: Of the input, in order.
-        added: Behind them.
-        separator: Between fields.
-        joint: Between several labels.
+        columns: Columns of the input, in order.
+        added: Columns of answers, behind those.
+        separator: What stands between fields.
+        joint: What stands between several labels.
         has_header: False: the input has none either.
     """
 

@@ -149,11 +149,11 @@ def choose_calibration(
     """Fit the temperature on validation, then choose the thresholds on its probabilities.
 
     Args:
-        logits_EC: Of validation, as the model gives them; texts that repeat training texts left
-            out.
+        logits_EC: Logits of the validation split as the model gives them; texts that repeat
+            training texts left out.
         targets: int64 [E] label numbers, or float32 [E, C] of 0 and 1.
         labels: Names, kind, positive.
-        policy: Of thresholds; with more than two labels and one per text it is not used.
+        policy: Policy of thresholds; with more than two labels and one per text it is not used.
         log_weights_C: log of the label weights of training; None: trained without.
 
     Raises:

@@ -169,10 +169,10 @@ def load_forward(
     """The model of a finished run, which needs no record for its logits, and its tokenizer.
 
     Args:
-        run_folder: Of a classifier.
+        run_folder: Run folder of a classifier.
         labels: The model has as many outputs.
-        max_tokens: Of a text.
-        device: As for `load_classifier`.
+        max_tokens: Most tokens of a text.
+        device: Device, as for `load_classifier`.
         precision: The recipe's `plan.precision`.
         tokens_per_pass: Likewise.
         world: Likewise.
@@ -254,7 +254,7 @@ def prediction_dtype(model: PreTrainedModel, precision: str = "auto") -> torch.d
     on a CPU, for models of `BF16_LEAST_WIDTH` and more.
 
     Args:
-        model: On its device.
+        model: The model, on its device.
         precision: The recipe's `plan.precision`; fp32 is kept to.
     """
     device = model.device

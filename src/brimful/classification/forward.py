@@ -34,7 +34,7 @@ class ClassifierForward:
     """A classifier that gives logits; remembers the positions of a pass that fit.
 
     Args:
-        model: With a head for C labels, on `device`, in eval mode.
+        model: A model with a head for C labels, on `device`, in eval mode.
         passes: How texts become rows.
         budget: Positions of a pass to begin with.
         device: Where the model is.

@@ -75,10 +75,11 @@ class PredictionSummary:
         given: How often each label was given, in the labels' order.
         not_judged: Texts that hold nothing but white space, which get no label.
         cut: Texts that lost their end because they were too long.
-        seconds: From the first text read to the last answer written, without loading the model.
+        seconds: Time from the first text read to the last answer written, without loading the
+            model.
         is_read_to_the_end: False where the reader of standard output went away, as `head` does.
         thresholds: See `Calibration.lines`.
-        max_tokens: Of a text.
+        max_tokens: Most tokens of a text.
     """
 
     given: dict[str, int]
@@ -131,7 +132,7 @@ def predict(
             versions of libraries.
         progress: Called with ("predict", texts, None) after every window.
         standard_input: Read in place of the process's own.
-        device: Of this rank; None: as the request says.
+        device: Device of this rank; None: as the request says.
         world: Ranks that read the same file and classify it together; the first one writes.
 
     Raises:

@@ -61,7 +61,7 @@ def probabilities(
     the weight is that of a label's positives, and the odds are too large by it.
 
     Args:
-        logits_EC: As the model gives them.
+        logits_EC: Logits as the model gives them.
         temperature: T, above 0; above 1 flattens.
         multiple: Whether a text may have several labels.
         log_weights_C: log w_c of training; None: trained without weights.
@@ -109,8 +109,8 @@ def fit_temperature(
     examples without a mistake are no evidence that the model may be surer of itself than it is.
 
     Args:
-        logits_EC: Of validation, which did not train the model.
-        targets: Of validation.
+        logits_EC: Logits of the validation split, which did not train the model.
+        targets: Targets of the validation split.
         multiple: Whether a text may have several labels.
         log_weights_C: log w_c of training, taken off first as in `probabilities`.
 

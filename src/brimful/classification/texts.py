@@ -77,7 +77,7 @@ class Source:
         name: A path, or `-` for standard input.
         kind: Suffix of the format, such as .csv.
         reading: Header, encoding and file type.
-        column: Of the text, by name or by number.
+        column: Column of the text, by name or by number.
         is_header_guessed: Nobody said of this file that it has no header; columns are counted
             because the recipe's are.
         notes: What was decided about this file, in sentences.
@@ -160,7 +160,7 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
 
     Args:
         name: A path, or `-`.
-        recipe: Of the run.
+        recipe: Recipe of the run.
         changes: `data.text_column=comment` and the like; they count whatever the file is.
 
     Raises:

@@ -52,11 +52,11 @@ class Threshold:
     on.
 
     Attributes:
-        policy: As the user wrote it, in one spelling.
+        policy: Policy as the user wrote it, in one spelling.
         value: The threshold.
-        precision: Of validation; None where the threshold gives the label to no example.
-        recall: Of validation; None where no example has the label.
-        f1: Of validation; None where no example has or gets the label.
+        precision: Precision on validation; None where the threshold gives the label to no example.
+        recall: Recall on validation; None where no example has the label.
+        f1: F1 on validation; None where no example has or gets the label.
         reached: Whether the policy's goal is reached there.
         note: A sentence for the user where it is not; else empty.
     """
@@ -124,11 +124,11 @@ def choose_threshold(
 
     Args:
         policy: See `parse_policy`.
-        probabilities_E: Of the label, calibrated.
+        probabilities_E: Calibrated probability of the label.
         targets_E: Whether each example has it.
-        leans: Of best_f1, take the threshold nearest to one half whose F1 is lower by no more than
-            the standard error of that difference: the best of many candidates is partly luck, and
-            calibrated probabilities say one half.
+        leans: Whether best_f1 takes the threshold nearest to one half whose F1 is lower by no more
+            than the standard error of that difference: the best of many candidates is partly luck,
+            and calibrated probabilities say one half.
 
     Raises:
         RequestError: the policy is unknown.

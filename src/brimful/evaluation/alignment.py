@@ -31,7 +31,7 @@ class SegmentAlignment:
         name: "embedding", "block 1", "block 1 attention", "above the blocks".
         is_below_the_top: Whether it is fed back to: neither the embedding, which gets the head's
             gradient where it is tied, nor the top, which gets the true one.
-        cosine: Of feedback's gradient with backpropagation's; None where either is zero.
+        cosine: Cosine of feedback's gradient and backpropagation's; None where either is zero.
         norm_ratio: |feedback| / |backpropagation|; None where the latter is zero.
         relative_error: |feedback - backpropagation| / |backpropagation|; likewise.
     """
@@ -72,7 +72,7 @@ def measure_alignment(
     the mode it had, its `.grad` is not touched.
 
     Args:
-        rules: Of the run, with its `seed`: the very matrix that it was trained with.
+        rules: Feedback rules of the run, with its `seed`: the very matrix that it was trained with.
         batches: Held-out rows; each is one forward and backward pass per gradient.
         loss_chunk: Positions per chunk of logits.
     """

@@ -70,8 +70,8 @@ class Floor:
 
     Attributes:
         vectorizer: Texts to TF-IDF features.
-        weights_FC: Of the features for the logits; of two labels the first one's are 0.
-        bias_C: Of the logits.
+        weights_FC: Weights of the features for the logits; of two labels the first one's are 0.
+        bias_C: Bias of the logits.
         calibration: Temperature and thresholds, chosen on validation as the model's are.
         candidates: Settings tried, in order; none where nothing was tuned.
         settings: The chosen setting, how it was chosen, and the seconds it took.
@@ -114,7 +114,7 @@ def bag_of_words(
         train: Texts and targets.
         validation: Theirs; without any, nothing is tuned.
         labels: Names, kind, positive.
-        policy: Of the thresholds, the same as the model's.
+        policy: Policy of the thresholds, the same as the model's.
 
     Raises:
         DataError: no training text holds a word or a mark.

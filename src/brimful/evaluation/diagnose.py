@@ -66,7 +66,7 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        name: Of the check.
+        name: Name of the check.
         value: The measured value, to print.
         verdict: ok; warn: works, worth a look; bad: do not use the run as it is.
         advice: The next step; "" when ok.

@@ -40,12 +40,13 @@ class AttentionLayer:
         name: "block 1".
         output_norm: Root mean square of the attended values before the output projection, over that
             of the values.
-        cosine: Of kernel attention's output with softmax attention's of the same queries, keys and
-            values, mean over positions and heads; None where the model has softmax attention.
+        cosine: Cosine of kernel attention's output and softmax attention's for the same queries,
+            keys and values, mean over positions and heads; None where the model has softmax
+            attention.
         norm_ratio: |kernel| / |softmax|, root mean squares; likewise.
         violation: |W W^T - I|^2 / head size, mean over the heads of queries and keys.
         worst_violation: The largest of them.
-        temperatures: Of each head.
+        temperatures: Temperature of each head.
     """
 
     name: str

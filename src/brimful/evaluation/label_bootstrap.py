@@ -53,9 +53,9 @@ class BootstrapResult:
     """Values over all examples and over resamples of them.
 
     Attributes:
-        values: By name, [] or [C].
-        draws: By name, [R] or [R, C]; areas may have fewer rows. Row r of every name comes from the
-            same examples.
+        values: Metrics by name, [] or [C].
+        draws: Resampled metrics by name, [R] or [R, C]; areas may have fewer rows. Row r of every
+            name comes from the same examples.
     """
 
     values: Mapping[str, Floats]
@@ -67,8 +67,8 @@ class BootstrapResult:
 
         Args:
             name: Such as `accuracy` or `f1`.
-            label: Of metrics by label, which.
-            prefix: Of the classifier.
+            label: Which label, for metrics by label.
+            prefix: Prefix of the classifier in the names.
         """
         value, draws_R = self._of(prefix + name, label)
         if not np.isfinite(value):

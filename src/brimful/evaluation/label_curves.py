@@ -149,8 +149,8 @@ def thin(points_P2: Floats, limit: int = MAX_POINTS) -> NDArray[np.int64]:
     corners are kept, straight runs are not.
 
     Args:
-        points_P2: In order along the curve.
-        limit: At most so many, at least 2.
+        points_P2: Points in order along the curve.
+        limit: Most points that are kept, at least 2.
 
     Returns:
         Their numbers in order; fewer than `limit` where they already give the curve exactly.

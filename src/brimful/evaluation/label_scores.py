@@ -197,12 +197,12 @@ def score_labels(
     examples again can only add to the calibration error, so that its interval lies high.
 
     Args:
-        logits_EC: As the model gives them, one row per text of the split.
+        logits_EC: Logits as the model gives them, one row per text of the split.
         split: Texts with their targets.
         labels: Names, kind, positive.
         calibration: Chosen on validation.
         seconds: The model took for the logits.
-        floor: To be compared with.
+        floor: The simple model to compare with.
 
     Raises:
         RequestError: a logit is not finite.
@@ -270,8 +270,8 @@ def quick_metrics(logits_EC: ArrayLike, targets: NDArray[Any], labels: Labels) -
     intervals: what an evaluation record in training holds.
 
     Args:
-        logits_EC: Of the validation split.
-        targets: As in `LabelledSplit`.
+        logits_EC: Logits of the validation split.
+        targets: Targets, as in `LabelledSplit`.
         labels: Names, kind, positive.
 
     Returns:
@@ -342,8 +342,8 @@ def objective(metrics: Mapping[str, float], name: str, labels: Labels) -> float:
     for the first half of it.
 
     Args:
-        metrics: From `quick_metrics`.
-        name: Of the recipe's `labels.metric`.
+        metrics: Metrics by name, from `quick_metrics`.
+        name: Name of the metric, the recipe's `labels.metric`.
         labels: Names, kind, positive.
 
     Raises:

@@ -26,8 +26,8 @@ class Layers:
 
     Attributes:
         tokens: Target tokens it was measured on.
-        alignment: Of feedback alignment with backpropagation; None for other methods.
-        attention: Of okadfa's layers; None for other architectures.
+        alignment: Alignment of feedback with backpropagation; None for other methods.
+        attention: Fidelity of okadfa's layers; None for other architectures.
     """
 
     tokens: int
@@ -77,7 +77,7 @@ def measure_layers(
     """Look inside a trained model.
 
     Args:
-        recipe: Of the run: its rules of feedback and its seed.
+        recipe: Recipe of the run: its rules of feedback and its seed.
         split: Held-out tokens.
         loss_chunk: Positions per chunk of logits.
 

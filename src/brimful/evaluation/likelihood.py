@@ -83,9 +83,9 @@ class Likelihood:
             forced.
         window_nats_N: Nats per window, to compare runs with `stats.paired_difference`.
         window_tokens_N: Target tokens per window.
-        masked_share: Of the tokens, those that were hidden and predicted from both sides; None:
-            each from the tokens before it. A masked loss says nothing of how likely a text is (Wang
-            and Cho 2019), so its record holds neither perplexity nor bits per byte.
+        masked_share: Share of tokens that were hidden and predicted from both sides; None: each
+            from the tokens before it. A masked loss says nothing of how likely a text is (Wang and
+            Cho 2019), so its record holds neither perplexity nor bits per byte.
     """
 
     loss: float
@@ -365,7 +365,7 @@ def summarise(
 
     Args:
         num_bytes: UTF-8 bytes that all target tokens stand for.
-        documents: Of the whole split.
+        documents: Number of documents in the whole split.
     """
     tokens, nats = int(tokens_N.sum()), float(nats_N.sum())
     bits_per_byte_per_loss = math.nan

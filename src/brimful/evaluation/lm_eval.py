@@ -33,9 +33,9 @@ def evaluate_with_lm_eval(
     Args:
         subject: The model. A tuned one with a chat template is asked through it, any other with the
             harness's plain prompts.
-        names: Without the prefix: tasks or groups of the harness.
+        names: Tasks or groups of the harness, without the prefix.
         max_examples: The first so many of each task (the harness's `limit`; it cannot spread them).
-        seed: Of everything the harness draws.
+        seed: Seed of everything that the harness draws.
 
     Returns:
         One value for evaluations/TASK.json per task, groups as their parts. No records per example.

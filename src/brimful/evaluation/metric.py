@@ -22,7 +22,7 @@ class TaskAnswer:
     """One text that a model wrote about one example.
 
     Attributes:
-        completion: As written, cut at the first stop string.
+        completion: The text as written, cut at the first stop string.
         extracted: The part that is judged, such as the code.
         reference: The right answer; where code is taken out of answers, its code.
         finish: Why it ended: end-of-text, a stop string, the most tokens it may have, or a loop.
@@ -78,11 +78,10 @@ class Scores:
     """A metric's values.
 
     Attributes:
-        of_answers: By name, a score per answer: examples, and in each its samples. The mean of an
+        of_answers: Scores of the answers by name: examples, and in each its samples. The mean of an
             example's is the example's score.
-        summaries: By name.
-        errors: Per answer, the kind of its failure, "" for none; empty where the metric knows no
-            kinds.
+        summaries: Summaries by name.
+        errors: Kind of failure of each answer, "" for none; empty where the metric knows no kinds.
     """
 
     of_answers: dict[str, list[list[float]]]
@@ -158,7 +157,7 @@ def summaries_by_kind(scores: Scores, kinds: Sequence[str]) -> dict[str, MetricS
 
     Args:
         scores: What a metric found.
-        kinds: Of every example; all empty where the task has no types.
+        kinds: Kind of every example; all empty where the task has no types.
     """
     found = {}
     for name, of_answers in scores.of_answers.items():

@@ -45,8 +45,8 @@ def write_answers(
         prompts_ids: Each leaves `max_new_tokens` of the context.
         sampling: How tokens are drawn, and how many samples.
         stop: Texts that end an answer and do not belong to it.
-        max_new_tokens: Per answer.
-        seed: Of all samples.
+        max_new_tokens: Most new tokens of an answer.
+        seed: Seed of all samples.
         progress: Told of every answer that is finished.
         world: Ranks that share the prompts; each holds the whole model.
     """

@@ -30,7 +30,7 @@ class TaskExample:
         row: Its columns.
         reference: What would have been right.
         own_prompt: The prompt of one of the run's own examples; None elsewhere.
-        where: For errors.
+        where: Place of the example, for errors.
         kind: What type of question it is; empty where the task has no types.
     """
 
@@ -73,7 +73,7 @@ def load_examples(
         paths: `evaluation.data`: by task, a file with the questions, or a folder with a file for
             each split of the task's data.
         own: The run's examples by split; shots come from `train`.
-        max_examples: At most so many, evenly spread.
+        max_examples: Most examples that are taken, evenly spread.
 
     Raises:
         DataError: no file, the hub cannot be reached, a row lacks columns, two rows have one id.

@@ -24,7 +24,7 @@ class Subject:
     """The model that is asked.
 
     Attributes:
-        model: On its device; put in eval mode while it generates.
+        model: The model, on its device; put in eval mode while it generates.
         tokenizer: Its own.
         template: How messages and texts become its ids.
         stop_ids: Tokens that end an answer.

@@ -43,7 +43,7 @@ class TaskResult:
     Attributes:
         task: The task as it was run.
         prompt: How the model was asked: "template", "plain" or "few-shot N".
-        metrics: By name.
+        metrics: Summaries of the metrics, by name.
         errors: How many answers failed in which way.
         records: One per example, for evaluations/TASK.jsonl.
         facts: Further fields of evaluations/TASK.json: settings, counts and times.
@@ -124,8 +124,8 @@ def evaluate_tasks(  # noqa: PLR0913 - each is one independent choice of the mea
         tasks: See `task.load_task`.
         own: The run's examples by split (`ExampleSplit.examples`), for tasks that ask these.
         paths: `evaluation.data`: files to read instead of the hub, by task.
-        max_examples: Per task at most, evenly spread.
-        seed: Of sampled answers.
+        max_examples: Most examples of a task, evenly spread.
+        seed: Seed of sampled answers.
         sandbox: Judges programs; needed by tasks whose answers are some.
         keep: Called with each task's result as soon as it is there, to write it, so that a failure
             of a later task loses no earlier result.

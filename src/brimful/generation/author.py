@@ -37,11 +37,11 @@ class Author:
     """The model that writes samples.
 
     Attributes:
-        name: For the user.
+        name: Name that the user reads.
         source: Hub id or folder of the model.
-        model: On its device, in eval mode.
+        model: The model, on its device, in eval mode.
         tokenizer: Its own; samples reach a student as text, so the student's may differ.
-        prompt_ids: From a prompt to the token ids that the model continues.
+        prompt_ids: Makes of a prompt the token ids that the model continues.
         stop: What ends its answers.
     """
 
@@ -97,7 +97,7 @@ def teacher(
         rft: Holds the instruction and the number of examples.
         demonstrations: Solved examples; the question itself is never one of those shown.
         device: Where it goes.
-        precision: Of its weights: fp32, bf16 or fp16.
+        precision: Precision of its weights: fp32, bf16 or fp16.
 
     Raises:
         PlanError: it cannot be loaded; DataError: its chat template refuses the messages.

@@ -35,7 +35,7 @@ def products_for(model: PreTrainedModel, precision: str = "auto") -> Products:
     """Return what a model should multiply with to write many texts.
 
     Args:
-        model: On its device.
+        model: The model, on its device.
         precision: The recipe's `plan.precision`; fp32 is kept to.
     """
     if model.device.type != "cpu":
@@ -66,10 +66,10 @@ def copied_weights(
     are `quick_blocks`.
 
     Args:
-        model: On a CPU unless `products` is "own"; in eval mode.
+        model: The model, on a CPU unless `products` is "own"; in eval mode.
         products: Type of the copies. "fp32" exchanges layers with adapters only: the others would
             compute the same.
-        with_blocks: With bf16, exchange whole blocks where they are of Llama's kind. They read
+        with_blocks: Whether bf16 exchanges whole blocks where they are of Llama's kind. They read
             prompts that start from nothing, and continue texts kept in `Slots`, nothing else.
     """
     exchanged: list[nn.Module] = []

@@ -69,7 +69,7 @@ def generate(
         prompts_ids: Token ids, at least one each; a text from nothing starts with end-of-text:
             `[eos]`.
         settings: How tokens are drawn.
-        max_new_tokens: Per row, at least 1.
+        max_new_tokens: Most new tokens of a row, at least 1.
         stop_ids: A row ends, finish "end_of_text", when it draws one of these.
         seeds: One per row; see `sampler.sample_seeds`.
         on_token: Receives (row, token, None) as tokens are drawn, row by row within a step.

@@ -79,8 +79,8 @@ class MergeCheck:
         tuning: The largest difference that the adapters make, for comparison.
         quantized: The largest difference to the model as it was trained, on the 4-bit base; None
             where there was none.
-        same_choice: Of `tokens` positions, those at which the 4-bit model and the merged one find
-            the same next token likeliest.
+        same_choice: Number of the `tokens` positions at which the 4-bit model and the merged one
+            find the same next token likeliest.
     """
 
     tokens: int

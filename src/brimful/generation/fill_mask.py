@@ -29,7 +29,7 @@ class Snippet:
 
     Attributes:
         ids: No special ones.
-        place: Of the hidden one.
+        place: Place of the hidden token.
     """
 
     ids: tuple[int, ...]
@@ -43,7 +43,7 @@ def fill_masks(loaded: LoadedRun, split: TokenSplit, *, count: int, seed: int) -
         loaded: A run of method mlm.
         split: Text the model was not trained on.
         count: Snippets at most; fewer where the split has no more words that are one token.
-        seed: Of the choice of places.
+        seed: Seed of the choice of places.
 
     Returns:
         The prompt is the snippet with [MASK], the completion what stood there and the likeliest

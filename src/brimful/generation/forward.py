@@ -75,9 +75,9 @@ class Forward:
         Args:
             ids_BT: The tokens.
             cache: What was read before; receives theirs.
-            positions_BT: Of the tokens in their rows.
-            seen_BS: For one token per row: which slots of the cache it sees, itself included. None:
-                the model's own causal mask.
+            positions_BT: Positions of the tokens in their rows.
+            seen_BS: Which slots of the cache one token of each row sees, itself included. None: the
+                model's own causal mask.
             at_P: Whose logits; None: of the last position.
 
         Returns:

@@ -62,8 +62,8 @@ class Product:
         """Multiply in products of `rows` rows.
 
         Args:
-            x_NI: In bf16.
-            rows: Of every product.
+            x_NI: Inputs in bf16.
+            rows: Rows of every product.
             activation: "swish": computed before the result is rounded.
             gate_NO: What the result is multiplied with before it is rounded; in bf16.
 
@@ -105,8 +105,8 @@ def quick_blocks(
     """Quick forms of a model's blocks, all of them or none.
 
     Args:
-        model: On a CPU, in eval mode.
-        weights: Of its linear layers.
+        model: The model, on a CPU, in eval mode.
+        weights: Weights of its linear layers.
     """
     config = model.config.get_text_config(decoder=True)
     blocks = [module for module in model.modules() if _has_parts(module, weights)]
@@ -152,8 +152,8 @@ class QuickBlock:
     """What a block's `forward` is exchanged for.
 
     Args:
-        block: Of Llama's kind.
-        weights: Of its linear layers.
+        block: A block of Llama's kind.
+        weights: Weights of the block's linear layers.
     """
 
     def __init__(self, block: Any, weights: Mapping[nn.Module, Weight]) -> None:

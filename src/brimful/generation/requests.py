@@ -23,11 +23,11 @@ class Request:
         key: The caller's name for it, given back with the result.
         prompt_ids: What it continues; at least one token. Requests with equal prompts that follow
             each other share one prefill.
-        seed: Of its own random numbers: what is drawn depends on the prompt, the settings and this
-            alone.
-        max_new_tokens: At least 1.
-        settings: Of this text, where they are not those of the stream; the engine alone heeds them,
-            but for a repetition penalty.
+        seed: Seed of its own random numbers: what is drawn depends on the prompt, the settings and
+            this alone.
+        max_new_tokens: Most new tokens, at least 1.
+        settings: Settings of this text, where they are not those of the stream; the engine alone
+            heeds them, but for a repetition penalty.
     """
 
     key: int
@@ -45,8 +45,8 @@ class Generation:
         token_ids: New tokens, without the prompt and without the stop token. With finish "stop": up
             to the token that completed the stop text.
         finish: Why it ended.
-        logprobs: Of each of these tokens, in nats, under the model's own distribution (temperature
-            1, nothing filtered); None where not asked for.
+        logprobs: Log-probability of each of these tokens, in nats, under the model's own
+            distribution (temperature 1, nothing filtered); None where not asked for.
     """
 
     token_ids: list[int]

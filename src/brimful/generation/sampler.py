@@ -34,7 +34,7 @@ class SamplingSettings:
     Attributes:
         temperature: Logits are divided by it; 0 is greedy and ignores the filters below.
         top_k: Only the k likeliest tokens, None for all.
-        top_p: After top-k and renormalising, only the smallest set of likeliest tokens that holds
+        top_p: Only the smallest set of likeliest tokens that holds, after top-k and renormalising,
             at least this probability (nucleus sampling, Holtzman et al. 2020); the likeliest token
             always stays.
         min_p: Only tokens at least this share as likely as the likeliest one (Nguyen et al. 2024);

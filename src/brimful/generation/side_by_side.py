@@ -50,7 +50,7 @@ def write_side_by_side(
     """Let the tuned model and its base continue prompts, and write both answers to each.
 
     Args:
-        run_folder: Of the finished run; gets the file.
+        run_folder: Folder of the finished run; gets the file.
         device: Where the models go.
         prompts: The same for both. One that is too long for the model is left out.
         tokens: New tokens at most, if fewer than SAMPLE_TOKENS.

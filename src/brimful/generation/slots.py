@@ -34,7 +34,7 @@ class Prefilled:
     """Prompts that were read together.
 
     Attributes:
-        logits_PV: After each prompt.
+        logits_PV: Logits after each prompt.
         lengths_P: Tokens of each.
         cache: What the model kept, one row per prompt.
     """
@@ -135,7 +135,7 @@ def fill_gaps(
     """Take rows out, so that the others stand together: the last ones move into the gaps.
 
     Args:
-        lengths: Of all rows; shortened in place.
+        lengths: Lengths of all rows; shortened in place.
         leaving: Rows that are taken out.
         move: Moves a row to another place, which takes its length, too.
 

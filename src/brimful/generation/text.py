@@ -13,7 +13,7 @@ class TextStream:
     (`text_behind`).
 
     Args:
-        tokenizer: Of the ids.
+        tokenizer: Tokenizer of the ids.
         prompt_ids: What stands before the text.
         keeps_special: Special tokens are shown as they are spelled, not left out.
     """
@@ -88,7 +88,7 @@ class StopFinder:
     the whole text.
 
     Args:
-        tokenizer: Of the ids.
+        tokenizer: Tokenizer of the ids.
         stop_texts: None of them empty.
     """
 

@@ -247,7 +247,7 @@ def calibrate(
     freed memory from now on, as in training.
 
     Args:
-        device: As probed.
+        device: Device, as probed.
         folder: Where checkpoints will be written.
         threads: CPU threads of the training; by default the device's. Operators are measured with
             one thread in CPU time, which other programs disturb least; the speed-up of all threads

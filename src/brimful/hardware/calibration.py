@@ -43,7 +43,8 @@ class Calibration:
         device: Its exact name.
         rates: The roofline's parameters.
         threads: Number of CPU threads; None on GPUs.
-        extras: By name: disk_bytes_per_s (written and synced), loader_tokens_per_s, ...
+        extras: Further rates by name: disk_bytes_per_s (written and synced), loader_tokens_per_s,
+            ...
         versions: brimful, python, torch, and the driver where there is one.
         made: Seconds since the epoch.
         points: Number of measured operators.
@@ -107,8 +108,8 @@ class Described:
         memory_kind: Runs of one kind say something about each other's memory; empty: of none.
         memory_terms: Predicted bytes by term; they add up to the predicted peak.
         time_terms: Predicted seconds of a step by term.
-        shown: By name value, low and high of what the plan showed, corrections included.
-        settings: Of recipe and plan: what decides memory and time.
+        shown: Value, low and high by name, as the plan showed them, corrections included.
+        settings: Settings of recipe and plan: what decides memory and time.
     """
 
     memory_kind: str = ""
@@ -253,13 +254,13 @@ def note_run(
 
     Args:
         device_name: Exact name.
-        measured: By name, as in `Plan.predicted`.
+        measured: Measured values by name, as in `Plan.predicted`.
         predicted: The same names.
         key: What ran, for people: the recipe's name.
-        versions: Of libraries; by default those of this process.
+        versions: Versions of libraries; by default those of this process.
         applied: Correction factors in the predictions. They are divided out, so that corrections do
             not build on each other.
-        basis: Of the predicted times, from `basis_of`.
+        basis: Basis of the predicted times, from `basis_of`.
         described: What ran.
 
     Raises:
@@ -314,8 +315,8 @@ def correction(
 
     Args:
         device_name: Exact name.
-        name: As in `Plan.predicted`.
-        basis: Of the predictions to correct, from `basis_of`; ignored for memory.
+        name: Name of the quantity, as in `Plan.predicted`.
+        basis: Basis of the predictions to correct, from `basis_of`; ignored for memory.
         share: Measured over predicted time that the rates themselves promise (`Rates.share`).
     """
     ratios = list(_ratios(stored(device_name), name, basis))[-LAST_RUNS:]

@@ -37,7 +37,7 @@ class Price:
     Attributes:
         usd_per_hour: The first on-demand offer; the upper end where the source gives a range.
         offers: All offers, as the source words them.
-        source: Of the offers.
+        source: Where the offers were read.
         read: The day it was read, ISO 8601.
     """
 
@@ -53,7 +53,7 @@ class DeviceLink:
 
     Attributes:
         name: Kind and generation.
-        bytes_per_s: In one direction, by the data sheet.
+        bytes_per_s: Rate in one direction, by the data sheet.
     """
 
     name: str

@@ -37,7 +37,7 @@ class ThreadTimes:
     """Seconds since some beginning, as the calling thread sees them.
 
     Attributes:
-        passed: On the clock.
+        passed: Seconds that passed on the clock.
         ran: This thread on a core.
         waited: Each thread of this process for a core that another program had, by its number;
             empty where the system does not say.

@@ -28,14 +28,14 @@ class Evidence:
     Attributes:
         device: Exact name of the device.
         month: When it ended, as 2026-11.
-        measured, predicted: By name, as in `Plan.predicted`; predictions without what earlier runs
-            corrected.
-        shown: By name value, low and high that the plan showed.
+        measured, predicted: Values by name, as in `Plan.predicted`; predictions without what
+            earlier runs corrected.
+        shown: Value, low and high by name, as the plan showed them.
         memory_terms, time_terms: Predicted bytes of the peak, and seconds of a step.
         basis: What times were predicted from.
-        memory_kind: As in `calibration.Described`.
-        settings: Of recipe and plan.
-        versions: Of libraries.
+        memory_kind: Kind of memory, as in `calibration.Described`.
+        settings: Settings of recipe and plan.
+        versions: Versions of libraries.
     """
 
     device: str

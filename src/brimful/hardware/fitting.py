@@ -58,10 +58,10 @@ def fit(
     """Return the rates that fit the points best.
 
     Args:
-        points: At least one of class "matrix".
+        points: Timed operators, at least one of class "matrix".
         host_s: Seconds that the program needs to issue an operator, measured separately and not
             included in the points.
-        overlaps: As in Rates; without it, the times of arithmetic and of bytes add up.
+        overlaps: Whether arithmetic and bytes overlap, as in Rates; without it their times add up.
         cached: Fit separate rates for operands in the cache (CPU).
         source: Where the points come from.
     """

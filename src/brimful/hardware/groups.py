@@ -25,7 +25,7 @@ class Group:
 
     Attributes:
         device: One of them.
-        per_machine: In each machine.
+        per_machine: How many devices each machine has.
         machines: How many there are.
     """
 

@@ -39,7 +39,7 @@ class MatrixRates:
     """Rates of matrix products of one CPU.
 
     Attributes:
-        flop_per_s: By dtype, of one thread: the fastest that any measurement or run has shown.
+        flop_per_s: Rate of one thread by dtype: the fastest that any measurement or run has shown.
         lost_share: Share of the processor time that other programs took in the least disturbed
             measurement.
         made: When that was, seconds since the epoch.

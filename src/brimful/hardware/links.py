@@ -19,8 +19,9 @@ class MeasuredLink:
     Attributes:
         device: Exact name of each.
         devices: How many took part.
-        bytes_per_s: Of a large sum of n devices: 2 (1 - 1/n) of its bytes pass each device's link.
-        latency_s: Of a sum of a few bytes.
+        bytes_per_s: Rate of a large sum of n devices: 2 (1 - 1/n) of its bytes pass each device's
+            link.
+        latency_s: Time of a sum of a few bytes.
         backend: torch's library for it: nccl or gloo.
         torch: Version.
         made: Seconds since the epoch.

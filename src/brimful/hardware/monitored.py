@@ -27,7 +27,7 @@ class Sample:
     Attributes:
         time: Unix seconds.
         covers_s: Seconds since the sample before it.
-        readings: By the names of docs/monitor.md, without those that could not be read.
+        readings: Readings by the names of docs/monitor.md, without those that could not be read.
         throttled_s: Reason -> seconds of `covers_s`; None where reasons cannot be read.
     """
 
@@ -140,9 +140,10 @@ class Monitored:
         measured.
 
         Args:
-            sessions: From the run's journal, in order: a moment of each session (Unix seconds; None
-                if unknown) and its length in seconds. More sessions may have been monitored: those
-                that were killed before their first checkpoint are not in the journal.
+            sessions: Sessions of the run's journal, in order: a moment of each session (Unix
+                seconds; None if unknown) and its length in seconds. More sessions may have been
+                monitored: those that were killed before their first checkpoint are not in the
+                journal.
         """
         length_s = [0.0] * len(self.sessions)
         for number, (moment, took_s) in enumerate(sessions):

@@ -74,7 +74,7 @@ class Case:
     """One operator to measure.
 
     Attributes:
-        name: For people.
+        name: Name that people read.
         operator: torch's name of it; "" for products, whose shapes tell them apart.
         class_name: One of rates.CLASSES.
         dtype: "fp32", "tf32", "bf16" or "fp16".

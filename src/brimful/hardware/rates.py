@@ -58,10 +58,10 @@ class Rates:
     """The roofline's parameters for one device.
 
     Attributes:
-        flop_per_s: By class of MATRIX_CLASSES and dtype ("fp32", "tf32", "bf16", "fp16"): the rate
-            of large operators. also of THIN where such products were measured separately.
-        bytes_per_s: By class, for operands in memory; where measured separately also by torch's
-            name of an operator, and by either with the suffix SIXTEEN_BIT; see `moving`.
+        flop_per_s: Rates by class of MATRIX_CLASSES and dtype ("fp32", "tf32", "bf16", "fp16"): the
+            rate of large operators. also of THIN where such products were measured separately.
+        bytes_per_s: Rates by class, for operands in memory; where measured separately also by
+            torch's name of an operator, and by either with the suffix SIXTEEN_BIT; see `moving`.
         cached_bytes_per_s: The same for operands in the cache; empty where not measured
             separately.
         cache_bytes: Operators that touch at most this much find their operands in the cache.

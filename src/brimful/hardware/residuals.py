@@ -41,7 +41,7 @@ class MemoryCorrection:
     """What earlier runs say about one predicted peak, in bytes to add to it.
 
     Attributes:
-        bytes_: For the expected peak.
+        bytes_: Bytes to add to the expected peak.
         low, high: Ends of an interval around what the runs took.
         runs: Their number.
     """
@@ -92,7 +92,7 @@ def residuals_of(device_name: str, kind: str) -> Residuals:
 
     Args:
         device_name: Exact name.
-        kind: As in `RunNote.memory_kind`.
+        kind: Kind of memory, as in `RunNote.memory_kind`.
     """
     torch_now = current_versions()["torch"]
     found = [

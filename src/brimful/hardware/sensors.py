@@ -277,8 +277,8 @@ class Machine:
     """All cores and the main memory, with the limits of the process's control groups.
 
     Args:
-        limits: At the beginning. If they allow all of the memory they are not read again, which
-            halves the cost of a sample.
+        limits: Limits at the beginning. If they allow all of the memory they are not read again,
+            which halves the cost of a sample.
     """
 
     def __init__(self, limits: host.ControlGroupLimits) -> None:

@@ -57,11 +57,11 @@ class JudgedSequences(ExampleSequences):
     """Endless numbered training answers of a split.
 
     Args:
-        split: Of training.
+        split: The training split.
         mismatched: Its prompts with the answers to other ones; None where they are not needed.
         recipe: Says the length of a sequence and the seed.
-        layout: As of `ExampleSequences`.
-        reference: As of `PairSequences`.
+        layout: Layout, as of `ExampleSequences`.
+        reference: Reference values, as of `PairSequences`.
     """
 
     def __init__(

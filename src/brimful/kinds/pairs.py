@@ -81,7 +81,7 @@ class PairSequences(ExampleSequences):
     Args:
         split: Their answers.
         recipe: Says the length of a sequence, the pairs of a step and their loss.
-        layout: As of `ExampleSequences`.
+        layout: Layout, as of `ExampleSequences`.
         reference: Log-probabilities of answers by the reference, by split, with those of train when
             batches are made if they are kept.
     """

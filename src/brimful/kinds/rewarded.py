@@ -59,7 +59,7 @@ class RewardedRunData(ExampleRunData):
     against.
 
     Attributes:
-        questions: By split, those that are asked.
+        questions: Questions that are asked, by split.
     """
 
     def __init__(

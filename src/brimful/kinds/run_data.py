@@ -89,7 +89,7 @@ class ScoringOptions:
         rows: Rows of the sequence length in one pass, to begin with; fewer where memory is short.
         max_sequences: Score at most this many sequences or examples, spread evenly; None: all.
         stride: New tokens per window of documents; None: windows do not overlap.
-        exact: In the model's own arithmetic, not in the plan's autocast.
+        exact: Whether the model's own arithmetic is used, not the plan's autocast.
         progress: Called as scoring goes on.
         world: Ranks that share the work; each holds the whole model.
     """
@@ -129,7 +129,7 @@ class TrainedRun:
 
     Attributes:
         folder: The run folder.
-        data: As it was trained and validated on.
+        data: Data as it was trained and validated on.
         device: Where the model goes.
         untuned: Whether to load the published model as it was before this run tuned it.
         world: Ranks that score it together; each holds the whole model.
@@ -167,10 +167,10 @@ class RunData(ABC, Generic[Split]):
     have defaults that suit a language model.
 
     Attributes:
-        recipe: As written.
-        tokenizer: Of the model.
+        recipe: Recipe as written.
+        tokenizer: Tokenizer of the model.
         splits: `train`, `validation`, and `test` where there is one.
-        fingerprints: Of data and tokenizer: what a resumed run must share.
+        fingerprints: Fingerprints of data and tokenizer: what a resumed run must share.
         report: Facts about the data for data.json.
         source: Hub id or folder of the published model; empty for a fresh one.
     """
@@ -216,7 +216,8 @@ class RunData(ABC, Generic[Split]):
 
         Args:
             step: Says the length of a row and what the loss depends on.
-            samples: Of the data, as the sizes that `StepBatch.micro_batches` takes count them.
+            samples: Number of samples, as the sizes that `StepBatch.micro_batches` takes count
+                them.
         """
         shape = (step.kind.rows_per_sample * samples, step.sequence_length)
         inputs_BT = torch.zeros(shape, dtype=torch.int64)
@@ -247,7 +248,7 @@ class RunData(ABC, Generic[Split]):
         """Raise RequestError if a finished run of this kind cannot be scored as requested.
 
         Args:
-            run_folder: Of the run.
+            run_folder: Folder of the run.
             untuned: Score the published model as it was before this run.
             only_splits: Score nothing but whole splits: no tasks, no stride.
         """
@@ -356,9 +357,9 @@ class RunData(ABC, Generic[Split]):
         first one, and return the journal's records of that; by default nothing.
 
         Args:
-            model: As `build` made it.
-            folder: Of the run.
-            identity: As returned by `identity`.
+            model: Model as `build` made it.
+            folder: Folder of the run.
+            identity: Identity as returned by `identity`.
             options: How the model is scored.
 
         Raises:
@@ -371,7 +372,7 @@ class RunData(ABC, Generic[Split]):
         writes; what is there already is not drawn again.
 
         Args:
-            first_sample: Of the next batch.
+            first_sample: First sample of the next batch.
             is_stopped: Whether the run was asked to stop meanwhile.
 
         Returns:
@@ -478,10 +479,10 @@ class RunData(ABC, Generic[Split]):
         """Score whole splits of a finished run.
 
         Args:
-            run: With these data.
+            run: A run with these data.
             folder: Gets the nats of every window or text.
-            names: Of the splits.
-            stride: As `ScoringOptions.stride`.
+            names: Names of the splits.
+            stride: Stride, as `ScoringOptions.stride`.
             progress: Called as scoring goes on.
 
         Returns:

@@ -43,7 +43,7 @@ class Patience:
         log_share: Largest share of the time that copying logs takes.
         alive_s: The mirror's status is written again after this time without another change, to
             show that the run goes on.
-        stuck_s: Without any answer for so long the mirror counts as hanging.
+        stuck_s: Time without any answer after which the mirror counts as hanging.
         first_retry_s, last_retry_s: Wait before a failed copy is tried again; doubled every time.
         final_retries_s: The same waits once the run has ended.
         end_s: Limit on copying after the end of the run, even if it makes progress.

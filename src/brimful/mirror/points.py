@@ -41,7 +41,7 @@ class RecoveryPoint:
     Attributes:
         best_step: Step of the checkpoint that the final export needs; None before the first
             evaluation.
-        files: By name in the point's folder.
+        files: Entries by name in the point's folder.
     """
 
     step: int

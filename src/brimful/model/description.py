@@ -110,7 +110,7 @@ def is_own_architecture(model: object) -> bool:
     """Return whether transformers reads a model only after `registered.register()`.
 
     Args:
-        model: As in a recipe: a section with its `architecture`, a folder, or another name.
+        model: Model as in a recipe: a section with its `architecture`, a folder, or another name.
     """
     if not isinstance(model, str):
         return getattr(model, "architecture", None) in OWN_TYPES

@@ -85,7 +85,7 @@ class GgufFile:
 
     Attributes:
         path: The file.
-        metadata: By key; an array longer than 64 values is its length.
+        metadata: Values by key; an array longer than 64 values is its length.
         types: Number of tensors by the name of their type, the most frequent first.
         parameters: Number of weights.
         tensor_bytes: Size of all weights in the file.

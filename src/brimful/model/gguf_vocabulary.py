@@ -38,11 +38,12 @@ class Vocabulary:
 
     Attributes:
         splitting: llama.cpp's name of how text is split.
-        tokens: By id; ids that no text gives have a placeholder.
-        kinds: Of each token.
+        tokens: Tokens by id; ids that no text gives have a placeholder.
+        kinds: Kind of each token.
         merges: `a b`, in the order in which they apply.
         begins: Whether a text begins with the token `bos_token_id`.
-        scores: Of SentencePiece's tokens, the higher the earlier they are merged; else empty.
+        scores: Scores of SentencePiece's tokens, the higher the earlier they are merged; else
+            empty.
         begins_with_space: Whether a space is put before each text, of SentencePiece's.
     """
 

@@ -81,7 +81,7 @@ class Layout:
 
     Attributes:
         name: GGUF's name of the architecture.
-        required: From a config, its key -> the values that the architecture stands for.
+        required: Gives for a config its key -> the values that the architecture stands for.
         positions: Kinds of rotary positions that are written.
         interleaved: Whether rotated rows are interleaved, see `INTERLEAVED`.
         norms_from_1: Weights of norms are stored less 1, and written whole.

@@ -33,11 +33,11 @@ class Origin:
     """Where the weights of a folder in the cache are from.
 
     Attributes:
-        model: As a recipe names it.
-        sha256: Of the GGUF file or of the package.
-        licence: As the catalog has it; may be empty.
+        model: Model as a recipe names it.
+        sha256: Hash of the GGUF file or of the package.
+        licence: Licence as the catalog has it; may be empty.
         types: Tensors by type in a GGUF file; empty for others.
-        bits_per_weight: In a GGUF file, on average; None for others.
+        bits_per_weight: Mean number of bits per weight in a GGUF file; None for others.
         rounding: What the types of a GGUF file rounded off, as a share of the weights (root mean
             square of both); None where not known.
     """
@@ -127,7 +127,7 @@ def folder_of_model(model: str, say: Say = lambda text: None) -> Path:
     """Return the model folder of a GGUF file, a package or a short name; it is made if need be.
 
     Args:
-        model: As a recipe names it.
+        model: Model as a recipe names it.
         say: Told what takes long.
 
     Raises:

@@ -36,8 +36,8 @@ class PackageFile:
     """A file in a package of an exact version.
 
     Attributes:
-        name: Of the package.
-        version: Of the package.
+        name: Name of the package.
+        version: Version of the package.
         file: Path of the file in the package's archive.
     """
 

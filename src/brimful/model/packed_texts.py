@@ -145,8 +145,8 @@ def attend_within(
 
     Args:
         queries_NHD: Texts end to end.
-        keys_NHD: As many heads as the queries.
-        values_NHD: As many heads as the queries.
+        keys_NHD: Keys, as many heads as the queries have.
+        values_NHD: Values, as many heads as the queries have.
         lengths_B: Lengths of the texts, adding up to N.
         scale: Factor on the scores.
         dropout: Probability of dropping an attention weight.

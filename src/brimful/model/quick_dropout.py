@@ -16,9 +16,9 @@ def kept_of(shape: torch.Size, dropout: float, device: torch.device) -> tuple[Te
     """Draw what dropout keeps, from torch's generator of the device.
 
     Args:
-        shape: Of the tensor whose elements are dropped.
+        shape: Shape of the tensor whose elements are dropped.
         dropout: Probability of dropping an element, at least 0 and below 1.
-        device: Of that tensor.
+        device: Device of that tensor.
 
     Returns:
         bool, True with probability 1 - dropout; and the factor on what is kept.

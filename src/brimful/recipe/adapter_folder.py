@@ -105,8 +105,8 @@ def disagreements(section: Mapping[str, Any], own: Mapping[str, Any], start: str
     """Return a line for each key in which an adapter section differs from trained adapters.
 
     Args:
-        section: As the recipe has it.
-        own: As `base_and_section` returns it.
+        section: Adapter section as the recipe has it.
+        own: The folder's own section, as `base_and_section` returns it.
         start: The folder, for the lines.
     """
     return [

@@ -301,7 +301,7 @@ class DataFacts:
     """The data, the tokenizer and the published model of a run.
 
     Attributes:
-        splits: By name, in the order of the file.
+        splits: Facts of the splits by name, in the order of the file.
         tokenizer: Facts about the tokenizer, as the file has them.
         leakage: Documents or prompts of a split that training holds already.
         prompts: "messages" where examples are conversations.
@@ -344,7 +344,7 @@ class MirrorFacts:
 
     Attributes:
         state: What the copying does.
-        durable_step: Of the newest recovery point that was read back and found whole.
+        durable_step: Step of the newest recovery point that was read back and found whole.
         durable_time: When that was written, in Unix seconds.
         error: Why copying does not go on, "" where it does.
         finished: Whether the copy holds the finished run.

@@ -66,8 +66,8 @@ class RunFolder:
     why.
 
     Attributes:
-        plan: Of the last session; None where there is none.
-        records: Of the journal, in order.
+        plan: Plan of the last session; None where there is none.
+        records: Records of the journal, in order.
         samples: Texts of the model.
         monitored: Samples of device and machine over all sessions; none in a run from before there
             was a monitor.

@@ -31,7 +31,7 @@ def parse(kind: type[T], values: Json, /, **known: Any) -> T:
 
     Args:
         kind: The dataclass.
-        values: As the file has them; keys without a field are left out.
+        values: Values as the file has them; keys without a field are left out.
         known: Fields that are not read from `values`.
     """
     arguments = dict(known)

@@ -40,8 +40,8 @@ class StepRecord(Record):
         skipped: Updates left out since the run began because a gradient was not finite, or of a
             spike that the recipe skips.
         spikes: Steps since the run began whose loss or gradient norm was far above the usual.
-        core_wait_s: Of the step time on a CPU, what training waited for a core that another program
-            had.
+        core_wait_s: Part of the step time on a CPU that training waited for a core that another
+            program had.
         memory_bytes: The peak so far.
         allocated_bytes: The peak of tensors so far, on a CUDA device.
         named: Further values of the method, by name, the most telling first.
@@ -111,7 +111,7 @@ class BaseRecord(Record):
 
     Attributes:
         model: BASE_MODEL or TUNED_MODEL.
-        share: Of the usual validation sequences, 0 to 1.
+        share: Share of the usual validation sequences, 0 to 1.
         tokens: Learned tokens that were scored.
     """
 
@@ -189,7 +189,7 @@ class LoaderRecord(Record):
 
     Attributes:
         loader_workers: Threads that made batches while training.
-        seconds_per_batch: By number of threads.
+        seconds_per_batch: Seconds by number of threads.
         batches: Batches timed, by number of threads.
     """
 
@@ -204,9 +204,9 @@ class RankShare:
 
     Attributes:
         machine: That it runs on.
-        computing_s: In passes, without communication.
-        communication_s: In which weights or gradients were exchanged or waited for. Where every
-            rank holds the whole model, what passes hide is not counted.
+        computing_s: Time in passes, without communication.
+        communication_s: Time in which weights or gradients were exchanged or waited for. Where
+            every rank holds the whole model, what passes hide is not counted.
         memory_bytes: The peak so far.
     """
 

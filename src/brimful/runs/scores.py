@@ -93,7 +93,7 @@ class ChosenThreshold:
     """From which probability on a label is given.
 
     Attributes:
-        value: Of the positive label, or one for each label.
+        value: Threshold of the positive label, or one for each label.
         policy: How it was chosen; a number where it was given.
         chosen_on: The split.
         notes: What could not be reached.
@@ -194,7 +194,7 @@ class LabelScore:
         multiple: Whether a text may have several labels.
         examples, repeated: Texts that count, and those that repeat training texts and do not.
         loss: Mean nats per text.
-        metrics: At the chosen thresholds; `metrics_at_half` from probability 0.5 on,
+        metrics: Metrics at the chosen thresholds; `metrics_at_half` from probability 0.5 on,
             `metrics_with_repeated` where repeated texts count.
         confusion: Counts, a row per true label; with several labels per text, by label
             ((neither, given), (missed, right)).
@@ -277,9 +277,10 @@ class RunScores:
     """The final scores of a run.
 
     Attributes:
-        likelihood: By split that text was scored on, in the order of `ordered_splits`.
-        labels: By split that a classifier was scored on, in the same order.
-        baselines: Of the validation split, in a run from before they stood with each score.
+        likelihood: Likelihood by split that text was scored on, in the order of `ordered_splits`.
+        labels: Label scores by split that a classifier was scored on, in the same order.
+        baselines: Baselines of the validation split, in a run from before they stood with each
+            score.
         layers: Empty where nothing was measured inside the model.
     """
 

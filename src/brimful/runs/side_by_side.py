@@ -14,11 +14,11 @@ class AnswerPair:
     """What two models answered to one prompt, greedily.
 
     Attributes:
-        prompt: As a person reads it.
+        prompt: Prompt as a person reads it.
         reference: The answer in the data; "" where there is none.
-        base, tuned: Of the model before tuning, and of the tuned one.
+        base, tuned: Answers of the model before tuning, and of the tuned one.
         base_finish, tuned_finish: "length" where the answer was cut.
-        seconds: For the base's answers to all prompts, in every record.
+        seconds: Time of the base's answers to all prompts, in every record.
     """
 
     prompt: str = ""

@@ -20,7 +20,7 @@ class TaskSummary:
         n, skipped: Examples that were asked, and those that were left out.
         errors: Kinds of failed answers with their counts.
         verifier: What judged the answers.
-        isolation: Of the sandbox that programs ran in.
+        isolation: Isolation of the sandbox that programs ran in.
         values: The file as it was written, for the conditions of a comparison.
     """
 
@@ -68,7 +68,7 @@ class TaskEvaluations:
     """Every evaluation of a run on tasks, by task.
 
     Attributes:
-        answers: Of a task whose answers can be read.
+        answers: Answers of each task whose answers can be read.
         problems: What is damaged.
     """
 

@@ -19,9 +19,9 @@ class DrawnAnswer:
 
     Attributes:
         question: Id of what was asked.
-        number: Among the answers to it in its round.
-        token_ids: With the token that ended it.
-        log_probs: Of each token, nats, as the sampler computed them.
+        number: Number among the answers to its question in its round.
+        token_ids: Token ids with the token that ended it.
+        log_probs: Log-probability of each token, nats, as the sampler computed it.
         finish: Why it ended.
         text: What was judged.
     """
@@ -44,7 +44,7 @@ class AnswerJournal:
     was found of its answers.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
     """
 
     def __init__(self, folder: Path) -> None:

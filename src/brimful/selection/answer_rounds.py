@@ -38,7 +38,7 @@ class AnswerBatch(ExampleBatch):
     Attributes:
         of_tokens: Values of each token of each answer, by name, as the method's loss reads them.
         divisor: What the summed loss is divided by.
-        most_tokens: Of an answer.
+        most_tokens: Most tokens of an answer.
     """
 
     of_tokens: Mapping[str, Sequence[NDArray[np.float32]]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class AnswerBatch(ExampleBatch):
         """Return answers of a round as a step learns from them.
 
         Args:
-            numbers: Of the answers.
+            numbers: Numbers of the answers.
             divisor: What the loss is divided by.
             rules: Resolved.
         """
@@ -112,9 +112,9 @@ class Round:
     """Answers of one round, rewarded.
 
     Attributes:
-        number: From 0.
+        number: Number of the round, from 0.
         split: Questions with their answers, as they are learned.
-        answers: In the order of the split.
+        answers: Answers in the order of the split.
         found: What is kept of it in the journal of answers: rewards, log-probabilities by the
             trainer, and what rounds are watched by.
         advantages_A: How much better each answer is than the others to its question.

@@ -37,7 +37,7 @@ def choose(
     Not the likeliest or the shortest ones: the first ones are distributed as the model writes.
 
     Args:
-        samples: Of one question.
+        samples: Samples of one question.
         rules: What is kept.
         known: Paths that were kept in rounds before: who takes one repeats it.
     """

@@ -57,8 +57,8 @@ class SampleDrawing:
     Args:
         questions: Ids differ; prompts leave room for an answer.
         rules: How many, and when a question is settled.
-        seed: Of all samples.
-        max_new_tokens: Per answer.
+        seed: Seed of all samples.
+        max_new_tokens: Most new tokens of an answer.
         held: Samples from before; they are not asked for again.
 
     Raises:

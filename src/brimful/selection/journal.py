@@ -43,7 +43,7 @@ class SampleJournal:
 
     Args:
         folder: Exists; the caller holds its lease.
-        decides: By name, what every sample depends on: the model's fingerprint, questions, sampling
+        decides: What every sample depends on, by name: the model's fingerprint, questions, sampling
             settings, verifier, template. JSON values. What is only chosen by, such as how many are
             kept, does not belong here: it may change between two drawings.
 
@@ -141,7 +141,7 @@ def write_samples(
 
     Args:
         folder: Where to.
-        questions: In the order of the files.
+        questions: Questions in the order of the files.
         samples: All that were drawn, in any order; those of other questions are left out.
         rules: What is kept.
 

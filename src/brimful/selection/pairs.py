@@ -30,7 +30,7 @@ class PairCounts:
 
     Attributes:
         pairs: All of them.
-        questions: With a pair.
+        questions: Number of questions with a pair.
         without_right: Questions none of whose answers is right.
         without_wrong: Questions none of whose answers is wrong.
     """
@@ -81,11 +81,11 @@ def write_pairs(
 
     Args:
         folder: Where to.
-        questions: In the order of the file.
+        questions: Questions in the order of the file.
         samples: Those that count.
         rules: What may be kept.
         most: Pairs of a question at most.
-        seed: Of the choice among answers.
+        seed: Seed of the choice among answers.
     """
     of_question: dict[str, list[JudgedSample]] = {question.id: [] for question in questions}
     for sample in samples:

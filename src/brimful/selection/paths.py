@@ -67,7 +67,7 @@ def path_of(answer: str, by: DistinctBy) -> str:
     """The reasoning path of an answer.
 
     Args:
-        answer: As the model wrote it; for code, the program alone.
+        answer: Answer as the model wrote it; for code, the program alone.
         by: "equations": those of the text in order, without units and words, or the text where
             there is none. "text": its words and numbers, without case, spaces and punctuation.
             "code": the syntax tree of Python, without comments and docstrings, or the text where it

@@ -32,7 +32,7 @@ class RewardedQuestion:
         prompt_ids: What the model continues.
         reference: What an answer is held against.
         row: All columns, for verifiers that run tests.
-        where: For errors.
+        where: Place of the question, for errors.
     """
 
     id: str
@@ -48,8 +48,8 @@ class Ask:
     """One answer that is wanted.
 
     Attributes:
-        number: Of the answer.
-        seed: Of its tokens.
+        number: Number of the answer.
+        seed: Seed of its tokens.
     """
 
     question: RewardedQuestion
@@ -68,7 +68,7 @@ class AnswerWriter:
     Attributes:
         stop_ids: Tokens that end an answer, and belong to it.
         most_rows: Answers at once; None: as many as memory holds and are worth it.
-        precision: Of the plan.
+        precision: Precision of the plan.
     """
 
     model: PreTrainedModel

@@ -35,12 +35,12 @@ class SampledPrompt:
 
     Attributes:
         id: Its own among all questions; seeds follow from it.
-        text: As the student reads it, in the rows it will be trained on.
+        text: Text as the student reads it, in the rows it will be trained on.
         prompt_ids: What the writer of the samples continues; at least one token.
         kind: The group it is counted in; None: in none.
         prompt: What the student reads, where that is not `text` as one user's message.
         reference: What an answer is held against, to be read beside it.
-        known_paths: Of answers kept in drawings before.
+        known_paths: Paths of answers that earlier drawings kept.
     """
 
     id: str
@@ -62,7 +62,7 @@ class JudgedSample:
         completion: The answer's text, as it would be trained on.
         finish: Why it ended.
         tokens: Its new tokens.
-        seed: Of its own random numbers.
+        seed: Seed of its own random numbers.
         value: What it says; None where it is unparsed (as in `Verdict`).
         extracted: The part of it that was read.
         status: The verdict.

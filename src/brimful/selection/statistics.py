@@ -98,7 +98,7 @@ class Statistics:
 
     Attributes:
         questions: That were asked.
-        samples: Of all of them.
+        samples: Number of samples of all of them.
         tokens: New tokens of these.
         fates: Samples by fate, every fate.
         correct: Share of samples that are right; None without samples. When questions are settled
@@ -109,9 +109,9 @@ class Statistics:
             their upper bounds (above 0 to 0.1, .. to 1).
         questions_by_paths: Questions with 0, 1, .. distinct correct paths, kept or beyond what is
             kept.
-        kinds: By kind of question.
-        lengths: Of all samples.
-        lengths_kept: Of those kept.
+        kinds: Counts by kind of question.
+        lengths: Lengths of all samples.
+        lengths_kept: Lengths of those kept.
         reasons: The most frequent reasons for not keeping a sample, first first.
     """
 

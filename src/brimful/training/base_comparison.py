@@ -20,7 +20,7 @@ class BaseComparison:
 
     Attributes:
         score: Returns the values of a record.
-        share: Of the validation sequences that an evaluation scores, 0 to 1.
+        share: Share of the validation sequences that an evaluation scores, 0 to 1.
         max_sequences: That an evaluation scores at most, as the recipe says.
     """
 

@@ -22,7 +22,7 @@ class Decisions:
     """Decides for one session.
 
     Args:
-        setup: Of the session.
+        setup: Setup of the session.
         stop: Signals that ask to stop.
         meter: Knows how long steps and evaluations take.
         expected: Seconds that work is expected to take before it was measured.

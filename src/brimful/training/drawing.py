@@ -17,8 +17,8 @@ def drawn(setup: Setup, stop: StopRequest, parts: Parts, progress: Progress) -> 
     Args:
         setup: Says how it is drawn, if at all.
         stop: Heeded while drawing goes on, unless ranks draw together.
-        parts: Of the loop.
-        progress: Before the batch.
+        parts: Parts of the loop.
+        progress: Progress before the batch.
 
     Raises:
         TrainingStopped: it cannot be drawn or judged; a checkpoint is written.

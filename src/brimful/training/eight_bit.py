@@ -64,7 +64,7 @@ def build(
 
     Args:
         variant: One of KINDS, or `rounded_` and one of them for parameters in bf16.
-        seed: Of random rounding.
+        seed: Seed of random rounding.
 
     Raises:
         DeviceError, RequestError: as `require`.

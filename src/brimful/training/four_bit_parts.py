@@ -19,7 +19,7 @@ def as_plain_parameters(model: nn.Module, device: torch.device) -> None:
     what these hold when they are called; a model without 4-bit layers stays as it is.
 
     Args:
-        model: With bitsandbytes' layers, on the host.
+        model: A model with bitsandbytes' layers, on the host.
         device: Where they will compute.
     """
     for layer in model.modules():

@@ -36,8 +36,9 @@ def linear_cross_entropy(
         targets_BT: int64 token ids; `IGNORED` positions add nothing.
         chunk_tokens: Positions per chunk.
         softcap: Logits become `softcap * tanh(logits / softcap)` first (Gemma 2), None for none.
-        few_passes: For CPUs: pass over the logits as rarely as possible, leave ignored positions
-            out of what is small instead, and scale gradients in place. Not with a softcap.
+        few_passes: Whether to do what CPUs need: pass over the logits as rarely as possible, leave
+            ignored positions out of what is small instead, and scale gradients in place. Not with a
+            softcap.
 
     Returns:
         fp32 scalar.

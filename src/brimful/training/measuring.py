@@ -33,9 +33,9 @@ def measured(
     Args:
         network: Its model is left in training mode.
         method: Says what is measured.
-        precision: Of the passes.
+        precision: Precision of the passes.
         device: Where the micro-batches are.
-        micro_batches: Of the step.
+        micro_batches: Micro-batches of the step.
         divisor: What the loss of the step is divided by.
     """
     if method.measure is None:

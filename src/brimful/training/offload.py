@@ -52,7 +52,7 @@ def offload_activations(model: nn.Module, elsewhere: Elsewhere) -> int:
     """Let what checkpointed layers keep lie elsewhere until the backward pass; return their number.
 
     Args:
-        model: With activation checkpointing switched on.
+        model: A model with activation checkpointing switched on.
         elsewhere: Usually HostMemory().
     """
     layers = [module for module in model.modules() if hasattr(module, CHECKPOINT)]

@@ -52,7 +52,7 @@ def build_optimizer(
         variant: The plan's optimizer. muon is `MuonAndAdamW`. Of AdamW fused, foreach and for_loop
             are torch's, with states in fp32; 8bit and paged_8bit are bitsandbytes'. For parameters
             in bf16: rounded, with states in fp32, rounded_8bit and rounded_paged_8bit.
-        seed: Of random rounding.
+        seed: Seed of random rounding.
 
     Raises:
         DeviceError: the device has no kernels for this variant.

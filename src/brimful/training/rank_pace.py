@@ -65,11 +65,11 @@ class RankPace:
     """The pace of one rank among several.
 
     Args:
-        device: Of the rank.
+        device: Device of the rank.
 
     Attributes:
-        talking: Around what exchanges weights or gradients with other ranks, or waits for it;
-            counted in steps, not in evaluations.
+        talking: Entered around what exchanges weights or gradients with other ranks, or waits for
+            it; counted in steps, not in evaluations.
     """
 
     def __init__(self, device: torch.device) -> None:

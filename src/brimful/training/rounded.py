@@ -32,7 +32,7 @@ class RandomRounding:
     """Draws the bits of each parameter's update.
 
     Args:
-        seed: Of the run.
+        seed: Seed of the run.
     """
 
     def __init__(self, seed: int) -> None:
@@ -53,8 +53,8 @@ class RoundedAdamW(torch.optim.Optimizer):
     are rounded at random. One parameter after the other, so only one is held in fp32 at a time.
 
     Args:
-        groups: As torch's, with `weight_decay` each.
-        seed: Of the random bits.
+        groups: Groups of parameters as torch's, with `weight_decay` each.
+        seed: Seed of the random bits.
 
     Attributes:
         divisor: Common factor in all gradients, which are divided by it in fp32; 0-dim.

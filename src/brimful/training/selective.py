@@ -246,7 +246,7 @@ def recompute_activations(
 
     Args:
         how: True: blocks keep their inputs; selective: outputs of their expensive operators, too.
-        reentrant: By torch's older implementation, which knows no selection.
+        reentrant: Whether torch's older implementation is used, which knows no selection.
     """
     enable = (
         getattr(model, "activation_checkpointing_enable", None)

@@ -246,8 +246,8 @@ class TrainingSession:
         """Record the held-out loss of the model before its first step, once in a run.
 
         Args:
-            recorded: By earlier sessions. One that goes on without a checkpoint takes the base's
-                score over.
+            recorded: Records of earlier sessions. One that goes on without a checkpoint takes the
+                base's score over.
         """
         base = self.setup.base
         if base is None or self.progress.step > 0:

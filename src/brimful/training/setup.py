@@ -41,7 +41,7 @@ class Setup:
         world: The ranks that train together. Only the first writes into the run folder.
         rebuild: Makes the model once more, on the host and whole, to export it if the ranks hold
             parts of it.
-        draw: As `RunData.draw`; None: batches do not depend on the weights.
+        draw: What draws answers, as `RunData.draw`; None: batches do not depend on the weights.
     """
 
     recipe: Recipe

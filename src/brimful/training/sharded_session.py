@@ -30,9 +30,9 @@ class InParts:
     Args:
         model: Whole, with the same weights on every rank; it is spread over them in place.
         world: The ranks.
-        device: Of this rank.
+        device: Device of this rank.
         talking: Takes the time of what ranks exchange.
-        copies: Of the model, each in parts among as many ranks in a row.
+        copies: Number of copies of the model, each in parts among as many ranks in a row.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class InParts:
         size in bytes.
 
         Args:
-            store: Of the run.
-            snapshot: Of this rank. Random generators, state and identity are those of rank 0.
-            protect_step: As `CheckpointStore.save`.
+            store: Checkpoints of the run.
+            snapshot: State of this rank. Random generators, state and identity are those of rank 0.
+            protect_step: Step whose checkpoint stays, as of `CheckpointStore.save`.
 
         Raises:
             CheckpointError: as `CheckpointStore.save`, on every rank.

@@ -66,9 +66,9 @@ def shard(
     """Spread a model over all ranks, in place. Its parameters become DTensors on the device.
 
     Args:
-        model: With the same weights on every rank, on any device.
+        model: A model with the same weights on every rank, on any device.
         talking: Takes the time of what ranks exchange.
-        copies: Of the model, each in parts among as many ranks in a row.
+        copies: Number of copies of the model, each in parts among as many ranks in a row.
     """
     mesh = init_device_mesh(device.type, (world.size,))
     if copies > 1:

@@ -62,7 +62,7 @@ class SpikeWatch:
         after half a window.
 
         Args:
-            loss, norm: Of the step, 0-dim.
+            loss, norm: Loss and gradient norm of the step, 0-dim.
             bad: Whether they are not finite, 0-dim bool.
             policy: `optimizer.spikes` of the recipe.
         """
@@ -97,8 +97,8 @@ def describe(step: int, loss: float, norm: float, count: int, policy: str) -> st
 
     Args:
         step: Where the first one was.
-        loss, norm: Of that step.
-        count: Of the spikes that are told together.
+        loss, norm: Loss and gradient norm of that step.
+        count: Number of spikes that are told together.
         policy: `optimizer.spikes`.
     """
     others = f" (and {count - 1} more since)" if count > 1 else ""

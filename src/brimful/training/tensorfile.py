@@ -96,7 +96,7 @@ class JoinedTensors(Mapping[str, Tensor]):
     file. Each is read, and its parts joined, when it is asked for.
 
     Attributes:
-        num_bytes: Of the files.
+        num_bytes: Bytes of the files.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:

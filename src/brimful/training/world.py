@@ -331,10 +331,10 @@ def join(
     ends it.
 
     Args:
-        rank, size: Of this process among all.
+        rank, size: Number of this process, and number of all.
         local: The same among those of its machine.
         store: Where the ranks meet; None: where the environment says (MASTER_ADDR, MASTER_PORT).
-        kind: Of the devices: cpu or cuda.
+        kind: Kind of the devices: cpu or cuda.
         timeout_s: How long to wait for ranks that do not come.
 
     Raises:

@@ -18,7 +18,7 @@ def judge(
 
     Args:
         verifier: See `load_verifier`; its `check` has accepted the references.
-        answers: As the model wrote them.
+        answers: Answers as the model wrote them.
         references: Texts, or rows for a verifier that needs the sandbox. One for each answer.
         sandbox: Runs programs, several at a time.
 

@@ -45,7 +45,7 @@ class MathProcess:
     Threads may share it; they take turns.
 
     Args:
-        cpu_s: For one comparison, in whole seconds.
+        cpu_s: Most CPU time of one comparison, in whole seconds.
     """
 
     def __init__(self, cpu_s: int = CPU_S) -> None:

@@ -156,7 +156,7 @@ class Sandbox:
         """Judge many programs at a time.
 
         Args:
-            programs: In any order.
+            programs: Programs in any order.
             workers: How many at a time; by default one a usable core.
             progress: Called with a program's place and its result, as results come, from several
                 threads.

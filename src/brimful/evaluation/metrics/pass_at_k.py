@@ -20,7 +20,7 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
 
     Args:
         n: Answers drawn.
-        passed: Of these.
+        passed: How many of these passed.
         k: 1 to n.
     """
     return 1 - comb(n - passed, k) / comb(n, k)

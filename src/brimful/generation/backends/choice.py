@@ -44,7 +44,7 @@ def backend_for(
 
     Args:
         choice: auto is brimful's engine.
-        model: In memory, on its device.
+        model: A model in memory, on its device.
         tokenizer: The model's.
         source: Hub id or folder of the same weights or adapters, for back ends that load them
             themselves.

@@ -35,7 +35,7 @@ class VllmEngine:
         source: Hub id or folder of the weights, or a folder of LoRA adapters, whose base is loaded
             too.
         device: Where they go; a GPU.
-        dtype: Of the weights.
+        dtype: Type of the weights.
         most_rows: Texts at the same time; None: as many as our engine on a GPU.
 
     Raises:

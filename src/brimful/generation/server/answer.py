@@ -18,7 +18,7 @@ class Answer:
     """The text so far.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: Tokenizer of the model.
         prompt_ids: What stands before it.
         stops: Texts that end it and do not belong to it.
 

@@ -44,8 +44,8 @@ class RequestLimits:
 
     Attributes:
         tokens: New tokens of one text; the model's context is a limit, too.
-        time_s: From the whole request to the whole answer.
-        body_bytes, body_time_s: Of the request.
+        time_s: Most time from the whole request to the whole answer.
+        body_bytes, body_time_s: Most bytes of a request, and most time to read it.
         waiting: Texts that wait to be begun, of all clients.
     """
 
@@ -62,7 +62,7 @@ class Front:
     Args:
         loaded: The run.
         writer: Writes with its model.
-        limits: Of one request.
+        limits: Limits of one request.
     """
 
     def __init__(self, loaded: LoadedRun, writer: SharedWriter, limits: RequestLimits) -> None:

@@ -28,7 +28,7 @@ class Reply:
         answers: One for each text.
         texts: The same texts for the writer.
         updates: What the writer tells, with the number of the text.
-        prompt_tokens: Of all prompts.
+        prompt_tokens: Tokens of all prompts.
         begins: What stands before each text: its prompt, where that is given back.
         head: Fields of every part of the response.
     """

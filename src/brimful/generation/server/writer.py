@@ -38,7 +38,7 @@ class SharedWriter:
     """Hands texts to the engine in the order in which they came, whenever it has room.
 
     Args:
-        engine: Of the model.
+        engine: Engine of the model.
         stop_ids: Tokens that end a text.
         most_waiting: Texts that may be waiting to be begun.
     """

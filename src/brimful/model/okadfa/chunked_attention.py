@@ -46,11 +46,11 @@ def attend_in_chunks(
     the type of the norms or the heads, whichever is wider.
 
     Args:
-        queries_BHTD: Of any norm. The H / G heads that share a head of keys lie beside
-            each other.
-        keys_BGTD: Of G heads, each with its own random directions.
-        values_BGTD: As keys.
-        projection_GMD: From `draw_projection`; no gradient reaches it.
+        queries_BHTD: Queries of any norm. The H / G heads that share a head of keys lie beside each
+            other.
+        keys_BGTD: Keys of G heads, each with its own random directions.
+        values_BGTD: Values of the same heads as the keys.
+        projection_GMD: Random directions from `draw_projection`; no gradient reaches them.
         share_G: Norm that queries and keys of a head get, in fp32 or more.
         segments_BT: Ascending numbers of the documents packed into a row, which attend only to
             themselves. None: a row is one document.
@@ -275,7 +275,7 @@ def _gradients(
     Args:
         attended: The gradient of the attended values, these (B, G, S, T, D), and what they were
             multiplied by at last (B, G, S, T, 1).
-        scores: Of each chunk of each part.
+        scores: Scores of each chunk of each part.
     """
     read = heads.queries_BGSTD, heads.keys_BGTD, heads.values_BGTD
     grad_queries, grad_keys, grad_values = (torch.empty_like(each) for each in read)

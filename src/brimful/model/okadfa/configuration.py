@@ -18,7 +18,7 @@ class OkadfaConfig(PreTrainedConfig):  # type: ignore[misc]
         feature_seed: Seed of the random directions.
         initial_temperature: Factor on the cosine of a query and a key at the start; learned per
             head. The estimate's error grows with its exponential.
-        activation: Of the MLPs.
+        activation: Activation of the MLPs.
         max_position_embeddings: Longest text that softmax attention was trained on; None for kernel
             attention, which reads on.
     """

@@ -34,7 +34,7 @@ class KernelSettings:
     Attributes:
         features: Random features per head; None: four times the head size.
         temperature: Factor on the cosine of queries and keys at the start, at most 64.
-        seed: Of the random directions.
+        seed: Seed of the random directions.
     """
 
     features: int | None = None
@@ -50,7 +50,7 @@ def convert_to_kernel(source: str, to: Path, settings: KernelSettings, say: Say)
     they were not trained for, so the folder's model is the start of a training, not its end.
 
     Args:
-        source: As a recipe's `model` names it.
+        source: Source as a recipe's `model` names it.
         to: A folder that does not exist yet.
 
     Raises:

@@ -57,7 +57,7 @@ def log_features(scaled_BHTD: Tensor, projection_HMD: Tensor) -> Tensor:
     Args:
         scaled_BHTD: Queries or keys in fp32 or more, each with its share of the scale, so that
             x . y is the attention score.
-        projection_HMD: From `draw_projection`, in the same dtype.
+        projection_HMD: Random directions from `draw_projection`, in the same dtype.
     """
     exponents_BHTM = _products(scaled_BHTD, projection_HMD)
     shift_BHT1 = scaled_BHTD.square().sum(-1, keepdim=True) / 2

@@ -49,8 +49,8 @@ def attend_by_kernel(
 
     Args:
         queries_BHTD: The H / G heads that share a head of keys lie beside each other.
-        keys_BGTD: Of G heads, each with its own random directions.
-        values_BGTD: As keys.
+        keys_BGTD: Keys of G heads, each with its own random directions.
+        values_BGTD: Values of the same heads as the keys.
         projection_GMD: Random directions of each head of keys, in any type.
         layer: Its number in the cache.
         segments_BT: Ascending numbers of packed documents.
@@ -85,7 +85,8 @@ def attend_by_features(
     """Return kernel attention (B, H, T, D) from features of queries and keys, in their dtype.
 
     Args:
-        keys_BGTM: Of G heads, each for H / G heads of the queries that lie beside each other.
+        keys_BGTM: Features of the keys of G heads, each for H / G heads of the queries that lie
+            beside each other.
         layer: Its number in the cache.
         segments_BT: Ascending numbers of packed documents.
         is_text_BT: False at padding.

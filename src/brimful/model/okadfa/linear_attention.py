@@ -37,7 +37,7 @@ def causal_attention(
     Args:
         queries_BHTM: Features of queries, fp32 or more.
         keys_BHTM: Features of keys; zero at padding.
-        values_BHTD: In the dtype of the features.
+        values_BHTD: Values in the dtype of the features.
         segments_BT: Ascending numbers of the documents packed into a row, which attend only to
             themselves. None: a row is one document.
         state_BHME: Sum over the positions read before; of one document, so without `segments_BT`.

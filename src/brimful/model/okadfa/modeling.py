@@ -127,11 +127,11 @@ class OkadfaAttention(nn.Module):
         """(B, T, D) in and out.
 
         Args:
-            mask: For softmax attention, in the form that its implementation takes.
-            segments_BT: For kernel attention: ascending numbers of packed documents.
-            is_text_BT: For kernel attention: False at padding.
+            mask: Mask of softmax attention, in the form that its implementation takes.
+            segments_BT: Ascending numbers of packed documents, for kernel attention.
+            is_text_BT: False at padding, for kernel attention.
             cache: Cache; read, and updated.
-            others: For the implementation of softmax attention.
+            others: What the implementation of softmax attention takes besides.
         """
         if self.config.attention == "kernel" and keeps_no_features(
             self.config._attn_implementation, cache
@@ -343,8 +343,8 @@ class OkadfaModel(OkadfaPreTrainedModel):
         Args:
             attention_mask: (B, S), 0 at padding, of these tokens or of all up to them.
             position_ids: (B, T) or (1, T); None: counted from the mask or the cache.
-            cache: For kernel attention a `RecurrentCache`, or with given positions any
-                cache with recurrent layers.
+            cache: A `RecurrentCache` for kernel attention, or with given positions any cache with
+                recurrent layers.
             packed_lengths: (E,) lengths of the documents that lie end to end in every row.
 
         Raises:

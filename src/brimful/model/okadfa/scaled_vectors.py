@@ -65,7 +65,7 @@ def scale_to_norm(each: Tensor, norm: Tensor) -> ScaledVectors:
 
     Args:
         each: (B, G, ..., T, D), of any layout, in any type. Rows and heads are joined.
-        norm: Of each head of each row, in fp32 or more: (B x G, ..., 1, 1).
+        norm: Norm of each head of each row, in fp32 or more: (B x G, ..., 1, 1).
     """
     wide = each.to(norm.dtype)
     lengths = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).flatten(0, 1)

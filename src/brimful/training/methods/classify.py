@@ -55,7 +55,7 @@ def labels_loss_sum(
         targets: int64 (B,), numbers of labels: cross-entropy of the softmax. Or float32 (B, C), 1
             for each label that a text has: binary cross-entropy of each label's sigmoid, averaged
             over the labels.
-        weights: Of the shape of the targets.
+        weights: Weights, of the shape of the targets.
         focal_gamma: The loss of a target with probability p is multiplied by (1 - p)^gamma (Lin et
             al. 2017, equation 4; its alpha is `weights`).
         smoothing: Share of a target that is spread evenly over all labels (Szegedy et al. 2016,

@@ -82,9 +82,9 @@ def pair_losses(
             7), SLiC's hinge, IPO (Azar et al. 2023, equation 17, per token as its authors have it)
             and robust DPO (Chowdhury et al. 2024, equation 12); without, SimPO (Meng et al. 2024,
             equation 6), ORPO (Hong et al. 2024, equation 7) and CPO (Xu et al. 2024, equation 3).
-        log_probs_R: Of the answers, summed over their tokens.
-        tokens_R: Of each answer.
-        reference_R: As `log_probs_R`, by the reference; None: the loss has none.
+        log_probs_R: Log-probabilities of the answers, summed over their tokens.
+        tokens_R: Number of tokens of each answer.
+        reference_R: `log_probs_R` by the reference; None: the loss has none.
     """
     beta, smoothing = rules.beta or 0.0, rules.label_smoothing
     ratios_R = log_probs_R if reference_R is None else log_probs_R - reference_R

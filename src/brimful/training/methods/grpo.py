@@ -73,10 +73,11 @@ def token_losses(
 
     Args:
         rules: Resolved.
-        log_probs_N: By the present weights.
-        kept: As `MicroBatch.kept`. Without OLD the present weights have drawn the tokens: the ratio
-            is 1, and has a gradient.
-        reference_N: By the model before training; None: the loss has no distance from it.
+        log_probs_N: Log-probabilities by the present weights.
+        kept: Values as of `MicroBatch.kept`. Without OLD the present weights have drawn the tokens:
+            the ratio is 1, and has a gradient.
+        reference_N: Log-probabilities by the model before training; None: the loss has no distance
+            from it.
     """
     now_N = log_probs_N.detach()
     old_N, advantage_N = kept.get(OLD, now_N), kept[ADVANTAGE]
@@ -118,7 +119,7 @@ def advantages_of(rewards_QG: NDArray[np.float64], scale: str | None) -> NDArray
     """Return how much better each answer is than the others to its question (Q, G).
 
     Args:
-        rewards_QG: Of each answer.
+        rewards_QG: Reward of each answer.
         scale: What the difference from the group's mean is divided by: the deviation of the rewards
             in the group, in all groups (batch), or nothing (none).
     """

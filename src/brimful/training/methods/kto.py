@@ -55,9 +55,9 @@ def judged_losses(
 
     Args:
         rules: Resolved.
-        log_probs_R: Of the answers, summed over their tokens.
+        log_probs_R: Log-probabilities of the answers, summed over their tokens.
         reference_R: The same by the reference.
-        desired_R: As `DESIRED`.
+        desired_R: Judgements, as `DESIRED`.
         distance: Mean log-ratio of mismatched answers; None: rewards are compared with 0.
     """
     beta, ratios_R = rules.beta or 0.0, log_probs_R - reference_R

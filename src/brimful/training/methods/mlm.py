@@ -17,7 +17,7 @@ def masked_loss_sum(network: Network, micro: MicroBatch) -> Tensor:
 
     Args:
         network: An encoder.
-        micro: With `scored_N`.
+        micro: A micro-batch with `scored_N`.
 
     Returns:
         Sum in nats, fp32 scalar.
