@@ -52,8 +52,8 @@ class LabelCalibration:
 
     @property
     def offsets(self) -> tuple[float, ...] | None:
-        """What is taken off the logits before they are divided by the temperature: the log weights,
-        less the bias as it is before that division; None: nothing.
+        """What is subtracted from the logits, one value per label, before they are divided by the
+        temperature: `log_weights - temperature * bias`; None: nothing.
         """
         if self.log_weights is None or self.bias is None:
             return self.log_weights

@@ -106,7 +106,7 @@ class Problem:
 
     @property
     def columns(self) -> dict[str, str]:
-        """As a row."""
+        """The problem as a row of a data set: a value for each column."""
         return {
             "question": self.question,
             "answer": self.answer,

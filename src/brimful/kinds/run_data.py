@@ -225,7 +225,8 @@ class RunData(ABC, Generic[Split]):
 
     @classmethod
     def base_recipe(cls, base: Recipe, recipe: Recipe, progress: Progress | None = None) -> Recipe:
-        """Return the recipe by which the model named `recipe:NAME` is trained before this run.
+        """Return the recipe of the training that comes first, where this run starts from
+        `recipe:NAME`; a kind changes it where that training has to fit this run.
 
         Args:
             base: The recipe of that name.

@@ -127,5 +127,5 @@ def _linked(source: Path, pin: Path, names: list[str]) -> Path:
 
 
 def drop_pins(run_folder: Path) -> None:
-    """Remove the hard links that a killed process left."""
+    """Remove the hard links to checkpoints that a process killed while copying has left."""
     shutil.rmtree(run_folder / PINS, ignore_errors=True)

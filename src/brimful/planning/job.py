@@ -103,7 +103,7 @@ class WholeJob:
         return predicted
 
     def predicted_at(self, steps: int) -> dict[str, Prediction]:
-        """The same with another number of optimizer steps in each training."""
+        """`predicted`, with another number of optimizer steps in each training."""
         return self.predicted if self.with_steps is None else self.with_steps(steps).predicted
 
     def to_json(self) -> dict[str, Any]:

@@ -470,7 +470,9 @@ def sure_bytes(target: Target) -> int:
 
 
 def roomy_bytes(target: Target) -> int:
-    """Return the memory of the allocator with which a step leaves as much free as a plan should."""
+    """Return the most that the allocator may reserve for a plan that leaves room on the device:
+    `Target.room_bytes`, and no more than it surely can have.
+    """
     return min(sure_bytes(target), target.torch_bytes - target.room_bytes)
 
 

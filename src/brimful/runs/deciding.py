@@ -151,8 +151,8 @@ def num_records_of(run_folder: Path, *, is_growing: bool = False) -> dict[str, i
     """Return how many records each journal of a run folder holds.
 
     Args:
-        is_growing: The run is being trained. Its monitor merges samples, so of those no more is
-            counted than that there are some.
+        is_growing: Whether the run is being trained. Its monitor then merges samples as it goes, so
+            its journal counts as one record however many it has.
     """
     paths = (run_folder / name for name in _JOURNALS)
     counts = {path.name: num_records(path) for path in paths if path.exists()}

@@ -30,7 +30,9 @@ def expected_seconds(recipe: Recipe, plan: Plan, total_steps: int) -> Mapping[st
 
 
 def with_start(expected: Mapping[str, float], plan: Plan) -> Mapping[str, float]:
-    """Return the same, with the first step's compiling among a step's seconds."""
+    """Return the expected seconds with those of compiling added to a step's, as the first step
+    takes them.
+    """
     start = plan.predicted.get("start_time_s")
     if start is None or STEP not in expected:
         return expected

@@ -276,14 +276,15 @@ def _frames(program: Program, limits: ProgramLimits, nonce: str) -> tuple[bytes,
 def result_of(
     report: dict[str, Any], nonce: str, limits: ProgramLimits, shown: dict[str, Any]
 ) -> ProgramResult:
-    """The verdict from what the zygote saw. Only a verdict with the nonce counts, and only it can
-    be `passed`.
+    """Return the verdict on a program from the report of the process that ran it (the zygote). The
+    program cannot forge one: only a verdict with the nonce, a secret of the checker, can be
+    `passed`.
 
     Args:
-        report: `zygote.ProgramRun.result()`.
-        nonce: What the checker was given.
-        limits: What the program was given.
-        shown: Level and mode.
+        report: What `zygote.ProgramRun.result()` returned.
+        nonce: The secret that the checker was given.
+        limits: Limits that the program was given.
+        shown: Level and mode of the isolation, which the result shows.
     """
     verdict = report["verdict"] if isinstance(report["verdict"], dict) else {}
     status, detail = _status(report, verdict, nonce, limits)
