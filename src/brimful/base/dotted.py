@@ -10,7 +10,7 @@ from brimful.base.errors import RecipeError
 from brimful.base.text import shortened
 
 MOST_CHARACTERS, DEEPEST = 1_000_000, 50
-"""Of a YAML text: its length, and how deep its values nest."""
+"""Most that a YAML text may have: characters, and levels of values within values."""
 
 
 def parse_yaml(text: str) -> Any:

@@ -18,7 +18,7 @@ class Interval:
     high: float
 
     def scaled(self, factor: float) -> "Interval":
-        """The same interval in another unit."""
+        """Return the interval in another unit."""
         return Interval(self.low * factor, self.high * factor)
 
 

@@ -23,7 +23,7 @@ LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_CONNECTIONS = 1024
 """The most connections at the same time; further ones are answered with status 503."""
 MOST_BYTES, MOST_SECONDS = 2**20, 30.0
-"""Of the body of a request."""
+"""Most bytes of the body of a request, and the most time that it may take."""
 
 
 def is_local(host: str) -> bool:
@@ -71,7 +71,7 @@ class Guard:
         self._names = None if names is None else {"localhost", *map(str.lower, names)}
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """As ASGI says."""
+        """Serve a request, as ASGI says."""
         from starlette.datastructures import Headers  # noqa: PLC0415 - an extra
         from starlette.responses import JSONResponse  # noqa: PLC0415
 

@@ -27,7 +27,7 @@ _BELIEVED_FOR_S = 24 * 3600.0
 """How long a remembered hash is believed: decay of a disk changes bits and no times."""
 
 State = list[int]
-"""By which a changed file is recognised: size, times of change in ns, inode."""
+"""What a changed file is recognised by: size, times of change in ns, inode."""
 
 
 def sha256_of(path: Path) -> str:

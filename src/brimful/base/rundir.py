@@ -104,8 +104,8 @@ def _not_written(path: Path, error: OSError) -> RunFolderError:
 
 
 def write_json_atomically(path: Path, value: object, *, with_checksum: bool = False) -> None:
-    """As `write_text_atomically`, indented JSON, NaN refused. With a checksum of an object's values
-    `read_json` finds damage, and that another file was put in its place.
+    """Write indented JSON as `write_text_atomically` does, NaN refused. With a checksum of an
+    object's values `read_json` finds damage, and that another file was put in its place.
     """
     if with_checksum and isinstance(value, dict):
         value = add_checksum(value, path.name)

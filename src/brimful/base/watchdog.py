@@ -17,20 +17,20 @@ from typing import Self
 from brimful.base.units import format_duration
 
 EXIT_CODE = 76
-"""Of a process that was ended because it hung."""
+"""Exit code of a process that was ended because it hung."""
 FILE_NAME = "hang.txt"
-"""In the run folder: what every thread was doing."""
+"""File in the run folder: what every thread was doing."""
 LEAST_PATIENCE_S = 600.0
 SPREAD = 20.0
 """Work may take this many times as long as predicted, or as it ever took before."""
 UNKNOWN_S = 600.0
 """Taken for work whose time nobody predicted."""
 GRACE_S = 20.0
-"""After a signal asked to stop: clouds give 30 s before they end the machine."""
+"""Time that is left after a signal asked to stop: clouds give 30 s before they end the machine."""
 GRACE_SPREAD = 2.0
 TICK_S = 1.0
 REPORT_S = 10.0
-"""For the report. The disk may be what hangs."""
+"""Most time for the report. The disk may be what hangs."""
 
 
 def longest_wait(expected_s: float, longest_s: float | None, patience_s: float | None) -> float:

@@ -11,7 +11,7 @@ import yaml
 from brimful.base.dotted import DEEPEST
 
 MOST_VALUES = 100_000
-"""Of a YAML text, with every alias written out."""
+"""Most values of a YAML text, with every alias written out."""
 _NUMBERS = {
     "int": r"[-+]?(0|[1-9][\d_]*|0b[01_]+|0x[\da-fA-F_]+)$",
     "float": (

@@ -90,7 +90,7 @@ class AnswerColumns:
         return tuple(self.values(PredictedLabels(None, None, None)))
 
     def values(self, answer: PredictedLabels) -> dict[str, Any]:
-        """By column, in order; null for a text that was not classified."""
+        """Values by column, in order; null for a text that was not classified."""
         values: dict[str, Any] = {self.given: None}
         if answer.given is not None:
             values[self.given] = list(answer.given)

@@ -90,8 +90,8 @@ class LabelCalibration:
         ]
 
     def lines(self, labels: Labels) -> list[str]:
-        """From which probability on labels are given, and what that does on validation; ten labels
-        at most.
+        """Say from which probability on labels are given, and what that does on validation; ten
+        labels at most.
         """
         lines = [
             f"{name} from a probability of {threshold.value:.3g} on: {threshold.policy}; on"
@@ -107,7 +107,7 @@ class LabelCalibration:
         return list(zip(names, self.thresholds, strict=False))
 
     def to_json(self) -> dict[str, Any]:
-        """For classifier.json."""
+        """Return plain values for classifier.json."""
         return asdict(self)
 
     @classmethod

@@ -37,9 +37,9 @@ parameters, and 2048 is the fastest (docs/predict.md); the others are assumption
 """
 
 BF16_LEAST_WIDTH = 256
-"""On a CPU with bf16 instructions, below this width fp32 is about as fast. CPU s in fp32 and bf16,
-first pass over 256 sentences of SST-2, 4 blocks, Xeon with AMX: width 128 0.25 and 0.24, 192 0.45
-and 0.37, 256 0.55 and 0.50, 384 1.24 and 0.82, 768 3.75 and 2.39.
+"""Least width for bf16 on a CPU that has its instructions; below it fp32 is about as fast. CPU s in
+fp32 and bf16, first pass over 256 sentences of SST-2, 4 blocks, Xeon with AMX: width 128 0.25 and
+0.24, 192 0.45 and 0.37, 256 0.55 and 0.50, 384 1.24 and 0.82, 768 3.75 and 2.39.
 """
 
 

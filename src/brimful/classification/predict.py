@@ -92,7 +92,7 @@ class PredictionSummary:
     max_tokens: int = 0
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The summary in lines for a person."""
         shown = list(self.given.items())
         if len(shown) > _FREQUENT:
             given = {name: count for name, count in shown if count}
@@ -271,7 +271,9 @@ class _Prediction:
         self.summary.cut += num_cut
 
     def _form_for(self, window: list[TextRow]) -> Form:
-        """By the columns of the first window; those of tables are the same in all rows."""
+        """Choose the form by the columns of the first window; those of tables are the same in all
+        rows.
+        """
         columns = list(dict.fromkeys(name for row in window for name in row.columns))
         added = AnswerColumns.beside(columns, self._classifier.record.labels)
         for note in added.notes:

@@ -54,7 +54,7 @@ class ClassifierRecord:
     validation_targets: NDArray[Any]
 
     def with_threshold(self, policy: str) -> "ClassifierRecord":
-        """The same with thresholds by another policy, chosen on the validation texts.
+        """Return the record with thresholds by another policy, chosen on the validation texts.
 
         Raises:
             RequestError: no such policy, or the likeliest of more than two labels is given, which

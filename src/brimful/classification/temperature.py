@@ -151,8 +151,9 @@ def fit_temperature_and_bias(
     multiple: bool,
     log_weights_C: ArrayLike,
 ) -> tuple[float, Floats]:
-    """As `fit_temperature`, for a model that was trained with label weights: with a bias [C] that
-    is added to the scaled logits (Guo et al. 2017, section 4.2, vector scaling with one slope).
+    """Fit as `fit_temperature` does, for a model that was trained with label weights: with a bias
+    [C] that is added to the scaled logits (Guo et al. 2017, section 4.2, vector scaling with one
+    slope).
 
     Taking log w off brings the base rate back only if training followed the weights to the end. A
     model that learned every training text has no reason to, and what is left of them is a bias.

@@ -190,7 +190,7 @@ def source_of(name: str, recipe: Recipe, changes: Sequence[str] = ()) -> Source:
 
 
 def _fitted(source: Source) -> Source:
-    """With header and column as the first rows of the file have them."""
+    """Return the source with header and column as the first rows of the file have them."""
     first_rows: list[Row] = []
     with contextlib.suppress(DataError):
         first_rows.extend(islice(read_rows(Path(source.name), source.reading), _COMPARED_ROWS))

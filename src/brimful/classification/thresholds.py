@@ -38,7 +38,7 @@ class Policy:
     goal: float | None = None
 
     def __str__(self) -> str:
-        """As `parse_policy` reads it."""
+        """The policy as `parse_policy` reads it."""
         if self.goal is None:
             return self.kind
         if self.kind == "fixed":
@@ -70,7 +70,7 @@ class Threshold:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """For classifier.json."""
+        """Return plain values for classifier.json."""
         return asdict(self)
 
 

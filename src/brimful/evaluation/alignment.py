@@ -45,7 +45,7 @@ class SegmentAlignment:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Of a model, from the embedding to the top."""
+    """Alignment of a model's segments, from the embedding to the top."""
 
     segments: tuple[SegmentAlignment, ...]
 
@@ -56,7 +56,7 @@ class Alignment:
 
     @property
     def mean_cosine(self) -> float | None:
-        """Over the segments below the top; None where none of them gets a gradient."""
+        """Mean cosine over the segments below the top; None where none of them gets a gradient."""
         return mean_of_known(segment.cosine for segment in self.below_the_top)
 
 

@@ -222,7 +222,7 @@ class _ClassifierFit:
     def _regression_per_label(
         self, penalty: float, is_balanced: bool
     ) -> tuple[Floats, Floats, Floats | None, bool]:
-        """The same for labels of which a text may have several."""
+        """Fit a regression for each label, of which a text may have several."""
         count = self.true_EC.shape[1]
         weights_FC, bias_C = np.zeros((self.train_EF.shape[1], count)), np.full(count, ABSENT)
         log_weights_C, has_converged = np.zeros(count), True

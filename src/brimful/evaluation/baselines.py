@@ -53,7 +53,7 @@ class Baselines:
     tokens: int
 
     def to_json(self) -> dict[str, Any]:
-        """For scores.json and the report."""
+        """Return plain values for scores.json and the report."""
         return asdict(self)
 
 

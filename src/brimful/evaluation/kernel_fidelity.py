@@ -71,12 +71,12 @@ class AttentionFidelity:
 
     @property
     def mean_cosine(self) -> float | None:
-        """Over layers; None where the model has softmax attention."""
+        """Mean cosine over layers; None where the model has softmax attention."""
         return mean_of_known(layer.cosine for layer in self.layers)
 
     @property
     def mean_violation(self) -> float:
-        """Over layers."""
+        """Mean violation of orthogonality over layers."""
         return sum(layer.violation for layer in self.layers) / len(self.layers)
 
     @property

@@ -200,7 +200,7 @@ def interval_of_draws(draws_R: Floats, *, keeps_zero_width: bool = False) -> Int
 
 
 def share_interval(hits: float, trials: float, draws_R: Floats) -> Interval | None:
-    """Of hits / trials: bootstrap, but Wilson's where hits or misses are few, as in
+    """Interval of hits / trials: bootstrap, but Wilson's where hits or misses are few, as in
     `stats.example_interval`.
     """
     if trials < 2:
@@ -211,8 +211,8 @@ def share_interval(hits: float, trials: float, draws_R: Floats) -> Interval | No
 
 
 def f1_interval(hits: float, misses: float, draws_R: Floats) -> Interval | None:
-    """Of F1: bootstrap; where hits or misses (given wrongly, or not given) are few, Wilson's
-    interval of j = hits / (hits + misses) as 2j / (1 + j).
+    """Interval of F1: bootstrap; where hits or misses (given wrongly, or not given) are few,
+    Wilson's interval of j = hits / (hits + misses) as 2j / (1 + j).
 
     Among the examples that have or get the label, hits are binomial, and F1 = 2 hits / (2 hits +
     misses) grows with their share.

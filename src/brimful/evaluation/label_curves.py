@@ -15,7 +15,7 @@ from brimful.evaluation.label_metrics import Floats, calibration_bins
 
 MAX_POINTS = 200
 MAX_LABELS_WITH_CURVES = 12
-"""With more labels the lines of a figure cannot be told apart."""
+"""Most labels that get curves: lines of more cannot be told apart."""
 SWEEP_POINTS = 101
 HISTOGRAM_BINS = 20
 DIGITS = 5

@@ -20,7 +20,7 @@ from brimful.data.labels import Labels
 Floats = NDArray[np.float64]
 Real = NDArray[np.floating[Any]]
 Values = dict[str, Floats]
-"""By name: [R], or [R, C] for one value per label."""
+"""Values by name: [R], or [R, C] for one value per label."""
 Statistic = Callable[[Real], Values]
 """Weights [R, E] to values."""
 

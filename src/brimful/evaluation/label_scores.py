@@ -50,9 +50,9 @@ METRICS = (
 """f1, precision, recall and base_rate are of the positive of two labels and absent without one."""
 METRICS_AT_HALF = ("accuracy", "precision", "recall", "f1", "macro_f1")
 COMPARED = ("f1", "macro_f1", "accuracy", "pr_auc")
-"""With the floor."""
+"""Metrics that are compared with the floor."""
 MOST_MISTAKES, MOST_CHARACTERS = 20, 500
-"""Of mistakes, and of a text that is shown."""
+"""Most mistakes that are shown, and most characters of the text of one."""
 HALF, FLOOR = "half.", "floor."
 
 
@@ -92,7 +92,7 @@ class FloorScores:
     settings: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """For scores.json."""
+        """Return plain values for scores.json."""
         return {
             "name": self.name,
             "metrics": _as_json(self.metrics),
@@ -148,7 +148,7 @@ class LabelScores:
     mistakes: list[dict[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
-        """For scores.json."""
+        """Return plain values for scores.json."""
         loss, repeated, floor = self.loss.to_json(), None, None
         if self.metrics_with_repeated is not None:
             repeated = _as_json(self.metrics_with_repeated)

@@ -63,7 +63,7 @@ class MetricSummary:
     n: int
 
     def to_json(self) -> dict[str, Any]:
-        """For evaluations/TASK.json."""
+        """Return plain values for evaluations/TASK.json."""
         return {
             "value": self.value,
             "interval": bounds_of(self.interval),

@@ -15,7 +15,7 @@ from brimful.base.rundir import add_checksum, read_json, write_text_atomically
 
 FOLDER = "evaluations"
 DIGITS = 5
-"""Of nats per window; a window has some hundred."""
+"""Decimal places of the nats of a window; a window has some hundred."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ RESAMPLES = 1000
 DRAWS_AT_ONCE = 2_000_000
 """Random block numbers held in memory at a time (16 MB)."""
 FEW_OF_A_KIND = 10
-"""With fewer passes or fewer failures, resamples hold too few distinct values for a bootstrap
-interval of a share.
+"""Least passes and least failures for a bootstrap: with fewer of either, resamples hold too few
+distinct values for a bootstrap interval of a share.
 """
 
 

@@ -27,7 +27,7 @@ from brimful.verify.verifier import Verifier, load_verifier, verifier_names
 TASKS_PACKAGE = "brimful.evaluation"
 TASKS_FOLDER = "tasks"
 LM_EVAL = "lm-eval:"
-"""Before the name of a task of EleutherAI's lm-evaluation-harness."""
+"""What stands before the name of a task of EleutherAI's lm-evaluation-harness."""
 SAME_AS = "same_as"
 """Key of a file that inherits every value it does not set from another task."""
 
@@ -153,7 +153,7 @@ class Prompt(Section):
 
 
 class PlainPrompt(Prompt):
-    """For an untuned model: text to continue, solved examples before it."""
+    """Prompt for an untuned model: text to continue, solved examples before it."""
 
     text: str = Field(
         description="Jinja template of the row's columns; ends where the model goes on."

@@ -37,8 +37,8 @@ def write_answers(
     progress: Progress | None = None,
     world: World = ALONE,
 ) -> list[list[WrittenAnswer]]:
-    """For every prompt its samples, in order. A sample depends on the seed, its prompt's place and
-    its own number, not on its neighbours.
+    """Return the samples of every prompt, in order. A sample depends on the seed, its prompt's
+    place and its own number, not on its neighbours.
 
     Args:
         subject: Who writes. When memory runs out, the engine goes on with half the rows.

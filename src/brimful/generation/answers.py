@@ -25,7 +25,7 @@ from brimful.generation.samples import TextSample, draw_samples
 from brimful.model.published import is_adapter_folder, without_adapters
 
 Judge = Callable[[str], tuple[str, str]]
-"""From an answer to its code and one line that says whether it parses."""
+"""Takes an answer and returns its code and one line that says whether it parses."""
 Told = TypeVar("Told")
 Ask = Callable[[], str]
 """Returns the user's next line; an empty one ends the conversation."""
@@ -55,7 +55,7 @@ class GenerationRequest:
     def draw(
         self, loaded: LoadedRun, prompt: Prompt, show: Callable[[str], None] | None = None
     ) -> list[TextSample]:
-        """As `draw_samples`."""
+        """Draw answers as `draw_samples` does."""
         return draw_samples(
             loaded,
             prompt,

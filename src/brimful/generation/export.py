@@ -109,7 +109,7 @@ class Exported:
     is_older: bool = False
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The check in lines for people."""
         if self.is_older:
             size = format_bytes(self.num_bytes)
             return [f"{self.folder} ({size}) is there already, {self.contents}: nothing to do"]

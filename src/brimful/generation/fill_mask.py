@@ -122,7 +122,7 @@ def _guess(loaded: LoadedRun, snippet: Snippet, seed: int) -> TextSample:
 
 
 def _shown(loaded: LoadedRun, token: int) -> str:
-    """Without the space before a word; what is nothing but space is spelled out."""
+    """Return a token without the space before a word; what is nothing but space is spelled out."""
     text = _text(loaded, (token,))
     return repr(text.strip() or text)
 

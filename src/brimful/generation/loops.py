@@ -10,7 +10,9 @@ MOST_PERIOD = 64
 LEAST_TIMES, LEAST_TOKENS = 6, 48
 """An end of so many repetitions, and of so many tokens, is a loop. A row of zeros is shorter."""
 LEAST_TIMES_IN_WORDS, LEAST_WORDS = 4, 16
-"""The same for a finished text, whose numbers may differ: `243 + 1 = 244. 244 + 1 = 245.`"""
+"""Least repetitions and words of a loop in a finished text, whose numbers may differ: `243 + 1 =
+244. 244 + 1 = 245.`
+"""
 
 _WORD = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*|[^\w\s]")
 

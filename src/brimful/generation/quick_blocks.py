@@ -26,7 +26,7 @@ rounded depends on its number of rows, and a text must not depend on how many ot
 a Xeon with AMX, 64 rows take 1.4 times as long as 16 rows (1536 x 576, by hand).
 """
 PROMPT_ROWS = 256
-"""The same where prompts are read: 0.7 of the time of four products of 64 rows."""
+"""Rows of every product where prompts are read: 0.7 of the time of four products of 64 rows."""
 PROBE_TOKENS, PROBE_SHARE = 6, 0.05
 """A block is tried on so many tokens; what it adds to them may differ by this share of its size."""
 

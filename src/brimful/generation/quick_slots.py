@@ -121,7 +121,9 @@ class QuickSlots:
     keeps_prefills = True
     """Prompts that were read can enter rows again later, without being read again."""
     most_prompts, most_prompt_tokens = 16, 512
-    """Of one pass over prompts; no padding fills it up. Larger passes leave the CPU's cache."""
+    """Most prompts and tokens of one pass over prompts; no padding fills it up. Larger passes leave
+    the CPU's cache.
+    """
 
     def __init__(self, forward: Forward) -> None:
         self._forward = forward
@@ -231,4 +233,4 @@ def _empty(layers: int, heads: int, positions: int, size: int) -> Tensor:
 
 
 _UNSEEN = torch.ones(1, 1, dtype=torch.bool)
-"""In place of a mask, so that the model makes none; quick blocks look at none."""
+"""What is passed in place of a mask, so that the model makes none; quick blocks look at none."""

@@ -234,7 +234,7 @@ def candidates(logits_BV: Tensor, settings: SamplingSettings) -> tuple[Tensor, T
 
 
 def _exact(device: torch.device) -> torch.dtype:
-    """Of sums of probabilities; Metal has no doubles."""
+    """Type in which probabilities are summed; Metal has no doubles."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 

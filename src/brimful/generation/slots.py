@@ -24,8 +24,8 @@ ALIGNMENT = 16
 take as they are.
 """
 PREFILL_TOKENS, PREFILL_PROMPTS = 4096, 16
-"""Of one pass over prompts, filled up to the longest. Logits are computed at every length that
-occurs, so more prompts take more memory.
+"""Most tokens and prompts of one pass over prompts, filled up to the longest. Logits are computed
+at every length that occurs, so more prompts take more memory.
 """
 
 

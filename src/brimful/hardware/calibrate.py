@@ -61,8 +61,9 @@ FEWEST_TIMES = 3
 TURNS = 10
 """Turns in which a dtype's products are timed."""
 ENOUGH_TURNS, FASTEST_TURNS, AGREE_WITHIN = 4, 3, 1.01
-"""On a CPU nothing more is timed once the fastest products of so many of at least so many turns
-took no longer than so many times the fastest of all. A GPU may need longer to raise its clock.
+"""When timing ends on a CPU: nothing more is timed once the fastest products of so many of at least
+so many turns took no longer than so many times the fastest of all. A GPU may need longer to raise
+its clock.
 """
 MOST_WAIT = 4.0
 """Time that may pass in all, as a multiple of the processor time for a dtype."""
@@ -319,8 +320,8 @@ def _square(device: torch.device) -> Call:
 
 
 PARALLEL = {"products": _square, "cached": _sum(CACHED_ELEMENTS), "large": _sum(LARGE_ELEMENTS)}
-"""By what a rate is for, an operator that shows how threads help; short, so that some of many runs
-are undisturbed.
+"""An operator, by what its rate is for, that shows how threads help; short, so that some of many
+runs are undisturbed.
 """
 
 

@@ -184,7 +184,7 @@ class Device:
         return rates
 
     def with_rates(self, dense_flop_per_s: Mapping[str, float], source: str) -> Self:
-        """The same device with these rates in place of the known ones, and where they come from."""
+        """Return the device with these rates in place of the known ones, and their source."""
         return dataclasses.replace(
             self, dense_flop_per_s=dense_flop_per_s, source=f"{self.source}; {source}"
         )

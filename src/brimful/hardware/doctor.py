@@ -442,7 +442,7 @@ _CHECKS: Mapping[str, Callable[[Diagnosis], Iterator[str]]] = {
     "B410": lambda diagnosis: iter(diagnosis.misfits),
     "B411": lambda diagnosis: iter(diagnosis.untried),
 }
-"""By the code of what they warn about."""
+"""Checks by the code of what they warn about."""
 
 
 def render(diagnosis: Diagnosis) -> RenderableType:

@@ -25,7 +25,7 @@ BUSY_FROM = 0.05
 disturbed.
 """
 BF16_PAYS_FROM = 1.3
-"""On a CPU: measured rate of bf16 products over that of fp32 from which casting pays (assumption).
+"""Rate of bf16 products over that of fp32, measured on a CPU, from which casting pays (assumption).
 """
 UNSURE = 1.15
 """Nearer to `BF16_PAYS_FROM` than by this factor, what was decided before stays."""

@@ -19,18 +19,22 @@ from brimful.hardware.monitored import FILE_NAME, thinned
 from brimful.hardware.sensors import Sensors, sensors_of
 
 SHORTEST_S, LONGEST_S = 1.0, 30.0
-"""Between two samples."""
+"""Shortest and longest time between two samples."""
 MOST_COST, MOST_CPU_SHARE = 0.001, 0.002
 """CPU time of a sample over the time to the next one, and over the CPU time of the whole process in
 it, which is less where the process gets little of a shared machine: the interval is as long as both
 take, up to the longest.
 """
 MOST_SAMPLES = 4000
-"""In the file, about 2 MB; then neighbours are merged to half of it and the interval follows."""
+"""Most samples in the file, about 2 MB; then neighbours are merged to half of it and the interval
+follows.
+"""
 FAILURES_BEFORE_DROP = 3
-"""In a row, of one sensor."""
+"""Failures in a row after which a sensor is not read again."""
 PATIENCE_S = 5.0
-"""At the end of a session, for a sensor that hangs; the thread is then left behind."""
+"""How long a sensor that hangs is waited for at the end of a session; the thread is then left
+behind.
+"""
 
 
 class Monitor:

@@ -42,7 +42,9 @@ INPUT_GRADIENTS_MNK = ((1024, 256, 1024), (2048, 512, 512), (2048, 512, 8))
 THIN_MNK = ((2048, 8, 512), (1024, 16, 256))
 THIN_INPUT_GRADIENTS_MNK = ((2048, 8, 512), (1024, 16, 256))
 THIN_WEIGHT_GRADIENTS_MNK = ((8, 512, 2048), (16, 256, 1024), (512, 8, 2048), (256, 16, 1024))
-"""Of adapters: a fast layout of one is a slow one of the other, and both come in every step."""
+"""Sizes of the gradients of adapters' weights: a fast layout of one is a slow one of the other, and
+both come in every step.
+"""
 BATCHED_GKD = ((32, 64, 32), (32, 192, 64), (16, 512, 64), (64, 128, 64))
 BLOCK_ROWS = 64
 ATTENTION_BHTD = ((4, 4, 128, 64), (4, 8, 256, 32), (2, 4, 512, 64), (1, 4, 1024, 64))

@@ -35,7 +35,8 @@ BACKWARD_OVER_FORWARD = 2.5
 FlashAttention-2, section 3.1.
 """
 NEEDED_BACKWARD = 4 / 5
-"""Of those of the backward pass; the fifth computes the scores again."""
+"""Share of the products of the backward pass that are needed; the fifth computes the scores again.
+"""
 THIN = "thin matrix"
 THIN_BELOW = 32
 """A product with fewer rows or columns leaves most of a vector or tile unit idle (adapters); it has

@@ -27,7 +27,7 @@ from brimful.runs.scores import LAYERS
 from brimful.training.loop import Sequences as TrainingSequences
 
 PROMPT_TOKENS, PROMPT_CHARACTERS = 64, 60
-"""Of held-out text that the finished model continues."""
+"""Tokens and characters of held-out text that the finished model continues."""
 
 
 class DocumentRunData(RunData[TokenSplit]):

@@ -29,8 +29,8 @@ from brimful.training.methods.dpo import REFERENCE
 from brimful.training.methods.kto import DESIRED, judged_losses
 
 LEAST_SHARE, MOST_SHARE = 0.98, 4 / 3 + 0.02
-"""Of the weight of all desired answers over that of the others; a weight is advised in three
-digits.
+"""Least and most weight of all desired answers over that of the others; a weight is advised in
+three digits.
 """
 MISMATCHED = "{}, mismatched"
 """Name of a split's prompts with the answers to other ones."""

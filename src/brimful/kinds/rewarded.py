@@ -97,7 +97,7 @@ class RewardedRunData(ExampleRunData):
 
     @property
     def mean_positions(self) -> float:
-        """As answers are expected to be long."""
+        """Mean positions of a sample, with answers as long as they are expected to be."""
         prompts = [len(each.prompt_ids) for each in self.questions["train"]]
         return float(np.mean(prompts)) + _EXPECTED_SHARE * self.rules.max_new_tokens
 

@@ -29,7 +29,9 @@ FIRST_SYNC_BYTES, LEAST_SYNC_BYTES, MOST_SYNC_BYTES = 4 * MIB, MIB, 64 * MIB
 a slow network disk still answers, and keeps few dirty pages waiting.
 """
 QUICK_SYNC_S, LONG_SYNC_S = 0.5, 4.0
-"""After a quicker flush the next one gets twice as many bytes, after a longer one half as many."""
+"""Times of a flush that change the next one: after a quicker one it gets twice as many bytes, after
+a longer one half as many.
+"""
 
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EISDIR, errno.EBADF)
 
@@ -184,7 +186,7 @@ class Files:
             raise
 
     def write_json(self, path: Path, value: object) -> None:
-        """As `write_bytes`, indented JSON."""
+        """Write indented JSON as `write_bytes` does."""
         self.write_bytes(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
 
     def read_json(self, path: Path) -> Any:
@@ -241,7 +243,7 @@ class Files:
                 os.fsync(file.fileno())
 
     def fetch_replacing(self, path: Path, target: Path, entry: Entry) -> None:
-        """As `fetch`, and replace the local `target` atomically."""
+        """Fetch as `fetch` does, and replace the local `target` atomically."""
         aside = target.with_name(f".{target.name}.fetched")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

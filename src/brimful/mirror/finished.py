@@ -19,8 +19,8 @@ from brimful.runs.files import DATA_FILE, ENVIRONMENT_FILE, PLAN_FILE, RECIPE_FI
 
 MODEL = "model/"
 NOTE = ".mirrored.json"
-"""In a run folder: size and time of change of its files, here and in the mirror, when the copy was
-read back.
+"""File in a run folder: size and time of change of its files, here and in the mirror, when the copy
+was read back.
 """
 NEEDED = (STATUS_FILE, RECIPE_FILE, PLAN_FILE, DATA_FILE, ENVIRONMENT_FILE, JOURNAL)
 """Files beside the model that cannot be made again."""

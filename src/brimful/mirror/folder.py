@@ -22,9 +22,9 @@ from brimful.mirror.points import MirroredRun
 from brimful.mirror.sources import run_files, signature
 
 EVERY_S = 30.0
-"""Between two copies."""
+"""Least time between two copies."""
 STUCK_S = 60.0
-"""At the end the mirror is not waited for after so long without an answer."""
+"""Time without an answer after which the mirror is not waited for at the end."""
 
 
 def make_mirror(mirror: str, folder: Path) -> None:

@@ -46,7 +46,7 @@ class Mirroring:
         return [self._mirror]
 
     def seconds_to_durable(self) -> float:
-        """As `Mirror.seconds_to_durable`; 0 without a mirror."""
+        """`Mirror.seconds_to_durable`; 0 without a mirror."""
         if self._mirror is None:
             return 0.0
         return self._mirror.seconds_to_durable()

@@ -285,7 +285,7 @@ class MirroredRun:
         return _entries_of(self.files.read_json(path), FINISHED) if path.exists() else {}
 
     def finished_or_empty(self) -> dict[str, Entry]:
-        """As `finished`; none if the list is damaged."""
+        """Return what `finished` does; none if the list is damaged."""
         try:
             return self.finished()
         except IntegrityError:

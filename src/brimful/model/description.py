@@ -11,7 +11,7 @@ from brimful.recipe import ModelRecipe
 
 INITIAL_STD = 0.02
 _GPT2_ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu"}
-"""By the recipe's `model.activation`: what transformers calls it."""
+"""What transformers calls an activation, by the recipe's `model.activation`."""
 KERNEL_LLAMA = "kernel_llama"
 """`model_type` of published models that were converted to kernel attention."""
 OWN_TYPES = ("okadfa", KERNEL_LLAMA)

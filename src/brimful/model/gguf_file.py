@@ -56,8 +56,8 @@ TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
     35: ("TQ2_0", 256, 66),
     39: ("MXFP4", 32, 17),
 }
-"""By number: name, values in a block, bytes of a block. The package `gguf` can turn all of them
-into plain numbers.
+"""Types by number: name, values in a block, bytes of a block. The package `gguf` can turn all of
+them into plain numbers.
 """
 _PLAIN = {
     0: "<B",

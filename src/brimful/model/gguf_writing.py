@@ -189,7 +189,7 @@ LAYOUTS: Mapping[str, Layout] = {
         transposed=(".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),
     ),
 }
-"""By transformers' model type."""
+"""Layouts by transformers' model type."""
 
 
 def refuse_unwritable(config: PretrainedConfig, kind: GgufType) -> Layout:

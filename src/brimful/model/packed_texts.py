@@ -315,4 +315,4 @@ _ENCODERS: Mapping[str, _Encoder] = {
     "roberta": _Encoder(_by_head, _after_padding),
     "xlm-roberta": _Encoder(_by_head, _after_padding),
 }
-"""By `model_type`, those of `description.PACKABLE_ENCODERS`."""
+"""Encoders by `model_type`, those of `description.PACKABLE_ENCODERS`."""

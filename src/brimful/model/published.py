@@ -48,7 +48,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NF4_CAPABILITY = (6, 0)
 """Lowest CUDA compute capability of bitsandbytes' 4-bit kernels (its installation guide, 0.50)."""
 _TRAINED = re.compile(r"lora_|trainable_tokens_delta")
-"""In the names of weights in a folder of adapters."""
+"""What names of trained weights contain in a folder of adapters."""
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 

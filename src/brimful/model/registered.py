@@ -9,7 +9,7 @@ from brimful.model.step_hooks import StepHooks
 from brimful.recipe import Recipe
 
 _STEP_HOOKS = {MODEL_TYPE: orthogonality.step_hooks}
-"""By transformers' `model_type`: architectures that add something to optimizer steps."""
+"""What architectures add to optimizer steps, by transformers' `model_type`."""
 
 
 def register() -> None:

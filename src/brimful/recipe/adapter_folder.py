@@ -14,7 +14,7 @@ from brimful.base.strict_json import load_json
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST_HEADER_BYTES = 100_000_000
-"""Of the longest header that safetensors allows."""
+"""Size of the longest header that safetensors allows."""
 AGREEING = ("rank", "alpha", "targets", "rslora", "dora")
 """Keys of the adapter section that the trained weights decide."""
 KNOWN = frozenset(

@@ -80,7 +80,7 @@ class Kind:
 
     @property
     def loss_unit(self) -> str:
-        """Of a loss: of judged answers it is a weighted share, no logarithm."""
+        """Unit of a loss: of judged answers it is a weighted share, no logarithm."""
         is_share = self.loss_is_per == "answer"
         return f"{'' if is_share else 'nats'}/{self.loss_is_per}"
 

@@ -199,7 +199,7 @@ def counts_examples(*recipes: Recipe) -> bool:
 
 
 LEARNING_RATE_POWER = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
-"""By `optimizer.scale_learning_rate`: the power of k by which the learning rate grows."""
+"""Power of k by which the learning rate grows, by `optimizer.scale_learning_rate`."""
 
 
 def _scaled_learning_rates(

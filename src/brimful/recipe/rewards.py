@@ -145,7 +145,7 @@ class RewardsRecipe(Section):
 
     @property
     def resolved(self) -> Self:
-        """The same with what the loss has where the recipe says nothing."""
+        """Return the section with the loss's own values where the recipe says nothing."""
         usual = _USUAL | _AS_DEFINED.get(self.loss, {})
         unsaid = {name: value for name, value in usual.items() if getattr(self, name) is None}
         found = self.model_copy(update=unsaid)

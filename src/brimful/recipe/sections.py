@@ -420,7 +420,7 @@ class SampleRecipe(Section):
 
 
 OF_RECIPE = "recipe:"
-"""Before the name of a shipped recipe or file: the model that it trains."""
+"""What stands before the name of a shipped recipe or file: the model that it trains."""
 _NOT_FRESH = (
     "{name} names the published model {model}; this needs a recipe that describes a fresh model. To"
     " tune a published one: method=pretrain on text, method=sft on examples"

@@ -230,7 +230,7 @@ class RanksRecord(Record):
 
     @property
     def communication_share(self) -> float:
-        """Of the time of all ranks in a step, 0 to 1."""
+        """Share of communication in the time of all ranks in a step, 0 to 1."""
         talking = sum(each.communication_s for each in self.ranks)
         return talking / (talking + sum(each.computing_s for each in self.ranks) or 1.0)
 
@@ -248,7 +248,7 @@ RECORDS: dict[str, type[Record]] = {
     "loader": LoaderRecord,
     "ranks": RanksRecord,
 }
-"""By the kind that a line of the journal names."""
+"""Types of records by the kind that a line of the journal names."""
 
 
 def read_record(values: Json) -> Record:

@@ -9,7 +9,7 @@ from brimful.base.rundir import finite
 from brimful.runs.parsing import WHOLE, Bounds, Json, mapping, parse, parse_value
 
 LAYERS = "layers"
-"""In scores.json: what was measured inside the model, not a split."""
+"""Key in scores.json of what was measured inside the model, not a split."""
 BASELINES = "baselines"
 LABELS, MASKED = "labels", "masked"
 """Kinds of score beside the likelihood of text."""
@@ -90,7 +90,7 @@ class LikelihoodScore:
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenThreshold:
-    """From which probability on a label is given.
+    """The probability from which on a label is given.
 
     Attributes:
         value: Threshold of the positive label, or one for each label.

@@ -186,7 +186,7 @@ def training_row(prompt: Prompt, completion: str) -> dict[str, Any]:
 
 
 def kept_paths(folders: Iterable[Path]) -> dict[str, frozenset[str]]:
-    """By question, the paths that were kept in drawings before."""
+    """Return by question the paths that were kept in drawings before."""
     kept: dict[str, set[str]] = {}
     for folder in folders:
         for sample in read_journal(folder / SAMPLES_FILE):

@@ -134,7 +134,7 @@ class Judges:
 
     @property
     def names(self) -> list[str]:
-        """Of the verifiers."""
+        """Names of the verifiers."""
         return [*self._verifiers]
 
     @property

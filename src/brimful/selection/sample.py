@@ -145,4 +145,4 @@ _ACCEPTED = {field.name: _is_text for field in fields(JudgedSample)} | {
     "logprob": lambda value: value is None or _is_number(value),
     "fate": lambda value: value is None or value in FATES,
 }
-"""By field, whether a value may stand there."""
+"""Tests of whether a value may stand in a field, by field."""

@@ -28,7 +28,7 @@ _WHAT_THEN = {
     "too-long": "allow longer answers",
     "contaminated": "ask other questions than the evaluation does",
 }
-"""By the fate of most samples, what helps."""
+"""What helps, by the fate of most samples."""
 LOOP = "repeats itself"
 """Detail of an answer that did not end because it runs in a loop."""
 _AGAINST_LOOPS = (

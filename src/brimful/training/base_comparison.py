@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from brimful.runs.records import BASE_MODEL, TUNED_MODEL
 
 KIND = "base"
-"""Of the records in the journal."""
+"""Kind of these records in the journal."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def as_plain_parameters(model: nn.Module, device: torch.device) -> None:
 
 
 def _with_own_scales(layer: nn.Module, _: object) -> None:
-    """Before a call: let bitsandbytes read the gathered scales. It takes a plain weight as its own,
+    """Let bitsandbytes read the gathered scales before a call. It takes a plain weight as its own,
     with the layer's state.
     """
     layer.quant_state.absmax = layer.get_parameter(SCALES)  # type: ignore[union-attr]

@@ -22,8 +22,8 @@ from brimful.training.rank_pace import Spans
 from brimful.training.world import World
 
 BUCKET_BYTES = 25 * 1024**2
-"""As in torch's DistributedDataParallel: large enough that latency hardly counts, small enough that
-sending begins early.
+"""Size of a bucket, as in torch's DistributedDataParallel: large enough that latency hardly counts,
+small enough that sending begins early.
 """
 
 

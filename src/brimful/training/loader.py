@@ -12,7 +12,8 @@ from brimful.training.loop import Sequences
 WAITED_SHARE = 0.05
 """Share of the step time; if steps waited less than this, nothing is measured."""
 LONGEST_MEASUREMENT_S = 2.0
-"""For all numbers of threads together; never longer than the run itself waited."""
+"""Most time for measuring all numbers of threads together; never longer than the run itself waited.
+"""
 WORKERS_TRIED = (1, 2, 4)
 MOST_BATCHES = 200
 BATCHES_PER_WORKER = 2

@@ -207,7 +207,7 @@ def _step(
 
 @dataclass(frozen=True)
 class Totals:
-    """Of an optimizer step over all ranks: what its loss is divided by, and its target tokens."""
+    """Sums of a step over all ranks: what its loss is divided by, and its target tokens."""
 
     divisor: float
     num_target_tokens: int

@@ -57,7 +57,7 @@ Made = TypeVar("Made")
 
 
 class _LetGo:
-    """In place of an output that is not kept."""
+    """What stands in place of an output that is not kept."""
 
 
 class Kept:

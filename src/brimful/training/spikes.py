@@ -14,9 +14,9 @@ DEVIATIONS = 10.0
 normal distribution 6 would be one in a thousand million, but norms have longer tails).
 """
 LEAST_DEVIATION = 0.05
-"""Of a logarithm: a loss that hardly moves has to rise by half to be a spike."""
+"""Least deviation of a logarithm: a loss that hardly moves has to rise by half to be a spike."""
 MAD_TO_DEVIATION = 1.4826
-"""From the median absolute deviation to the standard deviation of a normal distribution."""
+"""Factor from the median absolute deviation to the standard deviation of a normal distribution."""
 _LEAST_VALUE = 1e-8
 
 

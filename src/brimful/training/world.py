@@ -24,8 +24,8 @@ from brimful.base.text import reason_of
 
 Result = TypeVar("Result")
 LONGEST_WAIT = timedelta(days=7)
-"""For a rank that is still alive. A dead one is noticed at once, because its connections close, and
-one that hangs by the watchdog of those that wait for it.
+"""Longest wait for a rank that is still alive. A dead one is noticed at once, because its
+connections close, and one that hangs by the watchdog of those that wait for it.
 """
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 """What adds gradients up, by the kind of device."""

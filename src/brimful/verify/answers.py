@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 MAX_READ_CHARACTERS = 100_000
-"""Of an answer, from its end: a mark before that is not seen."""
+"""Most characters that are read of an answer, from its end: a mark before that is not seen."""
 MAX_FINAL_CHARACTERS = 1000
 """A longer final answer is none."""
 

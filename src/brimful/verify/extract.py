@@ -20,8 +20,8 @@ end of the text.
 _CODE_BEGINS = re.compile(r"(from|import|def|async def|class)\b|@\w")
 
 MAX_CODE_CHARACTERS = 20_000
-"""Of an answer that a verifier reads as code: looking for the code in talk takes time that grows
-with the square of the lines.
+"""Most characters of an answer that a verifier reads as code: looking for the code in talk takes
+time that grows with the square of the lines.
 """
 
 Extraction = Callable[[str, Mapping[str, Any]], str]
@@ -143,7 +143,7 @@ def function(text: str, row: Mapping[str, Any]) -> str:
 EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
     {"code": fenced_code, "program": program, "continuation": continuation, "function": function}
 )
-"""By the name that a task gives."""
+"""Extractions by the name that a task gives."""
 
 
 def _opened(row: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ Comparison = Literal["same", "different", "answer unread", "reference unread", "
 """`ended`: it took too much time or memory."""
 
 CPU_S = 3
-"""For one comparison; what ends it is counted in whole seconds, so that up to a second more may
-pass.
+"""Most CPU time for one comparison; what ends it is counted in whole seconds, so that up to a
+second more may pass.
 """
 _WALL_S = 60.0
 _START_S = 120.0

@@ -32,7 +32,7 @@ from brimful.verify.isolation import (
 from brimful.verify.plain import ClosedError, decode, encode, receive, send
 
 _WATCH_S = 0.05
-"""Between two looks at a program's folder."""
+"""Time between two looks at a program's folder."""
 _GRACE_S = 0.2
 """A candidate that closed its pipe gets this long to end by itself, so that its exit status tells
 why.

@@ -42,7 +42,7 @@ def _sentence(bleu: BLEU, answer: TaskAnswer) -> _Sentence:
 
 
 def _corpus_score(counts: NDArray[np.int64]) -> float:
-    """From sums of the counts; the same as `BLEU().corpus_score`."""
+    """Score from sums of the counts; the same as `BLEU().corpus_score`."""
     matches, totals, (answered, expected) = (
         counts[:MAX_ORDER].tolist(),
         counts[MAX_ORDER : 2 * MAX_ORDER].tolist(),

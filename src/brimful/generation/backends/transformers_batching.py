@@ -30,9 +30,9 @@ from brimful.model.quiet import quiet_logger
 from brimful.planning.kv_cache import GPU_ROWS
 
 CPU_ROWS = 16
-"""Without FlashAttention every row's query looks at the positions of all rows, most of them masked.
-Measured with a model of 17M parameters, one thread, 2026-11-21: 334, 312, 268, 254 tokens/s with
-16, 32, 64, 128 rows.
+"""Most rows at once on a CPU. Without FlashAttention every row's query looks at the positions of
+all rows, most of them masked. Measured with a model of 17M parameters, one thread, 2026-11-21: 334,
+312, 268, 254 tokens/s with 16, 32, 64, 128 rows.
 """
 CPU_PAGE, CPU_BATCH_TOKENS, CPU_POSITIONS = 32, 1024, 16_384
 """Positions in a page; tokens of one pass; positions in store at most: a mask of the last two's
@@ -73,7 +73,7 @@ class TransformersBatching:
         *,
         logprobs: bool = False,
     ) -> Iterator[tuple[Request, Generation]]:
-        """As `Backend.stream`.
+        """Write texts as `Backend.stream` does.
 
         Raises:
             RequestError: stop texts, a repetition penalty or log-probabilities are asked for;
@@ -227,7 +227,7 @@ def _next_result(manager: Any) -> Any:
 
 
 def _generation(token_ids: list[int], stop: StopRules) -> Generation:
-    """Without the token that ended it."""
+    """Return the text without the token that ended it."""
     is_stopped = bool(token_ids) and token_ids[-1] in stop.ids
     if is_stopped:
         return Generation(token_ids[:-1], "end_of_text")

@@ -24,7 +24,7 @@ from brimful.model.published import is_adapter_folder
 from brimful.planning.kv_cache import GPU_ROWS
 
 FREE_SHARE = 0.9
-"""Of the GPU's free memory; vLLM takes its share of the whole at once."""
+"""Share of the GPU's free memory; vLLM takes its share of the whole at once."""
 ADAPTER = "brimful"
 
 
@@ -81,8 +81,8 @@ class VllmEngine:
         *,
         logprobs: bool = False,
     ) -> Iterator[tuple[Request, Generation]]:
-        """As `Backend.stream`, but that vLLM's texts for a seed are its own and may change with
-        their neighbours.
+        """Write texts as `Backend.stream` does, but that vLLM's texts for a seed are its own and
+        may change with their neighbours.
 
         Raises:
             RequestError: a setting means something else to vLLM; prompt and text do not fit into
@@ -180,8 +180,8 @@ def check_room(request: Request, context: int) -> None:
 def sampling_arguments(
     request: Request, settings: SamplingSettings, stop: StopRules, *, logprobs: bool
 ) -> dict[str, Any]:
-    """Of vllm.SamplingParams. End-of-text ends a text only where the stop rules say so, as
-    everywhere in brimful.
+    """Return the arguments of vllm.SamplingParams. End-of-text ends a text only where the stop
+    rules say so, as everywhere in brimful.
     """
     return {
         "temperature": settings.temperature,
@@ -200,8 +200,8 @@ def sampling_arguments(
 
 
 def generation_of(output: Any, *, logprobs: bool) -> Generation:
-    """From vLLM's CompletionOutput; its logprobs are the model's own (`logprobs_mode` raw_logprobs,
-    its default).
+    """Return a text from vLLM's CompletionOutput; its logprobs are the model's own (`logprobs_mode`
+    raw_logprobs, its default).
     """
     token_ids, finish = list(output.token_ids), _finish_of(output)
     if finish == "end_of_text":

@@ -35,7 +35,9 @@ from brimful.generation.server.writer import Busy, SharedWriter, Text, Update
 USUAL_TOKENS = 16
 """New tokens of a text where none are asked for, as in OpenAI's API."""
 STATUS_OF_WHO_LEFT = 499
-"""Of a client that closed the connection before its answer (nginx's code); it is sent to nobody."""
+"""Status of a client that closed the connection before its answer (nginx's code); it is sent to
+nobody.
+"""
 
 
 @dataclass(frozen=True)

@@ -422,8 +422,8 @@ class OkadfaForCausalLM(RecurrentGenerationMixin, OkadfaPreTrainedModel):
         logits_to_keep: int | Tensor = 0,
         **others: Any,
     ) -> CausalLMOutputWithPast:
-        """As any causal language model of transformers, except that hidden states and attention
-        weights are not returned.
+        """Compute as any causal language model of transformers does, except that hidden states and
+        attention weights are not returned.
         """
         outputs = self.model(
             input_ids,

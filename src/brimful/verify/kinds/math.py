@@ -20,7 +20,7 @@ if find_spec("math_verify") is None:
     )
 
 _MAX_CHARACTERS = 300
-"""Of an expression; longer ones are not read."""
+"""Most characters of an expression; longer ones are not read."""
 _WORDS = re.compile(r"\W*(?:nan|inf|infinity)\W*|(?=.*[a-z]{3})[a-z]+(?: [a-z]+)+", re.IGNORECASE)
 """What math-verify would take for a product of variables."""
 
@@ -86,7 +86,7 @@ def _is_formula(text: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """Without the dollars or `\\(`, `\\)` around it, and a full stop behind."""
+    """Return a formula without the dollars or `\\(`, `\\)` around it, and a full stop behind."""
     bare = text.strip().removesuffix(".").strip()
     if _is_formula(bare):
         return bare.strip("$").strip()

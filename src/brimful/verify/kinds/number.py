@@ -7,7 +7,9 @@ from brimful.verify.numbers import compared, is_close, reference_number
 from brimful.verify.verifier import Verdict, Verifier, VerifierExample, reference_text
 
 TOLERANCE = Decimal("0.001")
-"""Of the reference: what rounding to four digits needs. A reference of 0 is met within 1e-9."""
+"""Tolerance as a share of the reference: what rounding to four digits needs. A reference of 0 is
+met within 1e-9.
+"""
 
 
 def _verify(answer: str, reference: str) -> Verdict:

@@ -10,7 +10,7 @@ from brimful.verify.numbers import ARITHMETIC, is_close, plain_value, read_numbe
 from brimful.verify.verifier import Verdict, Verifier, VerifierExample, reference_text
 
 TOLERANCE = Decimal("0.001")
-"""Of the reference. A reference of 0 is met within 1e-9 of its unit."""
+"""Tolerance as a share of the reference. A reference of 0 is met within 1e-9 of its unit."""
 
 
 def _verify(answer: str, reference: str) -> Verdict:
@@ -57,7 +57,9 @@ def _converted(value: Decimal, unit: Unit, other: Unit) -> Decimal:
 
 
 def _normal_form(value: Decimal, unit: Unit) -> str:
-    """In the unit of size 1, with twelve digits: equal quantities are equal texts."""
+    """Return a quantity in the unit of size 1, with twelve digits: equal quantities are equal
+    texts.
+    """
     base = next(other for other in UNITS if other.quantity == unit.quantity and other.size == 1)
     number = plain_value(_converted(value, unit, base))
     digits = f"{number:.12g}" if isinstance(number, float) else str(number)
