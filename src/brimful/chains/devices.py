@@ -56,7 +56,9 @@ def here(recipe: Recipe) -> Device:
 
 
 def this_machine(plan: PlanChoices) -> Device:
-    """The same by what the recipe fixes of its plan."""
+    """The device of this machine that a plan with these choices would use; a CPU with its matrix
+    rates, scaled to the threads that are fixed.
+    """
     with collector_off():
         from brimful.hardware.probe import probe  # noqa: PLC0415 - brings torch
 

@@ -110,8 +110,8 @@ def recipes_to_plan(recipe: Recipe) -> dict[str, Recipe]:
 
 
 def trained_first(recipe: Recipe) -> Recipe | None:
-    """Return the recipe that trains the model that this one starts from, as `recipe:NAME`; None
-    where it names none, or the model is there.
+    """Return the recipe of the training that has to come first, where `model` is `recipe:NAME`;
+    None where it is not, or that model has been trained.
     """
     if not isinstance(recipe.model, str) or not recipe.model.startswith(OF_RECIPE):
         return None

@@ -116,8 +116,8 @@ def survey_each(
     Args:
         recipe: What to train.
         devices: Catalog rows, or this machine.
-        traces: Of declared steps.
-        known: Of the recipe.
+        traces: Gives the trace of a declared step.
+        known: What is known of the recipe on any device.
         progress: Is told what is being done.
         remedied: Where it does not surely fit, look for the cheapest change that makes it fit.
     """

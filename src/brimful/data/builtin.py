@@ -66,8 +66,8 @@ def names() -> list[str]:
 
 
 def fingerprint(name: str) -> str:
-    """Changes with the way the corpus is made, and with the Python version and the files it is read
-    from.
+    """Return what identifies the texts of a corpus: it changes with the way the corpus is made,
+    with the Python version, and with the files that it is read from.
     """
     if name.split(maxsplit=1)[0] in SPLIT_ROWS:
         return xxhash.xxh3_128_hexdigest(f"{name}\0{conversion.GENERATION}".encode())

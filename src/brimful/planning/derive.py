@@ -138,7 +138,7 @@ def refuse_what_cannot_fit(derived: Derived) -> None:
 
 
 def planned_threads(recipe: Recipe, device: Device) -> int | None:
-    """Return the number of threads that compute; None where a CPU does not."""
+    """Return the number of threads that compute on a CPU; None on other devices."""
     if device.kind != "cpu":
         return None
     return device.threads if recipe.plan.threads == "auto" else recipe.plan.threads
