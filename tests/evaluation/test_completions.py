@@ -10,7 +10,7 @@ from brimful.base.errors import RequestError
 from brimful.data.examples import ExampleSplit
 from brimful.data.formats import Example
 from brimful.evaluation.completions import score_examples
-from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.likelihood import Likelihood, Progress, Scoring
 
 LENGTHS, PROMPT = (9, 4, 12, 6, 6), 2
 
@@ -27,16 +27,14 @@ def split() -> ExampleSplit:
 
 
 def _scored(
-    model: PreTrainedModel, split: ExampleSplit, budget: int, most: int | None = None
+    model: PreTrainedModel,
+    split: ExampleSplit,
+    budget: int,
+    most: int | None = None,
+    progress: Progress | None = None,
 ) -> Likelihood:
-    return score_examples(
-        model,
-        split,
-        budget_tokens=budget,
-        chunk_tokens=4,
-        device=torch.device("cpu"),
-        max_examples=most,
-    )
+    how = Scoring(chunk_tokens=4, device=torch.device("cpu"), max_windows=most, progress=progress)
+    return score_examples(model, split, how, budget_tokens=budget)
 
 
 @pytest.mark.parametrize("budget", [1, 16, 1000])
@@ -73,15 +71,7 @@ def test_progress_ends_with_all_examples_that_there_are(
     model: PreTrainedModel, split: ExampleSplit, most: int | None, count: int
 ) -> None:
     told: list[tuple[str, int, int | None]] = []
-    score_examples(
-        model,
-        split,
-        budget_tokens=16,
-        chunk_tokens=4,
-        device=torch.device("cpu"),
-        max_examples=most,
-        progress=lambda *values: told.append(values),
-    )
+    _scored(model, split, 16, most, lambda *values: told.append(values))
 
     assert told[-1] == ("evaluate", count, count)
 

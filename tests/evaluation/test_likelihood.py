@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from brimful.base.errors import RequestError
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation import likelihood
-from brimful.evaluation.likelihood import Likelihood, score_split
+from brimful.evaluation.likelihood import Likelihood, Scoring, score_split
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.modeling import OkadfaForCausalLM
 
@@ -23,13 +23,11 @@ CPU = torch.device("cpu")
 
 
 def score(model: PreTrainedModel, split: TokenSplit, **changes: object) -> Likelihood:
-    settings: dict[str, object] = {
-        "context": 16,
-        "batch_size": 3,
-        "chunk_tokens": 7,
-        "device": CPU,
-    } | changes
-    return score_split(model, split, **settings)
+    of_windows = {"context": 16} | {
+        name: changes.pop(name) for name in ("context", "stride") if name in changes
+    }
+    how = Scoring(**{"batch_size": 3, "chunk_tokens": 7, "device": CPU} | changes)
+    return score_split(model, split, how, **of_windows)
 
 
 def by_definition(model: PreTrainedModel, split: TokenSplit, context: int, stride: int) -> float:
@@ -114,7 +112,7 @@ def test_batch_and_chunk_sizes_change_nothing(
 
 
 def test_some_windows_stand_for_their_share_of_the_bytes(model: PreTrainedModel, splits) -> None:
-    scores = score(model, splits.random(161, 1), max_sequences=4)
+    scores = score(model, splits.random(161, 1), max_windows=4)
     assert (scores.windows, scores.tokens) == (4, 64)
     assert scores.bytes == round(4 * 161 * 64 / 160)
     assert scores.bits_per_byte == pytest.approx(
@@ -223,7 +221,7 @@ def test_perplexity_per_word_spreads_all_nats_over_the_words(
     record = score(model, split).to_json()
     assert record["words"] == 40
     assert record["perplexity_per_word"] == pytest.approx(math.exp(record["loss"] * 100 / 40))
-    part = score(model, split, max_sequences=1).to_json()
+    part = score(model, split, max_windows=1).to_json()
     assert part["words"] == round(40 * 16 / 100)
 
 

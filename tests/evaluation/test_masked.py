@@ -15,7 +15,7 @@ from brimful.base.errors import RequestError
 from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
 from brimful.evaluation import likelihood
-from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
 from brimful.recipe import Recipe
@@ -49,11 +49,8 @@ def _score(
         model,
         split,
         RULES,
+        Scoring(batch_size=batch_size, chunk_tokens=7, device=CPU, max_windows=most),
         context=CONTEXT,
-        batch_size=batch_size,
-        chunk_tokens=7,
-        device=CPU,
-        max_sequences=most,
     )
 
 

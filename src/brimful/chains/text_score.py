@@ -10,7 +10,7 @@ from rich.console import Console
 from brimful.base.errors import DataError
 from brimful.chains.watched_progress import watched_progress
 from brimful.data.tokens import TokenSplit
-from brimful.evaluation.likelihood import score_split
+from brimful.evaluation.likelihood import Scoring, score_split
 from brimful.generation.load import LoadedRun, load_run, load_untuned, recipe_of
 from brimful.hardware.probe import probe, torch_device
 from brimful.kinds.run_data import plan_of
@@ -54,12 +54,14 @@ def score_text(
         likelihood = score_split(
             loaded.model,
             _as_split(loaded, text),
+            Scoring(
+                chunk_tokens=plan.loss_chunk,
+                device=device,
+                batch_size=WINDOWS_AT_ONCE,
+                progress=progress,
+            ),
             context=min(recipe.sequence_length, loaded.context),
-            batch_size=WINDOWS_AT_ONCE,
-            chunk_tokens=plan.loss_chunk,
-            device=device,
             stride=stride,
-            progress=progress,
         )
     return {file.name: likelihood.to_json()}
 

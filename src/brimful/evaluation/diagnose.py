@@ -19,7 +19,7 @@ from brimful.evaluation.alignment import Alignment
 from brimful.evaluation.baselines import ngram_baselines
 from brimful.evaluation.kernel_fidelity import DEAD_BELOW, AttentionFidelity
 from brimful.evaluation.layers import has_layers_to_look_at, measure_layers
-from brimful.evaluation.likelihood import Progress, score_split
+from brimful.evaluation.likelihood import Progress, Scoring, score_split
 from brimful.generation.engine import generate
 from brimful.generation.load import LoadedRun
 from brimful.generation.sampler import SamplingSettings, sample_seeds
@@ -99,7 +99,7 @@ def diagnose_model(
         chunk_tokens: Positions per chunk of logits.
         verify_checkpoint: Raises CheckpointError for a damaged checkpoint folder.
         checkpoint_folders: What to pass to it.
-        progress: See `likelihood.score_split`.
+        progress: see `likelihood.Scoring`.
 
     Returns:
         The findings; a failed check is a finding, not an error.
@@ -251,11 +251,13 @@ def loss_against_counting(
         scores = score_split(
             loaded.model,
             validation,
+            Scoring(
+                chunk_tokens=chunk_tokens,
+                device=loaded.model.device,
+                batch_size=BATCH_SIZE,
+                progress=progress,
+            ),
             context=min(loaded.recipe.sequence_length, loaded.context),
-            batch_size=BATCH_SIZE,
-            chunk_tokens=chunk_tokens,
-            device=loaded.model.device,
-            progress=progress,
         )
         counted = ngram_baselines(train, validation, int(loaded.model.config.vocab_size))
     except BrimfulError as error:

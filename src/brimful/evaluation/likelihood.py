@@ -7,7 +7,7 @@ Shapes: B windows of a batch, T positions, D hidden size, V vocabulary, N window
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -147,39 +147,48 @@ class Likelihood:
         return finite_record(record)
 
 
-def score_split(  # noqa: PLR0913 - each is one independent choice of the measurement
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How a split is scored. Never are more than `chunk_tokens` x V logits held. When memory runs
+    out the batch size is halved, as often as it takes, and only what failed is scored again.
+
+    Attributes:
+        chunk_tokens: positions with a target per chunk of logits.
+        device: where the model is and the batches go.
+        batch_size: windows per forward pass to begin with.
+        autocast_dtype: type of the matrix products under autocast; None for none.
+        max_windows: number of windows (or examples) to score at most, spread evenly; None for all.
+        progress: what is told after every batch.
+        world: ranks that hold the whole model and share the batches.
+    """
+
+    chunk_tokens: int
+    device: torch.device
+    batch_size: int = 1
+    autocast_dtype: torch.dtype | None = None
+    max_windows: int | None = None
+    progress: Progress | None = None
+    world: World = ALONE
+
+
+def score_split(
     model: PreTrainedModel,
     split: TokenSplit,
+    how: Scoring,
     *,
     context: int,
-    batch_size: int,
-    chunk_tokens: int,
-    device: torch.device,
     stride: int | None = None,
-    autocast_dtype: torch.dtype | None = None,
-    max_sequences: int | None = None,
-    progress: Progress | None = None,
-    world: World = ALONE,
 ) -> Likelihood:
     """Score a split; all of its tokens but the first are targets exactly once.
 
-    Never holds more than `chunk_tokens` x V logits. When memory runs out the batch size is halved,
-    as often as it takes, and only the windows that failed are scored again.
-
     Args:
-        model: A causal LM on `device` without a head bias; put in eval mode for the call and put
+        model: causal LM on the device without a head bias; put in eval mode for the call and put
             back after.
-        split: The tokens and how many bytes of text they stand for.
-        context: Tokens per window, at most what the model reads.
-        batch_size: Windows per forward pass to begin with.
-        chunk_tokens: Positions per chunk of logits.
-        device: Where the batches go.
-        stride: New tokens per window, 1 to `context`; None is `context`: windows end to end.
-        autocast_dtype: Autocast to this dtype, None for none.
-        max_sequences: Score at most this many windows; `bytes` is then the tokens scored times the
-            split's bytes per token.
-        progress: Told after every batch, in target tokens.
-        world: Ranks that hold the whole model and share the batches.
+        split: tokens, and how many bytes of text they stand for. Where only some windows are
+            scored, `bytes` is the tokens scored times the split's bytes per token.
+        how: see `Scoring`; progress is told in target tokens.
+        context: tokens per window, at most what the model reads.
+        stride: new tokens per window, 1 to `context`; None is `context`: windows end to end.
 
     Raises:
         RequestError: context, stride or batch size out of range, nothing to score, a head bias, or
@@ -187,37 +196,16 @@ def score_split(  # noqa: PLR0913 - each is one independent choice of the measur
     """
     if stride is None:
         stride = context
-    _check_request(model, split, context, stride, batch_size)
-    started = time.perf_counter()
-    scorer = Scorer(model, device, autocast_dtype, chunk_tokens, batch_size)
-    num_targets = len(split.tokens_N) - 1
-    total = None
-    if max_sequences is None:
-        total = num_targets
-    nats: dict[int, Tensor] = {}
-    window_tokens: list[NDArray[np.int64]] = []
-    done = 0
-    with eval_mode(model):
-        batches = evaluation_batches(split, context, stride, batch_size, max_sequences)
-        for number, batch in enumerate(batches):
-            if is_own(world, number):
-                nats[number] = torch.cat(scorer.score(batch))
-            window_tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
-            done += int(window_tokens[-1].sum())
-            if progress is not None:
-                progress("evaluate", done, total)
-    nats_N, tokens_N = merged_numbers(world, nats), np.concatenate(window_tokens)
+    _check_request(model, split, context, stride, how.batch_size)
+    scorer, num_targets = Scorer(model, how), len(split.tokens_N) - 1
+    nats_N, tokens_N = scorer.score_all(
+        evaluation_batches(split, context, stride, how.batch_size, how.max_windows),
+        lambda batch: batch.num_target_tokens,
+        num_targets,
+    )
     share = int(tokens_N.sum()) / num_targets
-    seconds, sizes = time.perf_counter() - started, tuple(scorer.batch_sizes)
-    likelihood = summarise(
-        nats_N,
-        tokens_N,
-        split.num_bytes * share,
-        split.num_documents,
-        seconds,
-        context=context,
-        stride=stride,
-        batch_sizes=sizes,
+    likelihood = scorer.summarised(
+        nats_N, tokens_N, split.num_bytes * share, split.num_documents, context, stride
     )
     return dataclasses.replace(likelihood, words=round(split.num_words * share) or None)
 
@@ -226,32 +214,64 @@ class Scorer:
     """Nats per window; remembers the batch size that fits.
 
     Args:
-        model: A language model on `device` without a head bias, in eval mode.
-        device: Where the batches go.
-        autocast_dtype: Autocast to this dtype, None for none.
-        chunk_tokens: Positions per chunk of logits.
-        batch_size: Windows per forward pass to begin with.
-        sparse: Many positions have no target: no logits are made for them.
+        model: language model on the device without a head bias.
+        how: see `Scoring`.
+        sparse: whether many positions have no target: no logits are made for them.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        device: torch.device,
-        autocast_dtype: torch.dtype | None,
-        chunk_tokens: int,
-        batch_size: int,
-        *,
-        sparse: bool = False,
-    ) -> None:
-        self._model = model
-        self._network = Network(model, hidden_states_of(model), chunk_tokens)
+    def __init__(self, model: PreTrainedModel, how: Scoring, *, sparse: bool = False) -> None:
+        self._model, self._how, self._sparse = model, how, sparse
+        self._network = Network(model, hidden_states_of(model), how.chunk_tokens)
         self._head_VD = self._network.head_weight_VD
-        self._device = device
-        self._autocast_dtype = autocast_dtype
-        self._sparse = sparse
-        self.batch_sizes = [batch_size]
+        self._device, self._autocast_dtype = how.device, how.autocast_dtype
+        self._started_s = time.perf_counter()
+        self.batch_sizes = [how.batch_size]
         """The one asked for, then each smaller one that memory forced; the last holds."""
+
+    def score_all(
+        self, batches: Iterable[Batch], done_with: Callable[[Batch], int], num: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return nats and target tokens of the windows of all batches, each scored by one rank in
+        eval mode.
+
+        Args:
+            batches: what is scored.
+            done_with: how much of `num` a batch is.
+            num: all that there is to score, as progress is told.
+        """
+        how, nats, done = self._how, dict[int, Tensor](), 0
+        tokens: list[NDArray[np.int64]] = []
+        total = num if how.max_windows is None else None
+        with eval_mode(self._model):
+            for number, batch in enumerate(batches):
+                if is_own(how.world, number):
+                    nats[number] = torch.cat(self.score(batch))
+                tokens.append((batch.targets_BT != IGNORED).sum(1).numpy())
+                done += done_with(batch)
+                if how.progress is not None:
+                    how.progress("evaluate", min(done, num), total)
+        return merged_numbers(how.world, nats), np.concatenate(tokens)
+
+    def summarised(
+        self,
+        nats_N: NDArray[np.float64],
+        tokens_N: NDArray[np.int64],
+        num_bytes: float,
+        documents: int,
+        context: int,
+        stride: int,
+    ) -> Likelihood:
+        """The likelihood of what this scored; see `summarise`."""
+        return summarise(
+            nats_N,
+            tokens_N,
+            num_bytes,
+            documents,
+            time.perf_counter() - self._started_s,
+            context=context,
+            stride=stride,
+            batch_sizes=tuple(self.batch_sizes),
+        )
 
     def score(self, batch: Batch) -> list[Tensor]:
         """Nats of the windows of a batch, in pieces of at most the batch size that fits; nothing is

@@ -85,15 +85,9 @@ class DocumentRunData(RunData[TokenSplit]):
         return score_split(
             model,
             self.splits[split],
+            options.scoring,
             context=self.recipe.sequence_length,
             stride=options.stride,
-            batch_size=options.rows,
-            chunk_tokens=options.plan.loss_chunk,
-            device=options.device,
-            autocast_dtype=options.autocast_dtype,
-            max_sequences=options.max_sequences,
-            progress=options.progress,
-            world=options.world,
         )
 
     def baselines(self, split: str) -> dict[str, Any]:

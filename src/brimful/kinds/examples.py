@@ -147,18 +147,9 @@ class ExampleRunData(RunData[ExampleSplit]):
     def _score(
         self, model: PreTrainedModel, split: ExampleSplit, options: ScoringOptions
     ) -> Likelihood:
-        recipe = self.recipe
-        return score_examples(
-            model,
-            split,
-            budget_tokens=options.rows * recipe.kind.rows_per_sample * recipe.sequence_length,
-            chunk_tokens=options.plan.loss_chunk,
-            device=options.device,
-            autocast_dtype=options.autocast_dtype,
-            max_examples=options.max_sequences,
-            progress=options.progress,
-            world=options.world,
-        )
+        rows = options.rows * self.recipe.kind.rows_per_sample
+        budget = rows * self.recipe.sequence_length
+        return score_examples(model, split, options.scoring, budget_tokens=budget)
 
     @property
     def examples(self) -> Mapping[str, Sequence[Example]]:

@@ -62,19 +62,8 @@ class MaskedRunData(DocumentRunData):
                 f"{self.recipe.name} reads both sides of what is masked; a stride would give it no"
                 " more to read. Leave --stride out."
             )
-        return score_masked(
-            model,
-            self.splits[split],
-            self.rules,
-            context=self.recipe.sequence_length,
-            batch_size=options.rows,
-            chunk_tokens=options.plan.loss_chunk,
-            device=options.device,
-            autocast_dtype=options.autocast_dtype,
-            max_sequences=options.max_sequences,
-            progress=options.progress,
-            world=options.world,
-        )
+        length = self.recipe.sequence_length
+        return score_masked(model, self.splits[split], self.rules, options.scoring, context=length)
 
     def baselines(self, split: str) -> dict[str, Any]:
         """Return nothing: counting models read from left to right only."""

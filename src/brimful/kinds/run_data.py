@@ -30,7 +30,7 @@ from brimful.data.formats import Example
 from brimful.data.tokens import Progress
 from brimful.data.unknown_ids import refuse_unknown_ids
 from brimful.evaluation.asking import Ask
-from brimful.evaluation.likelihood import Likelihood
+from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.evaluation.nats import Nats, write_nats
 from brimful.evaluation.task_prompts import Subject
 from brimful.generation.answers import GenerationRequest
@@ -107,6 +107,19 @@ class ScoringOptions:
     def autocast_dtype(self) -> torch.dtype | None:
         """The type of the matrix products under autocast; None: no autocast."""
         return None if self.exact else Precision(self.plan.precision).autocast_dtype
+
+    @property
+    def scoring(self) -> Scoring:
+        """The same as scores of likelihood take it."""
+        return Scoring(
+            chunk_tokens=self.plan.loss_chunk,
+            device=self.device,
+            batch_size=self.rows,
+            autocast_dtype=self.autocast_dtype,
+            max_windows=self.max_sequences,
+            progress=self.progress,
+            world=self.world,
+        )
 
 
 def plan_of(run_folder: Path) -> Plan:

@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, masking_utils
 
 from brimful.base.garbage import collector_off
 from brimful.data.batches import MicroBatch
-from brimful.evaluation.likelihood import Scorer
+from brimful.evaluation.likelihood import Scorer, Scoring
 from brimful.kinds.run_data import run_data_class
 from brimful.model.blocks import named_blocks_of
 from brimful.planning.choices import ROUNDED
@@ -393,7 +393,8 @@ def _score_batch(model: nn.Module, spec: StepSpec, sequences: int, watcher: Watc
 
     def score() -> None:
         dtype = _precision_of(spec).autocast_dtype
-        Scorer(model, CPU, dtype, spec.loss_chunk, sequences).nats(micro)
+        how = Scoring(chunk_tokens=spec.loss_chunk, device=CPU, autocast_dtype=dtype)
+        Scorer(model, how).nats(micro)
 
     if spec.ranks == 1:
         score()
