@@ -15,7 +15,7 @@ from brimful.base.errors import DataError
 from brimful.data import conversion
 from brimful.data.conversion import KINDS, conversion_documents, conversion_rows, questions
 from brimful.data.conversion_pairs import pairs, value_split
-from brimful.data.units import Unit, convert, units_spelled
+from brimful.data.units import Unit, units_spelled
 
 EQUATION = re.compile(r"([\d.]+) ([x/+]) ([\d.]+) = ([\d.]+)")
 STATED = re.compile(r"(?:^|\. )([\d.]+) ([a-z ]+) = ([\d.]+) ([a-z ]+)", re.MULTILINE)
@@ -139,12 +139,13 @@ def test_every_equation_is_true(rows: dict[str, list[dict[str, str]]], text: str
     for left, sign, right, result in equations:
         assert operations[sign](Fraction(left), Fraction(right)) == Fraction(result)
     assert all(
-        convert(value, source, target) == result
+        value * source.size == result * target.size
         for value, source, result, target in stated(everything)
     )
     for row in (row for found in rows.values() for row in found):
         assert row["reasoning"].endswith(f"= {row['answer']}. <answer>{row['answer']}</answer>")
-        assert convert(*asked(row["question"])) == Fraction(row["answer"])
+        value, source, target = asked(row["question"])
+        assert value * source.size == Fraction(row["answer"]) * target.size
 
 
 def test_rows_are_the_same_each_time_and_none_comes_twice(

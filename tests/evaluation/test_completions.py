@@ -76,23 +76,6 @@ def test_progress_ends_with_all_examples_that_there_are(
     assert told[-1] == ("evaluate", count, count)
 
 
-def test_out_of_memory_makes_fewer_examples_go_together(
-    model: PreTrainedModel, split: ExampleSplit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, real = _scored(model, split, 1000), model.base_model.forward
-
-    def forward(input_ids: torch.Tensor, **others: object) -> object:
-        if len(input_ids) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
-        return real(input_ids=input_ids, **others)
-
-    monkeypatch.setattr(model.base_model, "forward", forward)
-    score = _scored(model, split, 1000)
-
-    np.testing.assert_allclose(score.window_nats_N, whole.window_nats_N, rtol=1e-5)
-    assert score.batch_sizes[-1] <= 2
-
-
 def test_nothing_to_score_is_an_error(model: PreTrainedModel, refuses: Refuses) -> None:
     empty = ExampleSplit(
         np.zeros(0, np.uint32), np.zeros(0, np.bool_), np.zeros(1, np.int64), 0, ()

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from brimful.base.errors import RequestError
 from brimful.data.masking import MaskingRules, masked_evaluation_batches
 from brimful.data.tokens import TokenSplit
-from brimful.evaluation import likelihood
 from brimful.evaluation.likelihood import Likelihood, Scoring
 from brimful.evaluation.masked import score_masked
 from brimful.model.build import build
@@ -122,23 +121,6 @@ def test_a_loss_that_is_not_finite_is_told_in_words(
 
 def test_fewer_windows_can_be_scored(model: PreTrainedModel, split: TokenSplit) -> None:
     assert _score(model, split, most=3).windows == 3 < _score(model, split).windows
-
-
-def test_when_memory_runs_out_fewer_windows_go_through_at_once(
-    model: PreTrainedModel, split: TokenSplit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, real = _score(model, split), likelihood.token_losses
-
-    def small(hidden: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-        if len(hidden) > 10:
-            raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
-        return real(hidden, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(likelihood, "token_losses", small)
-    scored = _score(model, split, batch_size=8)
-
-    assert scored.batch_sizes == (8, 4, 2)
-    assert scored.loss == pytest.approx(whole.loss, rel=1e-5)
 
 
 def test_a_last_window_with_nothing_but_the_end_of_a_document_is_no_window(

@@ -118,3 +118,11 @@ def test_a_system_that_does_not_tell_files_apart_gives_the_resident_set(
 
     assert unmapped_bytes() > MIB
     assert PeakOfProcess().look() >= unmapped_bytes() - 8 * MIB
+
+
+def test_swap_is_read_where_linux_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = tmp_path / "status"
+    monkeypatch.setattr(process_memory, "_STATUS", status)
+    assert process_memory.swapped_bytes() is None
+    status.write_text("Name:\tpython\nVmSwap:\t    2048 kB\n")
+    assert process_memory.swapped_bytes() == 2 * MIB

@@ -96,14 +96,6 @@ def test_a_counter_begins_with_the_session_and_again_after_the_driver_was_loaded
     assert [counter(1.0)["energy_j"] for _ in range(4)] == [0.0, 250.0, 0.0, 10.0]
 
 
-def test_swap_of_the_process_is_read_where_linux_tells(tmp_path: Path) -> None:
-    status = tmp_path / "status"
-    status.write_text("Name:\tpython\nVmSwap:\t    2048 kB\n")
-
-    assert sensors._process_swap(status) == {"process_swap_bytes": 2 << 20}
-    assert sensors._process_swap(tmp_path / "none") == {}
-
-
 def test_traffic_to_the_disk_is_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process()
     monkeypatch.setattr(

@@ -77,6 +77,13 @@ def write_text_atomically(path: Path, text: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def remove_file(path: Path) -> bool:
+    """Remove a file; return whether it was there."""
+    was_there = path.exists()
+    path.unlink(missing_ok=True)
+    return was_there
+
+
 def require_writable(folder: Path) -> None:
     """Raise RunFolderError where no file can be written in a folder, before work is wasted."""
     as_this_user = os.access in os.supports_effective_ids

@@ -35,10 +35,6 @@ from brimful.training.checkpoint import CheckpointStore
 WORTH_ANOTHER_START = {HUNG, RanksParted.exit_code, StartAgain.exit_code}
 """Exit codes of a process that hung, lost the others, or has to take smaller passes."""
 LOOK_EVERY_S = 0.2
-GRACE_S = 30
-"""Given to the other ranks once one has failed, or a signal asked to stop; then they are killed.
-This is elastic's own default.
-"""
 
 
 class RankFailed(BrimfulError):

@@ -36,31 +36,32 @@ def first_look(recipe: Recipe) -> None:
         if not is_local(path):
             hub.check_there(path, data.revision)
     paths = [path for path in data.paths if is_local(path)]
+    data = data.model_copy(update={"path": paths})
     # Rounds begin with demonstrations, whatever they learn from answers.
-    look = _LOOKS.get("examples" if recipe.rft is not None else recipe.kind.first_rows)
-    if paths and look is not None:
-        look(recipe, data.model_copy(update={"path": paths}))
+    rows = "examples" if recipe.rft is not None else recipe.kind.first_rows
+    if paths and rows == "documents":
+        _look_at_documents(data)
+    elif paths and rows == "labels":
+        _look_at_labels(recipe, data)
+    elif paths and (read := _READ.get(rows)):
+        _read_beginnings(open_rows(data), lambda each: read(each, data, Account()))
 
 
-def _look_at_documents(recipe: Recipe, data: DataRecipe) -> None:
+_READ: dict[str, Callable[[Iterable[Row], DataRecipe, Account], Iterator[object]]] = {
+    "examples": examples_of,
+    "pairs": preferences_of,
+    "judged": judged_of,
+}
+"""By what a kind of run reads: how rows are understood."""
+
+
+def _look_at_documents(data: DataRecipe) -> None:
     source = open_source(data)
     for part in source.parts:
         if part.is_builtin:
             _ = part.fingerprint  # raises where it cannot be made; making it takes seconds
     local = tuple(part for part in source.parts if not part.is_builtin)
     _read_beginnings(replace(source, parts=local), lambda documents: documents)
-
-
-def _look_at_examples(recipe: Recipe, data: DataRecipe) -> None:
-    _read_beginnings(open_rows(data), lambda rows: examples_of(rows, data, Account()))
-
-
-def _look_at_pairs(recipe: Recipe, data: DataRecipe) -> None:
-    _read_beginnings(open_rows(data), lambda rows: preferences_of(rows, data, Account()))
-
-
-def _look_at_judged(recipe: Recipe, data: DataRecipe) -> None:
-    _read_beginnings(open_rows(data), lambda rows: judged_of(rows, data, Account()))
 
 
 def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:
@@ -80,16 +81,6 @@ def _look_at_labels(recipe: Recipe, data: DataRecipe) -> None:
             yield cell
 
     _read_beginnings(open_rows(data), cells)
-
-
-_LOOKS: dict[str, Callable[[Recipe, DataRecipe], None]] = {
-    "documents": _look_at_documents,
-    "examples": _look_at_examples,
-    "pairs": _look_at_pairs,
-    "judged": _look_at_judged,
-    "labels": _look_at_labels,
-}
-"""By what a kind of run reads."""
 
 
 def _read_beginnings(

@@ -43,7 +43,6 @@ from brimful.recipe.data import SplitNames, unpacked_name
 
 _SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 22
-_LISTED = 8
 
 
 @dataclass(frozen=True)

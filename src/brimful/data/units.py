@@ -12,8 +12,6 @@ from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 
-from brimful.base.errors import DataError
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -80,20 +78,6 @@ def units_of(quantity: str) -> tuple[Unit, ...]:
     return tuple(
         sorted((unit for unit in UNITS if unit.quantity == quantity), key=lambda unit: unit.size)
     )
-
-
-def convert(value: Fraction, source: Unit, target: Unit) -> Fraction:
-    """A value given in `source`, in `target`, exactly.
-
-    Raises:
-        DataError: they measure different things.
-    """
-    if source.quantity != target.quantity:
-        raise DataError(
-            f"{source.plural} measure {source.quantity} and {target.plural} {target.quantity}:"
-            " there is no conversion. Use units of one kind."
-        )
-    return value * source.size / target.size
 
 
 @lru_cache(maxsize=1 << 16)

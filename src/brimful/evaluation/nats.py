@@ -36,13 +36,6 @@ def path_of(run_folder: Path, split: str) -> Path:
     return run_folder / FOLDER / f"{split}-nats.json"
 
 
-def summary_files(run_folder: Path) -> list[Path]:
-    """Every task's summary in a run, by name; nats lie beside them."""
-    return sorted(
-        path for path in (run_folder / FOLDER).glob("*.json") if not path.stem.endswith("-nats")
-    )
-
-
 def write_nats(run_folder: Path, split: str, nats: Nats) -> None:
     """Keep the nats of every window; none where a value is not finite, which JSON cannot hold.
 

@@ -38,17 +38,11 @@ from brimful.model.registered import register
 from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import Recipe
 from brimful.runs.deciding import read_deciding, recipe_of_run
+from brimful.runs.files import DATA_FILE, JOURNAL_FILE, MODEL_FOLDER, PLAN_FILE, RECIPE_FILE
 from brimful.runs.named import is_run
 
 ADAPTERS = "adapters"
 """Key, in data.json's facts on the base, of the fingerprint of adapters that a run went on with."""
-RECIPE_FILE, MODEL_FOLDER, METRICS_FILE, DATA_FILE, PLAN_FILE = (
-    "recipe.yaml",
-    "model",
-    "metrics.jsonl",
-    "data.json",
-    "plan.json",
-)
 
 
 @dataclass(frozen=True)
@@ -428,7 +422,7 @@ def _refuse_no_end(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _unfinished(run_folder: Path) -> str:
-    records = list(read_journal(run_folder / METRICS_FILE))
+    records = list(read_journal(run_folder / JOURNAL_FILE))
     step = max((int(record.get("step", 0)) for record in records), default=0)
     total = next(
         (

@@ -278,7 +278,7 @@ def calibrate(
         "loader_tokens_per_s": loader_tokens_per_s(folder),
     }
     source = f"measured on this machine, {time.strftime('%Y-%m-%d')}, torch {torch.__version__}"
-    rates = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source).rates
+    rates = fit(points, host_s=host_s, overlaps=not on_cpu, cached=on_cpu, source=source)
     if speed_ups:
         rates = _half_way(rates, speed_ups)
         extras |= {f"{name}_speed_up": value for name, value in speed_ups.items()}

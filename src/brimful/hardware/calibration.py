@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from brimful.base.env import cache_folder, hidden_instructions
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.rundir import read_json, remove_file, write_json_atomically
 from brimful.base.text import plural
 from brimful.base.version import version_of
 from brimful.hardware.device import Device
@@ -230,10 +230,7 @@ def save(calibration: Calibration) -> Path:
 
 def reset(device_name: str) -> bool:
     """Delete everything stored about a device; return whether there was something."""
-    path = path_of(device_name)
-    existed = path.exists()
-    path.unlink(missing_ok=True)
-    return existed
+    return remove_file(path_of(device_name))
 
 
 def note_run(

@@ -5,6 +5,7 @@ Suffixes: N measured operators, P parameters.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,17 +45,9 @@ class TimedOperator:
     time_s: float
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Rates and how they describe the points they come from: measured over predicted time."""
-
-    rates: Rates
-    ratios_N: Array
-
-
 def fit(
     points: Sequence[TimedOperator], *, host_s: float, overlaps: bool, cached: bool, source: str
-) -> Fitted:
+) -> Rates:
     """Return the rates that fit the points best.
 
     Args:
@@ -65,15 +58,12 @@ def fit(
         cached: Fit separate rates for operands in the cache (CPU).
         source: Where the points come from.
     """
-    best: tuple[float, Fitted] | None = None
-    for norm in NORMS if overlaps else (1.0,):
-        for cache_bytes in CACHE_BYTES if cached else (0,):
-            cost, fitted = _fit(points, norm, cache_bytes, host_s, overlaps, source)
-            if best is None or cost < best[0]:
-                best = cost, fitted
-    if best is None:
-        raise ValueError("nothing was tried")
-    return best[1]
+    tried = (
+        _fit(points, norm, cache_bytes, host_s, overlaps, source)
+        for norm in (NORMS if overlaps else (1.0,))
+        for cache_bytes in (CACHE_BYTES if cached else (0,))
+    )
+    return min(tried, key=itemgetter(0))[1]
 
 
 def sped_up(rates: Rates, *, products: float, cached: float, large: float) -> Rates:
@@ -102,7 +92,8 @@ def _fit(
     host_s: float,
     overlaps: bool,
     source: str,
-) -> tuple[float, Fitted]:
+) -> tuple[float, Rates]:
+    """Return the squared error of the fit and its rates."""
     names, arithmetic_N, bytes_N, start_P = _parameters(points, cache_bytes)
     flop_N, moved_N = (
         np.array([getattr(point, field) for point in points], float)
@@ -151,7 +142,7 @@ def _fit(
         share=share,
         source=source,
     )
-    return float(np.square(np.log(ratios_N)).sum()), Fitted(rates, ratios_N)
+    return float(np.square(np.log(ratios_N)).sum()), rates
 
 
 def _named(by_name: Mapping[Name, float], kind: str) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.rundir import read_json, remove_file, write_json_atomically
 from brimful.hardware.calibration import current_versions, is_same_minor, path_of
 
 SCHEMA = 3
@@ -157,10 +157,7 @@ def doubt(device_name: str) -> None:
 
 def forget(device_name: str) -> bool:
     """Delete what is kept about a device; return whether there was something."""
-    path = kept_path(device_name)
-    existed = path.exists()
-    path.unlink(missing_ok=True)
-    return existed
+    return remove_file(kept_path(device_name))
 
 
 def digest(key: str) -> str:

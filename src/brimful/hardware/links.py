@@ -9,7 +9,7 @@ from pathlib import Path
 
 from brimful.base.env import cache_folder
 from brimful.base.errors import RunFolderError
-from brimful.base.rundir import read_json, write_json_atomically
+from brimful.base.rundir import read_json, remove_file, write_json_atomically
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,4 @@ def measured(device: str) -> MeasuredLink | None:
 
 def forget(device: str) -> bool:
     """Remove what was measured; return whether anything was."""
-    path = path_of(device)
-    found = path.is_file()
-    path.unlink(missing_ok=True)
-    return found
+    return remove_file(path_of(device))

@@ -28,6 +28,11 @@ def unmapped_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+def swapped_bytes() -> int | None:
+    """Return what of the process is swapped out; None where the system does not tell."""
+    return _status().get("VmSwap")
+
+
 def give_back_free_memory() -> None:
     """Give what the C library holds free in the process back to the system. Does nothing where the
     C library is not glibc.

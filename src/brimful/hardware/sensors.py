@@ -18,7 +18,7 @@ import torch
 
 from brimful.hardware import host, nvml
 from brimful.hardware.device import Device
-from brimful.hardware.process_memory import unmapped_bytes
+from brimful.hardware.process_memory import swapped_bytes, unmapped_bytes
 
 Reader = Callable[[float], dict[str, Any]]
 POWER_FOLDER = Path("/sys/class/powercap")
@@ -247,7 +247,9 @@ class Process:
         }
         if before_s is not None and seconds > 0:
             readings["process_cpu_cores"] = (cpu_s - before_s) / seconds
-        return readings | self._disk_rates(seconds) | _process_swap()
+        if (swapped := swapped_bytes()) is not None:
+            readings["process_swap_bytes"] = swapped
+        return readings | self._disk_rates(seconds)
 
     def _disk_rates(self, seconds: float) -> dict[str, Any]:
         if not hasattr(self._process, "io_counters"):  # macOS
@@ -262,15 +264,6 @@ class Process:
             return {}
         rates = [(after - earlier) / seconds for earlier, after in zip(before, now, strict=True)]
         return dict(zip(("disk_read_bytes_per_s", "disk_write_bytes_per_s"), rates, strict=True))
-
-
-def _process_swap(status: Path = Path("/proc/self/status")) -> dict[str, Any]:
-    try:
-        lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    sizes = [line.split() for line in lines if line.startswith("VmSwap:")]
-    return {"process_swap_bytes": int(sizes[0][1]) * 1024} if sizes and len(sizes[0]) == 3 else {}
 
 
 class Machine:

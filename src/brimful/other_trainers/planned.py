@@ -43,12 +43,10 @@ class LookedUpModel:
     Attributes:
         facts: Its shape.
         published: dtype of its published weights; None where the catalog does not know it.
-        is_known: Whether it is in the catalog.
     """
 
     facts: ModelFacts
     published: str | None
-    is_known: bool
 
 
 @dataclass(frozen=True)
@@ -114,13 +112,13 @@ def look_up(name: str, *, trust_custom_code: bool = False) -> LookedUpModel:
     row = catalog.find(name)
     if row is not None:
         facts = facts_of_values(dict(row.config), row.parameters)
-        return LookedUpModel(facts, row.published_dtype, is_known=True)
+        return LookedUpModel(facts, row.published_dtype)
     config = catalog.config_of_model(name, trust_custom_code=trust_custom_code)
     values = config.to_dict()
     published = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}.get(
         str(values.get("dtype") or values.get("torch_dtype")).removeprefix("torch.")
     )
-    return LookedUpModel(facts_of_values(values, None), published, is_known=False)
+    return LookedUpModel(facts_of_values(values, None), published)
 
 
 def step_of(job: TrainingJob, model: LookedUpModel, device: Device) -> ForeignStep:

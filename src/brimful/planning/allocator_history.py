@@ -39,14 +39,12 @@ class HistoryComparison:
         same_reserved: After how many of them both had reserved the same number of bytes.
         peak_reserved_bytes: The most that torch's allocator had reserved.
         modelled_bytes: The most that the model had reserved.
-        reserved_before_bytes: Reserved when the history began.
     """
 
     requests: int
     same_reserved: int
     peak_reserved_bytes: int
     modelled_bytes: int
-    reserved_before_bytes: int
 
     @property
     def error(self) -> float:
@@ -73,7 +71,7 @@ def compare_with_model(snapshot: Mapping[str, Any], device: int = 0) -> HistoryC
 
 
 def _replayed(events: Sequence[Event], before: Sequence[Segment]) -> HistoryComparison:
-    reserved_bytes = reserved_before_bytes = sum(each.size_bytes for each in before)
+    reserved_bytes = sum(each.size_bytes for each in before)
     peak_bytes, requests, same = reserved_bytes, 0, 0
     model = CachingAllocator()
     model.adopt(before)
@@ -96,9 +94,7 @@ def _replayed(events: Sequence[Event], before: Sequence[Segment]) -> HistoryComp
         elif action == "free_completed":
             model.free(handles.pop(address))
         last_action = action
-    return HistoryComparison(
-        requests, same, peak_bytes, model.peak_reserved_bytes, reserved_before_bytes
-    )
+    return HistoryComparison(requests, same, peak_bytes, model.peak_reserved_bytes)
 
 
 def _refuse_other_settings(settings: Mapping[str, Any]) -> None:

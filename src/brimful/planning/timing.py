@@ -69,7 +69,6 @@ class StepTime:
         terms: Seconds by term; they add up to it.
         model_flop: Floating-point operations that the method needs: forward and backward, causal
             attention counted by half, nothing computed twice.
-        hardware_flop: The same with everything that is computed.
         evaluation_s: One evaluation batch (EVALUATION_FACTOR micro-batches' sequences); 0 where the
             step has none.
         slowest_host_s: Of the step where the program issues operators as slowly as it may.
@@ -80,7 +79,6 @@ class StepTime:
     seconds: float
     terms: Mapping[str, float]
     model_flop: float
-    hardware_flop: float
     evaluation_s: float = 0.0
     slowest_host_s: float = 0.0
     waits_for_program: bool = False
@@ -172,16 +170,15 @@ def step_time(
         *((size, "further micro-batch", count) for size, count in Counter(rest).items()),
     ]
     terms: dict[str, float] = defaultdict(float)
-    model_flop = hardware_flop = more_s = 0.0
+    model_flop = more_s = 0.0
 
     def add(work: Work, share: float) -> None:
-        nonlocal model_flop, hardware_flop, more_s
+        nonlocal model_flop, more_s
         of_part = part_terms(work, rates, precision=precision, compiled=compiled)
         for term, seconds in of_part.items():
             terms[term] += share * seconds
         more_s += share * _more_on_slowest_host(work, rates, of_part, compiled=compiled)
         model_flop += share * _model_flop(work)
-        hardware_flop += share * work.flop()
 
     add(_part(work_at(first), "optimizer"), 1)
     for size, part, count in runs:
@@ -197,7 +194,6 @@ def step_time(
         seconds,
         {name: value for name, value in terms.items() if value},
         model_flop,
-        hardware_flop,
         evaluation_s,
         seconds + more_s,
         rates.overlaps and terms[ISSUING] > (1 - EVEN_SHARE) * seconds,

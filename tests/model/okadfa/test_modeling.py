@@ -1,5 +1,5 @@
 """The model with either attention: equal weights, equal outputs at the start, and every way of
-reading a text gives the same.
+reading a text gives the same, also for Llama with kernel attention.
 """
 
 import copy
@@ -21,6 +21,7 @@ from brimful.model.catalog import config_of_model
 from brimful.model.okadfa.configuration import OkadfaConfig
 from brimful.model.okadfa.features import draw_projection, key_features, query_features
 from brimful.model.okadfa.kernel_attention import MOST_TEMPERATURE
+from brimful.model.okadfa.kernel_llama import KernelLlamaConfig
 from brimful.model.okadfa.linear_attention import causal_attention
 from brimful.model.okadfa.modeling import (
     OkadfaAttention,
@@ -41,6 +42,9 @@ SIZES = {
 }
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 BOTH = pytest.mark.parametrize("attention", ["kernel", "softmax"])
+EVERY = pytest.mark.parametrize("attention", ["kernel", "softmax", "llama"])
+"""Llama's kernel attention has two heads of queries on each of keys."""
+OF_LLAMA = {"intermediate_size": 96, "num_key_value_heads": 2, "num_features": 48}
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +58,17 @@ def _model(attention: str = "kernel", **values: Any) -> PreTrainedModel:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            OkadfaConfig(**SIZES | values, attention=attention)
+        config = (
+            KernelLlamaConfig(**SIZES | OF_LLAMA | values)
+            if attention == "llama"
+            else OkadfaConfig(**SIZES | values, attention=attention)
         )
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
-        for layer in model.model.layers:
-            layer.attention_part.attention.log_temperature_H.copy_(
-                torch.linspace(-1, 1.5, model.config.num_attention_heads)
-            )
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
+        for name, parameter in model.named_parameters():
+            if "log_temperature" in name:
+                parameter.copy_(torch.linspace(-1, 1.5, len(parameter)))
+            elif parameter.ndim > 1:
                 parameter.mul_(4)
     return model.eval()
 
@@ -186,7 +191,7 @@ def test_queries_and_keys_are_normalised_because_else_the_estimate_is_noise(
     assert (cosine > 0.95) if is_close else (cosine < 0.6)
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_the_future_is_not_looked_at(attention: str, implementation: str) -> None:
     model, ids_BT = _model(attention), _ids(2, 150)
@@ -199,7 +204,7 @@ def test_the_future_is_not_looked_at(attention: str, implementation: str) -> Non
     assert not torch.allclose(before[:, 90:], after[:, 90:])
 
 
-@BOTH
+@EVERY
 def test_padding_on_either_side_changes_nothing_of_the_text(attention: str) -> None:
     model, ids_BT = _model(attention), _ids(2, 90)
     padding = torch.zeros(2, 13, dtype=torch.long)
@@ -216,7 +221,7 @@ def test_padding_on_either_side_changes_nothing_of_the_text(attention: str) -> N
     torch.testing.assert_close(right, alone, **CLOSE)
 
 
-@BOTH
+@EVERY
 def test_packed_documents_read_as_each_alone(attention: str) -> None:
     lengths = (3, 90, 1, 140, 17)
     model, ids_BT = _model(attention), _ids(1, sum(lengths))
@@ -230,11 +235,12 @@ def test_packed_documents_read_as_each_alone(attention: str) -> None:
     torch.testing.assert_close(packed, alone, **CLOSE)
 
 
+@pytest.mark.parametrize("attention", ["kernel", "llama"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients(
-    *, packed: bool
+    attention: str, *, packed: bool
 ) -> None:
-    model, ids_BT = _model(), _ids(2, 150)
+    model, ids_BT = _model(attention), _ids(2, 150)
     how = {"packed_lengths": torch.tensor([60, 90])} if packed else {}
     gradients = {}
     for implementation in ("sdpa", "brimful_blocks"):
@@ -247,12 +253,13 @@ def test_blocks_that_keep_no_features_give_the_same_with_the_same_gradients(
     torch.testing.assert_close(gradients["brimful_blocks"], gradients["sdpa"], **CLOSE)
 
 
-def test_packed_documents_are_read_without_a_cache(refuses: Refuses) -> None:
+@pytest.mark.parametrize("attention", ["kernel", "llama"])
+def test_packed_documents_are_read_without_a_cache(attention: str, refuses: Refuses) -> None:
     with refuses(ValueError):
-        _model()(_ids(1, 6), packed_lengths=torch.tensor([2, 4]), use_cache=True)
+        _model(attention)(_ids(1, 6), packed_lengths=torch.tensor([2, 4]), use_cache=True)
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize("searched", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
 def test_generate_with_a_cache_equals_generate_without(
     attention: str, searched: dict[str, int]
@@ -274,7 +281,7 @@ def test_generate_with_a_cache_equals_generate_without(
     )
 
 
-@BOTH
+@EVERY
 def test_a_text_may_be_read_in_parts(attention: str) -> None:
     """Whether positions are told, counted from the mask of all that was read, or known to the
     cache.
@@ -373,7 +380,7 @@ def test_sixteen_bit_weights_keep_sums_and_directions_in_fp32(dtype: torch.dtype
     )
 
 
-@BOTH
+@EVERY
 def test_recomputation_gives_the_same_gradients_and_leaves_caches_alone(attention: str) -> None:
     gradients = []
     for recomputes in (False, True):
