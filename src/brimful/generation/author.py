@@ -13,8 +13,6 @@ from brimful.base.text import plural
 from brimful.data.chat import INSTRUCTION_HEADING, Template
 from brimful.data.formats import Example, Message, Prompt
 from brimful.generation.load import (
-    MODEL_FOLDER,
-    PLAN_FILE,
     LoadedRun,
     end_ids_of,
     load_run,
@@ -30,6 +28,7 @@ from brimful.model.published import (
 from brimful.model.tokenizer import load_tokenizer
 from brimful.recipe import RftRecipe
 from brimful.runs.deciding import read_deciding
+from brimful.runs.files import MODEL_FOLDER, PLAN_FILE
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from brimful.base.errors import RunFolderError
-from brimful.generation.load import MODEL_FOLDER
 from brimful.report.listing.listing import Listed, find_runs, is_run
+from brimful.runs.files import MODEL_FOLDER
 
 CHANGING = (
     "metrics.jsonl",

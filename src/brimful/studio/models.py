@@ -18,9 +18,6 @@ from brimful.base.units import format_bytes
 from brimful.data.formats import Message, Prompt
 from brimful.generation.answers import Conversation, GenerationRequest
 from brimful.generation.load import (
-    DATA_FILE,
-    MODEL_FOLDER,
-    RECIPE_FILE,
     LoadedRun,
     base_of,
     load_run,
@@ -32,6 +29,7 @@ from brimful.model.published import is_adapter_folder, without_adapters
 from brimful.runs import read_run
 from brimful.runs.deciding import read_deciding
 from brimful.runs.facts import DataFacts
+from brimful.runs.files import DATA_FILE, MODEL_FOLDER, RECIPE_FILE
 from brimful.runs.parsing import parse
 
 Side = Literal["run", "base"]

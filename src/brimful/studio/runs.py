@@ -10,7 +10,6 @@ from typing import get_args
 
 from brimful.base.errors import RequestError
 from brimful.base.units import format_bytes
-from brimful.generation.load import MODEL_FOLDER
 from brimful.model.gguf_writing import GgufType
 from brimful.report.commands import name_of
 from brimful.report.comparison.compare import compare
@@ -22,6 +21,7 @@ from brimful.report.live.watched import Watched
 from brimful.report.page.run_page import run_view
 from brimful.report.table import Cell, table_of
 from brimful.report.views import Block, Code, Command, Paragraph, fold
+from brimful.runs.files import MODEL_FOLDER
 from brimful.studio.asked import PageRequest
 from brimful.studio.html import blocks_piece, problem_of, problem_piece, render, view_piece
 from brimful.studio.jobs import Jobs, interrupt
