@@ -95,6 +95,12 @@ RFT = (
     "rft={questions: {path: ../questions.jsonl}, verifier: regex, distinct_by: text,"
     " samples_per_prompt: 3, keep_per_prompt: 2, max_new_tokens: 24, rounds: 2}"
 )
+PREFERENCES = (
+    *ON_BASE,
+    "data={path: ../pairs.jsonl, validation: 0.2}",
+    "adapter.rank=2",
+    "preference.reference=kept",
+)
 PUBLISHED = "smollm2-135m-instruct"
 KINDS: dict[str, tuple[str, ...]] = {
     "documents": ("model={architecture: gpt2, layers: 1, heads: 2, width: 32, dropout: 0.1}",),
@@ -114,13 +120,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "lora": (*ON_BASE, "adapter.rank=2", "evaluation.tasks=[code-syntax]"),
     "full": ON_BASE,
     "qlora": (*ON_BASE, "adapter.rank=2", "quantize=nf4"),
-    "pairs": (
-        *ON_BASE,
-        "method=dpo",
-        "data={path: ../pairs.jsonl, validation: 0.2}",
-        "adapter.rank=2",
-        "preference.reference=kept",
-    ),
+    "pairs": (*PREFERENCES, "method=dpo"),
+    "pairs, nf4": (*PREFERENCES, "method=dpo", "quantize=nf4"),
+    "judged": (*PREFERENCES, "method=kto", "adapter.dora=true"),
     "labels": (*LABELS, "model=../encoder"),
     "base first": (*TUNED, "model=recipe:../base.yaml", "adapter.rank=2"),
     "study": ("study.variants={a: [], b: [seed=5]}",),
