@@ -14,11 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from brimful.data.batches import MicroBatch
 from brimful.planning.step import StepSpec
 from brimful.planning.trace import Int64Array
 from brimful.rehearsal.models import transformers_model
 from brimful.rehearsal.optimizers import optimizer_of
-from brimful.rehearsal.training import prepare, run_steps, warm_up, without_garbage_collector
+from brimful.rehearsal.training import (
+    blank_batch,
+    method_of,
+    network_of,
+    prepare,
+    repeat_steps,
+    warm_up,
+    without_garbage_collector,
+)
 from brimful.training.method import blocks_of, compiled
 
 _MARK = "brimful phase "
@@ -129,8 +138,14 @@ class _Marks:
         pass
 
 
-def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> MeasuredSteps:
-    """Run the steps that `record_steps` rehearses on a real model with values, under the profiler.
+def measure_steps(
+    model: nn.Module,
+    spec: StepSpec,
+    micro_batch: int,
+    batch: Callable[[], MicroBatch] | None = None,
+) -> MeasuredSteps:
+    """Run the steps that `record_steps` rehearses on a real model with values, under the profiler,
+    on blank micro-batches of full rows or on those that `batch` makes.
 
     Scratch memory that a kernel takes without torch's allocator (oneDNN's, the C library's) is not
     in it. Compiled blocks are those of the training loop, by the real compiler.
@@ -155,7 +170,14 @@ def measure_steps(model: nn.Module, spec: StepSpec, micro_batch: int) -> Measure
         torch.random.fork_rng(devices=[]),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
     ):
-        run_steps(model, optimizer, spec, micro_batch, _Marks(), body)
+        repeat_steps(
+            network_of(model, spec, body),
+            method_of(spec),
+            optimizer,
+            spec,
+            batch or (lambda: blank_batch(spec, micro_batch)),
+            _Marks(),
+        )
     return read_profile(profiler, start_bytes)
 
 

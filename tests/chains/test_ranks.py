@@ -83,10 +83,10 @@ def of_method(
 ) -> Callable[..., Recipe]:
     """Makes a recipe of the method that a test asks for."""
     method = request.param
-    if method in {"sft", "kto"}:
+    if method in {"sft", "dpo", "kto"}:
         tuning = request.getfixturevalue("tuning")
         pairs = f"data.path={request.getfixturevalue('pairs_file')}"
-        own = ["method=kto", pairs] if method == "kto" else []
+        own = [] if method == "sft" else [f"method={method}", pairs]
         return lambda *more: tuning(*RAGGED, *own, *more)
     if method == "mlm":
         return lambda *more: ragged("method=mlm", "model.architecture=modernbert", *more)
@@ -100,11 +100,19 @@ def test_two_ranks_make_the_steps_of_one_process_on_ragged_data(
     _assert_two_ranks_are_like_one(of_method, ranks)
 
 
-@pytest.mark.parametrize("of_method", ["kto"], indirect=True)
-def test_two_ranks_measure_a_step_together(of_method: Callable[..., Recipe], ranks: Ranks) -> None:
-    """Memory that runs out on one of them while they do halves the micro-batches of both."""
+@pytest.mark.parametrize(
+    ("of_method", "name", "failing"),
+    [("dpo", "margin", "accumulate_gradients"), ("kto", "kl", "measured")],
+    indirect=["of_method"],
+)
+def test_two_ranks_learn_preferences_like_one_process(
+    of_method: Callable[..., Recipe], name: str, failing: str, ranks: Ranks
+) -> None:
+    """Memory that runs out on one of them halves the micro-batches of both, also where that is
+    while they measure a step together.
+    """
     alone = Path(_train(of_method("run.name=alone")))
-    real, count = loop.measured, itertools.count(1)
+    real, count = getattr(loop, failing), itertools.count(1)
 
     def short_of_memory(world: World) -> str:
         def act(*args: Any) -> Any:
@@ -112,16 +120,16 @@ def test_two_ranks_measure_a_step_together(of_method: Callable[..., Recipe], ran
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return real(*args)
 
-        loop.measured = act
+        setattr(loop, failing, act)
         return _train(of_method("run.name=short", "plan.spread=replicated"), world)
 
     (folder, _) = map(Path, ranks(2, short_of_memory))
 
     _assert_same_steps(folder, alone)
     _assert_same_weights(folder, alone)
-    distances = [[each["named"]["kl"] for each in _steps(each)] for each in (folder, alone)]
-    assert distances[0] == pytest.approx(distances[1], rel=1e-3, abs=1e-6)
-    assert max(distances[1]) > 0
+    named = [[each["named"][name] for each in _steps(each)] for each in (folder, alone)]
+    assert named[0] == pytest.approx(named[1], rel=1e-3, abs=1e-6)
+    assert max(named[1]) > 0
     (record,) = (
         each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "out_of_memory"
     )

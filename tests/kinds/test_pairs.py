@@ -1,9 +1,12 @@
 """Runs on pairs of answers, from rows to a scored model: planned to the byte, resumed bit for bit."""
 
+import json
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from rich.console import Console
 from brimful.base.errors import Interrupted
 from brimful.base.rundir import read_journal, read_json, write_json_atomically
 from brimful.chains import pipeline, plans
+from brimful.cli import main
+from brimful.data.batches import MicroBatch
 from brimful.kinds.pairs import PairRunData
 from brimful.kinds.run_data import gather
 from brimful.planning.family_key import family_keys_of
@@ -23,6 +28,8 @@ from brimful.recipe import Recipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
 from brimful.report.text import evaluation_lines
+from brimful.training import session
+from brimful.training.method import Method, Network
 from measured_steps import measure_steps
 
 PAIRS = 3
@@ -34,6 +41,7 @@ WAYS = {
     "with sft": ["preference.sft_weight=0.5"],
     "full": ["adapter=null", "optimizer.learning_rate=1e-3"],
 }
+OTHER_ADAPTERS = {"nf4": ["quantize=nf4"], "dora": ["adapter.dora=true"]}
 
 
 @pytest.fixture
@@ -94,13 +102,101 @@ def test_a_reference_in_every_pass_and_a_kept_one_train_alike(
             assert one["named"][name] == pytest.approx(other["named"][name], rel=1e-3, abs=1e-4)
 
 
-@pytest.mark.parametrize("way", ["in passes", "kept", "full"])
-@pytest.mark.parametrize("packing", ["packed", "padded"])
+@pytest.mark.parametrize(
+    ("way", "packing"),
+    [
+        *product(("in passes", "kept", "full"), ("packed", "padded")),
+        ("nf4", "packed"),
+        ("dora", "padded"),
+    ],
+)
 def test_a_stopped_run_ends_bit_for_bit_like_an_undisturbed_one(
     preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str, packing: str
 ) -> None:
-    shared = [*WAYS[way], f"plan.packing={packing}"]
+    shared = [*(WAYS | OTHER_ADAPTERS)[way], f"plan.packing={packing}"]
     assert_stopped_ends_like_undisturbed(preferring, shared, monkeypatch)
+
+
+@pytest.mark.parametrize("way", ["in passes", "kept", "none"])
+def test_a_run_that_runs_out_of_memory_ends_where_another_does(
+    preferring: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its micro-batches are halved in mid-run; both answers of a pair stay in one pass."""
+    shared = [*WAYS[way], "preference.sft_weight=0.5", "plan.packing=padded"]
+    whole = run(preferring(*shared, "run.name=whole"))
+    real, positions, room = session.find_method, list[int](), 2 * 64  # of one pair
+
+    def find_method(name: str) -> Any:
+        method = real(name).with_options(preferring(*shared).loss_options)
+
+        def loss_sum(network: Network, micro: MicroBatch) -> torch.Tensor:
+            positions.append(micro.inputs_BT.numel())
+            if len(positions) > 3 and positions[-1] > room:
+                raise torch.OutOfMemoryError("CUDA out of memory (for the test)")
+            return method.loss_sum(network, micro)
+
+        return Method(loss_sum)
+
+    monkeypatch.setattr(session, "find_method", find_method)
+    short = run(preferring(*shared, "run.name=short"))
+
+    assert max(positions[:3]) > room >= max(positions[-6:])
+    (record,) = (
+        each for each in read_journal(short / "metrics.jsonl") if each["kind"] == "out_of_memory"
+    )
+    assert record["step"] > 1
+    for one, other in zip(steps_of(whole), steps_of(short), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert one["named"] == pytest.approx(other["named"], rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("way", ["in passes", "full"])
+def test_a_finished_run_writes_text(
+    preferring: Callable[..., Recipe],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    way: str,
+) -> None:
+    """From adapters on the base, and from a model of its own."""
+    folder = run(preferring(*WAYS[way]))
+    words = ["generate", str(folder), "--prompt", "Say red: ", "--tokens", "5"]
+    monkeypatch.setattr("sys.argv", ["brimful", *words, "--temperature", "0"])
+
+    with suppress(SystemExit):
+        main()
+
+    assert (folder / "model" / "adapter_config.json").exists() == (way != "full")
+    assert "Say red: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["dpo", "kto"])
+def test_chosen_answers_that_a_verifier_rejects_are_told_with_their_number(
+    preferring: Callable[..., Recipe], tmp_path: Path, method: str
+) -> None:
+    """By the verifiers of the evaluation's tasks, where rows have what answers are held against."""
+    rows = [
+        {
+            "prompt": f"What is {number} times 60? ",
+            "chosen": f"<answer>{60 * number + 60 * (number % 10 == 0)}</answer>",
+            "rejected": "I cannot say.",
+            "answer": "unknown" if number == 1 else 60 * number,
+        }
+        for number in range(1, 41)
+    ]
+    path = tmp_path / "verified.jsonl"
+
+    def told(*changes: str) -> list[str]:
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        recipe = preferring(f"method={method}", f"data.path={path}", *changes)
+        return [line for line in gather(recipe, str(recipe.model)).lines() if "rejects" in line]
+
+    tasks = "evaluation.tasks=[unit-conversion]"
+    (line,) = told(tasks)
+    assert "verifier number of the evaluation rejects 4 of 39 chosen answers" in line
+    assert "verified.jsonl:10." in line
+    assert not told()
+    del rows[9::10]
+    assert not told(tasks)
 
 
 def test_a_reference_that_was_stopped_is_gone_on_with(

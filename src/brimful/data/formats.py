@@ -4,7 +4,7 @@ out.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from brimful.base.discover import did_you_mean
@@ -50,6 +50,7 @@ class Example:
             has one, else the prompt.
         extra: Of the answer, as `Message.extra`.
         desired: Whether the answer is a good one.
+        reference: The row's column answer, which answers may be held against.
     """
 
     prompt: Prompt | None
@@ -58,6 +59,7 @@ class Example:
     group: str
     extra: str = ""
     desired: bool = True
+    reference: object = field(default=None, repr=False)
 
     @property
     def messages(self) -> tuple[Message, ...] | None:
@@ -361,7 +363,8 @@ def _parts(
 
 def example_of(parts: RowParts, row: Mapping[str, Any], where: str) -> Example:
     """The example of a row's parts."""
-    example = Example(parts.prompt, parts.completion, where, "", parts.extra)
+    answer = row.get("answer")
+    example = Example(parts.prompt, parts.completion, where, "", parts.extra, reference=answer)
     document = row.get(_DOCUMENT)
     if not isinstance(document, str):
         document = text_of_prompt(example)

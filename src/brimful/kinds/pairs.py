@@ -6,9 +6,11 @@ Suffixes: P pairs, A = 2P answers of a split or of a batch.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,21 +18,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.intervals import Interval, bounds_of
 from brimful.base.rundir import read_json, write_json_atomically
 from brimful.base.text import plural
 from brimful.base.units import format_duration
-from brimful.base.warning_codes import coded
+from brimful.base.warning_codes import all_coded, coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, ExampleSequences
-from brimful.data.examples import ExampleSplit
+from brimful.data.examples import ExampleSplit, PreparedExamples
 from brimful.data.formats import Example
 from brimful.data.tokens import Progress
 from brimful.evaluation.likelihood import Likelihood, summarise
 from brimful.evaluation.stats import mean_interval
+from brimful.evaluation.task import load_task, task_names
 from brimful.kinds.examples import ExampleRunData
 from brimful.kinds.run_data import ScoringOptions, TrainedRun
 from brimful.planning.plan import Plan
@@ -53,6 +56,7 @@ from brimful.training.methods.dpo import (
     named_values,
     pair_losses,
 )
+from brimful.verify.verifier import reference_text
 
 ANSWERS = 2
 """Answers of a pair: the chosen one, then the rejected one."""
@@ -60,6 +64,8 @@ STRETCH = 1024
 """Answers that the reference scores before they are kept: batches are made among these."""
 WRITE_EVERY_S = 20.0
 """Seconds of the reference's work that a kill can cost, beside the stretch in progress."""
+MOST_JUDGED = 2000
+"""Chosen answers that verifiers read before a run."""
 MOST_DISPLACED = 0.5
 """Share of held-out pairs from which likelihood displacement is told."""
 Layout = Literal["packed", "padded"]
@@ -128,6 +134,18 @@ class PairRunData(ExampleRunData):
     """
 
     per_sample: ClassVar[int] = ANSWERS
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        source: str,
+        tokenizer: PreTrainedTokenizerBase,
+        data: PreparedExamples,
+    ) -> None:
+        super().__init__(recipe, source, tokenizer, data)
+        answers = chain.from_iterable(self.examples.values())
+        told = all_coded("B223", _found_wrong(recipe.evaluation.tasks, answers))
+        self.report = {**self.report, "notes": [*self.report.get("notes", ()), *told]}
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -383,6 +401,31 @@ class PairLikelihood(Likelihood):
             "named": dict(self.named),
             "accuracy_interval": bounds_of(self.accuracy_interval),
         }
+
+
+def _found_wrong(tasks: Sequence[str], answers: Iterable[Example]) -> Iterator[str]:
+    """Yield how many chosen answers the verifiers of tasks reject, by the column answer of their
+    rows. Programs are not run.
+    """
+    held = [each for each in answers if each.reference is not None][:MOST_JUDGED]
+    verifiers = {task.verifier: task.judge for task in map(load_task, {*tasks} & {*task_names()})}
+    for name, verifier in verifiers.items():
+        if verifier is None or verifier.verify is None:
+            continue
+        verdicts = {}
+        for answer in held:
+            with suppress(ValueError):  # not a reference of this verifier
+                verifier.check(answer.reference)
+                reference = reference_text(answer.reference)
+                verdicts[answer.where] = verifier.verify(answer.completion, reference)
+        wrong = [where for where, verdict in verdicts.items() if not verdict.is_correct]
+        if wrong:
+            yield (
+                f"verifier {name} of the evaluation rejects {len(wrong):,} of"
+                f" {plural(len(verdicts), 'chosen answer')} that it read, by their rows' column"
+                f" answer, and they are learned; the first: {wrong[0]}. Correct or remove these"
+                " rows."
+            )
 
 
 def _displacement(record: Mapping[str, Any], rules: PreferenceRecipe) -> str:

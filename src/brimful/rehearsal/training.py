@@ -278,10 +278,10 @@ def _update_unseen(model: nn.Module, spec: StepSpec) -> None:
 def warm_up(
     model: nn.Module, spec: StepSpec, micro_batch: int, body: HiddenStates | None = None
 ) -> None:
-    """Run one pass forward and backward, in which torch.compile compiles; see `run_steps`."""
+    """Run one pass forward and backward, in which torch.compile compiles; see `network_of`."""
     precision, nobody = _precision_of(spec), _Nobody()
     accumulate_gradients(
-        _network(model, spec, body),
+        network_of(model, spec, body),
         _announced(nobody, method_of(spec)),
         precision,
         CPU,
@@ -316,12 +316,9 @@ def run_steps(
     spec: StepSpec,
     micro_batch: int,
     watcher: Watcher,
-    body: HiddenStates | None = None,
 ) -> None:
-    """Run two optimizer steps of a prepared model with the functions of the training loop. `body`
-    returns the hidden states in place of the model itself.
-    """
-    network = _network(model, spec, body)
+    """Run two optimizer steps of a prepared model with the functions of the training loop."""
+    network = network_of(model, spec)
     repeat_steps(
         network, method_of(spec), optimizer, spec, lambda: blank_batch(spec, micro_batch), watcher
     )
@@ -333,7 +330,10 @@ def method_of(spec: StepSpec) -> Method:
     return dataclasses.replace(whole, loss_sum=loss_of_part(spec, loss_of(spec)))
 
 
-def _network(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
+def network_of(model: nn.Module, spec: StepSpec, body: HiddenStates | None = None) -> Network:
+    """Return what a method's loss computes with. `body` returns the hidden states in place of the
+    model itself.
+    """
     inner = transformers_model(model)
     body = body or hidden_states_of(inner)
     return Network(inner, body, spec.loss_chunk, few_passes=not spec.cuda)
