@@ -115,10 +115,10 @@ def test_two_ranks_learn_preferences_like_one_process(
     real, count = getattr(loop, failing), itertools.count(1)
 
     def short_of_memory(world: World) -> str:
-        def act(*args: Any) -> Any:
+        def act(*args: Any, **options: Any) -> Any:
             if world.rank == 1 and next(count) == 3:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-            return real(*args)
+            return real(*args, **options)
 
         setattr(loop, failing, act)
         return _train(of_method("run.name=short", "plan.spread=replicated"), world)
