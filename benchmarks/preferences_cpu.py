@@ -201,7 +201,7 @@ def prepare(
     (folder / "base").symlink_to(folder_of_model(MODEL).resolve())
     text = RECIPE.replace("BASE", str(folder / "base")).replace("PAIRS", str(size))
     (folder / "recipe.yaml").write_text(text.replace("DATA", str(folder / "pairs.jsonl")))
-    recipe = load(str(folder / "recipe.yaml"), changes)
+    recipe = load(str(folder / "recipe.yaml"), [*changes])
     (folder / "recipe.yaml").write_text(recipe.to_yaml())
     data = gather(recipe, str(folder / "base"))
     assert isinstance(data, PairRunData)

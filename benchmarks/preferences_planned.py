@@ -1,9 +1,9 @@
 """Learning from pairs on this CPU: peaks and step times, planned and then measured.
 
     python benchmarks/preferences_planned.py --data FOLDER/unit_conversion/rft_nickctomlin.json
-        [--only WORDS]
+        [--only WORDS] [--kept FILE]
 
-The pairs are those of `preferences_cpu.py`; the model is SmolLM2-135M-Instruct cut to six layers.
+The pairs are those of `preferences_cpu.py`; the model is SmolLM2-135M-Instruct cut to two layers.
 
 Peaks: two optimizer steps (the second of two passes) on tensors without values as the planner has
 them, from small traces, beside the same steps of the real model with its values, all of whose
@@ -14,7 +14,8 @@ Step times and memory of the process: a real `brimful train` of `STEPS` steps in
 own and one thread; predicted is the interval of the plan that it printed before it loaded the
 model, measured is what its journal has, without what other programs took of the CPU.
 
-Fails where a peak is off by more than `TOLERANCE` on full rows, or a step time is outside.
+With a file, configurations whose rows it holds are not measured again. The record is written once all
+are there. Fails where a peak is off by more than `TOLERANCE` on full rows, or a step time is outside.
 """
 
 import argparse
@@ -46,7 +47,7 @@ from memory_cpu import steps_live
 from preferences_cpu import MODEL, pairs_of_units
 from record import write_record
 
-TOLERANCE, STEPS, LAYERS = 0.001, 6, 3
+TOLERANCE, STEPS, LAYERS = 0.001, 6, 2
 RECIPE = """
 name: run
 method: dpo
@@ -81,24 +82,34 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True, help="as of preferences_cpu.py")
     parser.add_argument("--only", default="", help="configurations whose name holds this")
+    parser.add_argument("--kept", type=Path, help="rows that are there already, and new ones")
     options = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        kept = options.kept or folder / "rows.jsonl"
         _prepare(folder, options.data)
         for name, changes in CONFIGURATIONS.items():
-            if options.only in name:
-                rows.append({"configuration": name, **_run(folder, name, changes)})
-                print(json.dumps(rows[-1]), flush=True)
+            if options.only in name and name not in _rows(kept):
+                row = json.dumps({"configuration": name, **_run(folder, name, changes)})
+                print(row, flush=True)
+                with kept.open("a") as file:
+                    file.write(f"{row}\n")
+        found = _rows(kept)
+    rows = [found[name] for name in CONFIGURATIONS if name in found]
     worst = max(abs(row["full_rows"]["error_percent"]) for row in rows)
     outside = [row["configuration"] for row in rows if not row["step_time"]["inside"]]
-    if not options.only:
+    if len(rows) == len(CONFIGURATIONS):
         about = {"model": f"{MODEL}, {LAYERS} layers", "steps": STEPS, "tolerance": TOLERANCE}
         print(write_record("preferences_planned", about | {"configurations": rows}))
     if worst > 100 * TOLERANCE or outside:
         sys.exit(f"worst peak {worst:.4f} %; step times outside: {outside}")
+
+
+def _rows(kept: Path) -> dict[str, dict[str, Any]]:
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    return {row["configuration"]: row for row in map(json.loads, lines)}
 
 
 def _prepare(folder: Path, data: Path) -> None:
@@ -133,7 +144,9 @@ def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
             "measured": found[value],
             "inside": low <= found[value] <= high,
         }
-    data = gather(load(recipe, changes), str(folder / "base"))
+    # As the run's own rates of this CPU have it.
+    fixed = (*changes, f"plan.precision={plan.precision}")
+    data = gather(load(recipe, fixed), str(folder / "base"))
     assert isinstance(data, PairRunData)
     device = torch.device("cpu")
     prepared = prepare(data.planned, probe("cpu"), vocabulary=len(data.tokenizer))
@@ -146,14 +159,18 @@ def _run(folder: Path, name: str, changes: tuple[str, ...]) -> dict[str, Any]:
     passes = [each for batch in batches for each in batch.micro_batches(plan.micro_batches)]
     longest = max(passes, key=lambda micro: micro.inputs_BT.numel())
     positions = spec.kind.rows_per_sample * spec.sequence_length
-    row["full_rows"] = _peaks(model, spec, size, None)
-    row["longest_pass"] = _peaks(model, spec, longest.inputs_BT.numel() / positions, longest)
+    traces = StoredTraces(spec, None)
+    row["full_rows"] = _peaks(model, spec, traces, size, None)
+    longest_rows = longest.inputs_BT.numel() / positions
+    row["longest_pass"] = _peaks(model, spec, traces, longest_rows, longest)
     return row
 
 
-def _peaks(model: Any, spec: StepSpec, rows: float, micro: Any) -> dict[str, Any]:
+def _peaks(
+    model: Any, spec: StepSpec, traces: StoredTraces, rows: float, micro: Any
+) -> dict[str, Any]:
     """The peak of steps on micro-batches of so many pairs, or on this one."""
-    predicted = int(steps_live(StoredTraces(spec, None).at(rows)).max())
+    predicted = int(steps_live(traces.at(rows)).max())
     batch = None if micro is None else lambda: micro
     for each in model.parameters():
         each.grad = None

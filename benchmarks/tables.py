@@ -78,6 +78,8 @@ def table() -> str:
         *_tuning_speed(),
         *_preferences_equal(),
         *_on_every_cpu("preferences_cpu", _preferences_speed),
+        *_preferences_planned(),
+        *_preferences_held_out(),
     ]
     return "\n".join(
         [
@@ -1271,6 +1273,51 @@ def _preferences_speed(name: str) -> tuple[str, str, str]:
         f" not run: {'; '.join(each.removeprefix('TRL, ') for each in record['not_run'])}",
         source,
     )
+
+
+def _preferences_planned() -> list[tuple[str, str, str]]:
+    record, source = _record("preferences_planned")
+    rows = record["configurations"]
+    errors, on_data = (
+        max(abs(row[key]["error_percent"]) for row in rows) for key in ("full_rows", "longest_pass")
+    )
+    inside = sum(row["step_time"]["inside"] for row in rows)
+    ratios = [row["step_time"]["measured"] / row["step_time"]["predicted"] for row in rows]
+    return [
+        (
+            f"DPO of {record['model']} on this CPU: peak of its steps, planned, beside the profiler's"
+            " count, and its step time beside the plan's interval (LoRA, NF4, all weights; padded,"
+            " packed; reference in every pass, kept, none)",
+            f"{len(rows)} configurations: largest error {errors:.3f} % on full rows, {on_data:.2f} %"
+            f" on the longest pass of the data; step time inside {inside} of {len(rows)} intervals,"
+            f" measured over predicted {min(ratios):.2f} to {max(ratios):.2f}",
+            source,
+        )
+    ]
+
+
+def _preferences_held_out() -> list[tuple[str, str, str]]:
+    record, source = _record("preferences_held_out")
+    results = record["results"]
+    names = [name for name in results[0] if isinstance(results[0][name], dict)]
+    told = {name: [f"{each[name]['accuracy']:.3f}" for each in results] for name in names}
+    accuracies = [f"{name} {', '.join(figures)}" for name, figures in told.items()]
+    apart = max(
+        abs(ours - theirs)
+        for each in results
+        for ours, theirs in zip(*(each[name]["losses"] for name in names), strict=True)
+    )
+    return [
+        (
+            f"Pairs of SST-2 (a sentence judged as asked, and one judged the other way), learned by"
+            f" DPO with LoRA 16 of SmolLM2-135M-Instruct in {len(results[0][names[0]]['losses']) + 1}"
+            f" steps of {record['pairs_per_step']}, on the same token ids from the same adapters",
+            f"{results[0]['held_out_pairs']} held-out pairs told: {'; '.join(accuracies)} (before"
+            f" training the chosen sentence is likelier in {results[0]['likelier_before']:.0%});"
+            f" losses of a step differ by at most {apart:.1e}; n = {len(results)} seed(s)",
+            source,
+        )
+    ]
 
 
 def _trainers() -> list[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ N scored positions, D hidden size.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch.nn import functional as F  # noqa: N812 - everyone's name for it
 
 from brimful.data.batches import MicroBatch
 from brimful.recipe.kinds import StepOptions
-from brimful.recipe.preference import PreferenceRecipe
+from brimful.recipe.preference import WITHOUT_REFERENCE, PreferenceRecipe
 from brimful.training.method import LossSum, Method, Network, scored_losses
 
 CHOSEN_ROWS = "sft_R"
@@ -24,13 +25,12 @@ TOKENS, REFERENCE = "tokens_R", "reference_R"
 
 
 def _configured(options: StepOptions) -> LossSum:
-    values = dict(options.get("preference", {}))
-    reference = values.pop("reference", "in_passes")
-    rules = PreferenceRecipe(**values).resolved
+    rules = rules_of_step(options)
+    has_reference = rules.loss not in WITHOUT_REFERENCE
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         kept = micro.kept
-        reference_R = None if reference == "none" else reference_log_probs(network, micro)
+        reference_R = reference_log_probs(network, micro) if has_reference else None
         log_probs_R = log_probs(network, micro, network.hidden_states(micro))
         losses_P, rewards_R = pair_losses(rules, log_probs_R, kept[TOKENS], reference_R)
         counts_P = (kept[TOKENS] > 0).float().chunk(2)[0]
@@ -42,6 +42,11 @@ def _configured(options: StepOptions) -> LossSum:
         return loss
 
     return loss_sum
+
+
+def rules_of_step(options: StepOptions, **usual: Any) -> PreferenceRecipe:
+    """Return what decides the loss of a step, resolved; `usual`: where the options say nothing."""
+    return PreferenceRecipe.model_construct(**usual | dict(options.get("preference", {}))).resolved
 
 
 def reference_log_probs(network: Network, micro: MicroBatch) -> Tensor:

@@ -15,21 +15,15 @@ from brimful.data.batches import MicroBatch
 from brimful.recipe.kinds import StepOptions
 from brimful.recipe.preference import PreferenceRecipe
 from brimful.training.method import LossSum, Method, Network
-from brimful.training.methods.dpo import log_probs, reference_log_probs
+from brimful.training.methods.dpo import log_probs, reference_log_probs, rules_of_step
 
 DESIRED = "desired_R"
 """Name in `MicroBatch.kept`: 1 for a desired answer, -1 for another, 0 for one that does not count.
 """
 
 
-def _rules(options: StepOptions) -> PreferenceRecipe:
-    values = {"loss": "kto"} | dict(options.get("preference", {}))
-    values.pop("reference", None)
-    return PreferenceRecipe(**values).resolved
-
-
 def _configured(options: StepOptions) -> LossSum:
-    rules = _rules(options)
+    rules = rules_of_step(options, loss="kto")
 
     def loss_sum(network: Network, micro: MicroBatch) -> Tensor:
         desired_R = micro.kept[DESIRED]
@@ -81,7 +75,7 @@ def judged_losses(
 
 
 def _measuring(options: StepOptions) -> LossSum | None:
-    return _log_ratios if _rules(options).loss == "kto" else None
+    return _log_ratios if rules_of_step(options, loss="kto").loss == "kto" else None
 
 
 def _log_ratios(network: Network, micro: MicroBatch) -> Tensor:
