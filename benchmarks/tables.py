@@ -1276,6 +1276,8 @@ def _preferences_speed(name: str) -> tuple[str, str, str]:
 
 
 def _preferences_planned() -> list[tuple[str, str, str]]:
+    if not _is_made("preferences_planned"):
+        return []
     record, source = _record("preferences_planned")
     rows = record["configurations"]
     errors, on_data = (
@@ -1297,6 +1299,8 @@ def _preferences_planned() -> list[tuple[str, str, str]]:
 
 
 def _preferences_held_out() -> list[tuple[str, str, str]]:
+    if not _is_made("preferences_held_out"):
+        return []
     record, source = _record("preferences_held_out")
     results = record["results"]
     names = [name for name in results[0] if isinstance(results[0][name], dict)]
