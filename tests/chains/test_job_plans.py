@@ -114,7 +114,7 @@ def test_the_command_exits_with_2_where_nothing_can_be_said(
     capsys: pytest.CaptureFixture[str],
     snapshot: SnapshotAssertion,
 ) -> None:
-    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=grpo", "--on", "L4", "--json")
+    code, out, _ = _command(monkeypatch, capsys, "plan", job, "rl=ebft", "--on", "L4", "--json")
 
     assert code == 2
     assert json.loads(out)["unknown"] == snapshot

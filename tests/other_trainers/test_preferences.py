@@ -188,9 +188,46 @@ def test_a_loss_that_no_recipe_has_is_planned_and_not_written(
         recipe_text(Path("job.yaml"), found)
 
 
-def test_files_of_rewards_are_not_planned() -> None:
-    assert read("trl", num_generations=8).job is None
-    assert read("axolotl", rl="grpo").job is None
+REWARDS: dict[str, dict[str, Any]] = {
+    "trl": {"num_generations": 8, "max_completion_length": 256},
+    "axolotl": {"rl": "grpo", "trl": {"num_generations": 8, "max_completion_length": 256}},
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_files_of_rewards_say_what_is_scored_and_how_many_answers_are_drawn_at_once(
+    name: str, refuses: Refuses
+) -> None:
+    steps = {"gradient_accumulation_steps": 3}
+    job, full = job_of(name, **REWARDS[name], **steps), job_of(name, **REWARDS[name], **FULL[name])
+    assert job.sampling is not None
+    assert (job.micro_batch, job.sampling.rows, job.loss.scored) == (4, 12, 256)
+    assert job.sampling.tokens == job.sequence_length
+    assert not job.loss.second_model
+    assert full.loss.second_model == (name == "trl")  # whose file has a beta
+    with refuses(RequestError, names=["rewards.verifiers"]):
+        recipe_text(Path("job.yaml"), read(name, **REWARDS[name]))
+
+
+def test_versions_that_cut_prompts_hold_whole_logits_and_a_reference() -> None:
+    job = job_of("trl", **REWARDS["trl"], **FULL["trl"], max_prompt_length=128, beta=None)
+    assert (job.sequence_length, job.loss.cross_entropy) == (128 + 256, "torch")
+    assert job.loss.second_model
+    assert not job_of("trl", **REWARDS["trl"], max_prompt_length=128, beta=0.0).loss.second_model
+
+
+def test_vllm_beside_the_training_is_read_and_a_server_is_not_counted() -> None:
+    beside = REWARDS["trl"] | {"use_vllm": True, "vllm_gpu_memory_utilization": 0.4}
+    sampling = job_of("trl", **beside).sampling
+    assert sampling is not None
+    assert (sampling.vllm_share, sampling.sleeps) == (0.4, False)
+    served = job_of("trl", **beside, vllm_mode="server").sampling
+    assert served is not None
+    assert served.vllm_share == 0
+    inside = REWARDS["axolotl"]["trl"] | {"use_vllm": True, "vllm_enable_sleep_mode": True}
+    slept = job_of("axolotl", rl="grpo", trl=inside, vllm={"gpu_memory_utilization": 0.3}).sampling
+    assert slept is not None
+    assert (slept.vllm_share, slept.sleeps) == (0.3, True)
 
 
 def test_a_file_of_preferences_is_recognised() -> None:

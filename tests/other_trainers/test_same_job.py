@@ -156,6 +156,14 @@ CHANGES: Mapping[str, Changes] = {
         "ld_alpha": 0.5,
         "f_divergence_type": "forward_kl",
         "use_weighting": True,
+        "num_generations": 4,
+        "max_completion_length": 128,
+        "generation_batch_size": 32,
+        "steps_per_generation": 2,
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_gpu_memory_utilization": 0.5,
+        "vllm_enable_sleep_mode": True,
         "desirable_weight": 1.5,
         "undesirable_weight": 0.5,
         "fp16": True,
@@ -217,6 +225,14 @@ ALONE_WITHOUT_EFFECT = {
         "orpo_alpha",
         "simpo_gamma",
         "cpo_alpha",
+        "trl.num_generations",
+        "trl.max_completion_length",
+        "trl.generation_batch_size",
+        "trl.beta",
+        "trl.use_vllm",
+        "trl.vllm_mode",
+        "trl.vllm_enable_sleep_mode",
+        "vllm.gpu_memory_utilization",
     },
     "llama_factory": {
         "fp16",
@@ -235,6 +251,8 @@ ALONE_WITHOUT_EFFECT = {
     "trl": {
         "bf16",
         "load_in_8bit",
+        "unsloth",
+        "max_prompt_length",
         "bnb_4bit_quant_type",
         "use_bnb_nested_quant",
         "packing_strategy",
@@ -273,7 +291,7 @@ def _planned(read: ReadJob) -> tuple[object, ...]:
     if job is None:
         return read.unknown
     step = step_of(job, look_up(job.model), catalog.get("NVIDIA L4"))
-    return step, job.micro_batch, job.accumulation, job.rows
+    return step, job.micro_batch, job.accumulation, job.rows, job.sampling
 
 
 def test_the_same_job_of_four_tools_has_the_same_deciding_facts() -> None:
@@ -305,7 +323,7 @@ def test_the_same_job_of_four_tools_has_the_same_deciding_facts() -> None:
 def test_every_tool_says_every_fact_with_the_key_that_says_it(name: str) -> None:
     read = _job(name)
 
-    assert set(read.values) == set(FACTS)
+    assert set(read.values) | {"sampling"} == set(FACTS)
     assert read.job is not None
     assert all(read.said_by[fact] for fact in ("model", "micro_batch", "optimizer"))
     assert "(default)" in " ".join(read.said_by.values())

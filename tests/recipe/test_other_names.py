@@ -11,9 +11,16 @@ from brimful.recipe.other_names import OTHER_NAMES, OTHER_VERBS
 
 KEYS = {key for key, *_ in describe_keys(Recipe)}
 OWN = {key.rpartition(".")[2] for key in KEYS}
-OF_KERNELS = {"plugins", "loss_type", "padding_free", "optimizer_in_bwd", "upcast_layernorm"}
+OF_KERNELS = {
+    "unsloth",
+    "plugins",
+    "loss_type",
+    "padding_free",
+    "optimizer_in_bwd",
+    "upcast_layernorm",
+}
 PREFIXES = ("liger_", "lora_", "use_liger", "enable_liger", "cut_", "upcast_")
-PARTS = ("_kwargs", "_component_", "quant", "trust_remote_code", "adapter_dtype", "pad_to")
+PARTS = ("_kwargs", "_component_", "quant", "trust_remote_code", "adapter_dtype", "pad_to", "vllm")
 """Keys of the tools' tables that no key of a recipe stands for."""
 OF_OTHER_LOSSES = {
     "desirable_weight",

@@ -52,6 +52,11 @@ def recipe_text(path: Path, read: ReadJob) -> str:
 def _values(path: Path, read: ReadJob, job: TrainingJob) -> dict[str, Any]:
     said = read.recipe
     learns = said.get("learns", "examples")
+    if learns not in METHODS:
+        raise RequestError(
+            f"{path} cannot be written as a recipe: its rewards are functions of a program. The"
+            " recipe unit-grpo shows one; rewards.verifiers names yours (docs/verifiers.md)."
+        )
     rows = ANSWERS if learns == "pairs" else 1
     values: dict[str, Any] = {
         "name": re.sub(r"\W+", "-", path.stem).strip("-") or "job",

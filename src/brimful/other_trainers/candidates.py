@@ -5,7 +5,7 @@ takes time is imported here.
 from pathlib import Path
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle")
-SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json", ".py", ".ipynb")
 
 
 def is_candidate(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading a file of another tool: YAML or JSON into plain keys, with changes on top."""
+"""Reading a file of another tool: YAML, JSON or a script into plain keys, with changes on top."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from brimful.base.discover import what_stands_at
 from brimful.base.dotted import override, parse_mapping
 from brimful.base.errors import RecipeError
+from brimful.other_trainers import script
 from brimful.other_trainers.candidates import PICKLES, is_candidate
 from brimful.other_trainers.job import ReadJob, read_job
 from brimful.other_trainers.recognise import recognised, tool_named
@@ -32,7 +33,10 @@ def read_values(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
-    values = parse_mapping(text, str(path), hint=_hint(text))
+    if path.suffix in script.SUFFIXES:
+        values = script.values_of(path, text)
+    else:
+        values = parse_mapping(text, str(path), hint=_hint(text))
     keys = {str(key): value for key, value in values.items()}
     for change in changes:
         try:

@@ -22,6 +22,25 @@ Rows = Literal["padded", "packed", "joined"]
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How answers are drawn between steps, where a job is rewarded for them.
+
+    Attributes:
+        rows: Answers at once.
+        tokens: Of a prompt with its answer, at most.
+        vllm_share: Of the device's memory that vLLM reserves; 0: the trained model writes.
+        sleeps: Whether vLLM gives it back while the model trains.
+        shares_weights: Whether vLLM computes with the trained model's weights.
+    """
+
+    rows: int
+    tokens: int
+    vllm_share: float = 0.0
+    sleeps: bool = False
+    shares_weights: bool = False
+
+
+@dataclass(frozen=True)
 class TrainingJob:
     """What decides memory and time of a tool's training step.
 
@@ -44,6 +63,7 @@ class TrainingJob:
             repeated before sdpa).
         loss: From hidden states to the loss.
         kernels: Fused kernels and habits of the tool's loop.
+        sampling: How answers are drawn between steps; None: none are.
     """
 
     model: str
@@ -62,6 +82,7 @@ class TrainingJob:
     attention: Literal["sdpa", "eager", "flash2", "expanded"]
     loss: LossChain
     kernels: TrainerQuirks
+    sampling: Sampling | None = None
 
 
 FACTS = tuple(each.name for each in fields(TrainingJob))

@@ -4,21 +4,25 @@ import math
 from bisect import bisect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from brimful.base.console import Say, silent
 from brimful.base.env import cache_folder
 from brimful.base.errors import PlanError
 from brimful.base.garbage import collector_off
+from brimful.base.units import format_bytes
 from brimful.hardware.device import Device
 from brimful.hardware.rates import Rates
 from brimful.model import catalog
-from brimful.other_trainers.job import TrainingJob
+from brimful.other_trainers.job import Sampling, TrainingJob
 from brimful.other_trainers.step import ForeignStep
 from brimful.other_trainers.tools.trl import USUAL_TARGETS
+from brimful.planning.job import ORDER
+from brimful.planning.kv_cache import LOGITS_BYTES, kv_shape
 from brimful.planning.memory import RESERVED_SHARE, Footprint, Replays, footprint
-from brimful.planning.plan import Prediction, Verdict
+from brimful.planning.plan import Prediction, Verdict, verdict_on
 from brimful.planning.ragged import PADDED_FRACTIONS
 from brimful.planning.specs import ModelFacts, facts_of_values
 from brimful.planning.step import Lora, StepSpec, canonical
@@ -33,6 +37,8 @@ MOST_TRIED = 64
 SHORT_ROW = 64
 """Tokens of a short row; the longest that fits is found to as many."""
 FLASH2, EXPANDED = "brimful_fa2", "brimful_expanded"
+STANDING = ("weights", "adapters", "optimizer states", "process")
+"""Terms of a step's memory that stay between steps."""
 ATTENTION = {"sdpa": "sdpa", "eager": "eager", "flash2": FLASH2, "expanded": EXPANDED}
 
 
@@ -50,6 +56,21 @@ class LookedUpModel:
 
 
 @dataclass(frozen=True)
+class SampledJob:
+    """Drawing answers between steps.
+
+    Attributes:
+        about: How many at once, by what.
+        memory: On the device meanwhile.
+        verdict: Whether it fits.
+    """
+
+    about: str
+    memory: Prediction
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
 class PlannedJob:
     """A job on a device.
 
@@ -63,6 +84,7 @@ class PlannedJob:
         tokens: Of an optimizer step, rows counted as full.
         longest_row: Tokens of the longest padded rows that surely fit, where full ones may not; 0
             where none do.
+        sampled: What draws answers between steps; None: nothing does.
     """
 
     device: Device
@@ -71,11 +93,13 @@ class PlannedJob:
     step_s: Prediction | None
     tokens: int
     longest_row: int | None = None
+    sampled: SampledJob | None = None
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it fits. A file's limit of tokens is no length: rows may be shorter."""
-        return "uncertain" if self.longest_row else self.footprint.verdict
+        """Whether all of it fits. A file's limit of tokens is no length: rows may be shorter."""
+        step = "uncertain" if self.longest_row else self.footprint.verdict
+        return step if self.sampled is None else max(step, self.sampled.verdict, key=ORDER.index)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -86,6 +110,7 @@ class PlannedJob:
             "memory": self.footprint.to_json(),
             "largest_micro_batch": self.largest,
             "longest_row_tokens": self.longest_row,
+            **({} if self.sampled is None else {"sampling": asdict(self.sampled)}),
             "step_time_s": None if step is None else [step.value, step.low, step.high],
             "tokens_per_step": self.tokens,
         }
@@ -256,6 +281,10 @@ def plan_job(
     Raises:
         PlanError: the step cannot be traced, or not on this device.
     """
+    whole, sampling = device, job.sampling
+    if sampling is not None and not sampling.sleeps:
+        left = round(device.memory_bytes * (1 - sampling.vllm_share))
+        device = replace(device, memory_bytes=left)
     spec = step_of(job, model, device)
     is_one_row = job.rows == "joined" and job.attention != "flash2"
     rows = 1 if is_one_row else job.micro_batch
@@ -268,7 +297,7 @@ def plan_job(
     tokens = job.micro_batch * job.accumulation * job.sequence_length
     step_s = _step_time(job, spec, memory, rows, rates)
     full, longest_row = memory.at(rows), None
-    if job.rows == "padded" and job.sequence_length > SHORT_ROW:
+    if sampling is None and job.rows == "padded" and job.sequence_length > SHORT_ROW:
         replays, target = traces(spec), target_of(device, process_bytes, 0)
 
         def padded_to(length: int) -> Footprint:
@@ -283,7 +312,41 @@ def plan_job(
                 lengths, False, key=lambda length: padded_to(length).verdict != "fits"
             )
             longest_row = SHORT_ROW * too_long
-    return PlannedJob(device, full, largest, step_s, tokens, longest_row)
+    sampled = None if sampling is None else _sampled(sampling, job, model, whole, full)
+    return PlannedJob(whole, full, largest, step_s, tokens, longest_row, sampled)
+
+
+def _sampled(
+    sampling: Sampling, job: TrainingJob, model: LookedUpModel, device: Device, step: Footprint
+) -> SampledJob:
+    """Return what drawing answers takes, beside what the step leaves in memory."""
+    element_bytes = 4 if job.weights == "fp32" else 2
+    shape, weights_bytes = kv_shape(SimpleNamespace(**model.facts.config)), step.terms["weights"]
+    row_bytes = sampling.tokens * shape.bytes_per_token(element_bytes)
+    standing = sum(step.terms.get(name, 0) for name in STANDING)
+    if share := sampling.vllm_share:
+        reserved = round(share * device.memory_bytes)
+        own_bytes = 2 * step.parameters if job.quantize == "none" else weights_bytes
+        room = (reserved - own_bytes) // row_bytes
+        beside = standing - (weights_bytes if sampling.shares_weights else 0)
+        about = (
+            f"vLLM reserves {format_bytes(reserved)} ({share:g} of the device), room for the keys"
+            f" and values of {max(0, room):,} answers of {sampling.tokens:,} tokens, and"
+            f" {'gives it back' if sampling.sleeps else 'keeps it'} while the model trains"
+        )
+        least = beside + min(reserved, own_bytes + row_bytes)
+        memory = Prediction(beside + reserved, least, beside + reserved, about)
+        fits: Verdict = verdict_on(memory, target_of(device, 0, 0).usable_bytes)
+        return SampledJob(about, memory, "does not fit" if room < 1 else fits)
+    logits_bytes = shape.vocabulary * LOGITS_BYTES
+    peak = standing + sampling.rows * (row_bytes + logits_bytes)
+    short = standing + sampling.rows * (row_bytes // 4 + logits_bytes)
+    about = (
+        f"{sampling.rows:,} answers at once: {format_bytes(sampling.rows * row_bytes)} of keys and"
+        f" values at {sampling.tokens:,} tokens each"
+    )
+    memory = Prediction(peak, short, round(peak + row_bytes * sampling.rows / shape.layers), about)
+    return SampledJob(about, memory, verdict_on(memory, step.usable_bytes))
 
 
 def _memory(

@@ -47,6 +47,7 @@ class LossChain:
         passes: Further passes of the same rows without gradients, while the outputs of the trained
             one are held: those of a reference.
         second_model: Whether a frozen copy of the model makes these passes.
+        scored: Tokens at the end of a row whose logits are made; 0: of all of it.
     """
 
     upcast: Literal["beside", "instead", "none"] = "beside"
@@ -54,6 +55,7 @@ class LossChain:
     cross_entropy: Literal["torch", "in_place", "fused_linear", "cut", "chunked", "tiled"] = "torch"
     passes: int = 0
     second_model: bool = False
+    scored: int = 0
 
 
 @dataclass(frozen=True)

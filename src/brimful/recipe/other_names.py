@@ -6,7 +6,8 @@ _NAMES = {
     "model": "base_model model_name model_name_or_path model_id",
     "method": "finetune finetuning_type stage rl",
     "quantize": "load_in_4bit load_in_8bit quantization_bit quantize_base",
-    "sequence_length": "max_length max_seq_length max_seq_len cutoff_len sequence_len block_size",
+    "sequence_length": """max_length max_seq_length max_seq_len cutoff_len sequence_len
+        block_size max_prompt_length""",
     "batch.sequences": """batch_size bs global_batch_size train_batch_size grad_accum
         gradient_accumulation_steps""",
     "training.epochs": "num_epochs num_train_epochs n_epochs",
@@ -34,6 +35,9 @@ _NAMES = {
     "preference.desirable_weight": "kto_desirable_weight kto_chosen_weight",
     "preference.undesirable_weight": "kto_undesirable_weight kto_rejected_weight",
     "preference.reference": "precompute_ref_log_probs ref_model rl_adapter_ref_model",
+    "rewards.samples_per_prompt": "num_generations",
+    "rewards.max_new_tokens": "max_completion_length",
+    "rewards.batches": "steps_per_generation generation_batch_size",
     "data.path": "dataset datasets dataset_name dataset_path data_path train_file source",
     "data.loss_on": """train_on_inputs train_on_input train_on_prompt assistant_only_loss
         completion_only_loss""",
@@ -44,6 +48,7 @@ _NAMES = {
     "plan.attention": """attn_implementation flash_attn flash_attention sdp_attention
         eager_attention""",
     "plan.precision": "bf16 fp16 dtype torch_dtype bfloat16 float16 pure_bf16",
+    "plan.sampling": "use_vllm",
     "plan.packing": "sample_packing neat_packing packed dpo_padding_free",
     "plan.spread": "deepspeed fsdp fsdp_config",
     "evaluation.every": "eval_steps eval_interval",

@@ -44,6 +44,8 @@ def chained_loss(spec: ForeignStep, chain: LossChain) -> LossSum:
                 **micro.model_inputs(), use_cache=spec.quirks.use_cache
             )
         hidden_BTD = outputs[0]
+        if chain.scored:
+            hidden_BTD = hidden_BTD[:, -chain.scored :]
         if chain.cross_entropy in _WITHOUT_LOGITS:
             return _WITHOUT_LOGITS[chain.cross_entropy](hidden_BTD, network, chain), None
         logits_BTV = _logits(network, hidden_BTD)

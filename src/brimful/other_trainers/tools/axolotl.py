@@ -5,10 +5,12 @@ Sources in its repository: src/axolotl/utils/schemas/*.py (defaults), utils/conf
 schemas/config.py (LoRA kernels are switched on where they can be).
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from brimful.other_trainers import preferences
-from brimful.other_trainers.job import Tool
+from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.other_trainers.training_arguments import (
@@ -21,6 +23,17 @@ from brimful.other_trainers.training_arguments import (
 )
 from brimful.planning.step import Lora
 
+_OF_REWARDS: Mapping[str, Any] = {
+    "trl.num_generations": 8,
+    "trl.max_completion_length": 512,
+    "trl.generation_batch_size": None,
+    "trl.beta": 0.0,
+    "trl.use_vllm": False,
+    "trl.vllm_mode": "colocate",
+    "trl.vllm_enable_sleep_mode": False,
+    "vllm.gpu_memory_utilization": 0.9,
+}
+"""Keys of the sections trl and vllm, for rewards (rl: grpo)."""
 _OF_JUDGED = {"kto_desirable_weight": 1.0, "kto_undesirable_weight": 1.0}
 DEFAULTS = {
     **defaults_at("schemas/model.py", {"base_model": None, "trust_remote_code": None}),
@@ -92,6 +105,7 @@ DEFAULTS = {
         "trl 1.8.0, trl/experimental/cpo/cpo_config.py",
         {"rl_beta": 0.1, "orpo_alpha": 0.1, "simpo_gamma": 0.5, "cpo_alpha": 1.0, **_OF_JUDGED},
     ),
+    **defaults_at("schemas/trl.py and vllm.py", _OF_REWARDS),
     **defaults_at(
         "integrations/liger/args.py",
         {
@@ -231,13 +245,13 @@ def _plugins(settings: Settings) -> tuple[str, ...]:
 
 def _learns(settings: Settings) -> str:
     pairs = dict.fromkeys(("dpo", "ipo", "simpo", "orpo"), "pairs")
-    return settings.one_of("rl", {None: "examples", **pairs, "kto": "judged"})
+    return settings.one_of("rl", {None: "examples", **pairs, "kto": "judged", "grpo": "rewards"})
 
 
 def _preference(settings: Settings) -> preferences.Section | None:
     """With the defaults of TRL 1.8, which it calls."""
     learns, rl = _learns(settings), settings["rl"]
-    if learns == "examples":
+    if learns in ("examples", "rewards"):
         return None
     beta = settings.number("rl_beta" if settings.is_given("rl_beta") else "orpo_alpha")
     if learns == "judged":
@@ -251,8 +265,31 @@ def _preference(settings: Settings) -> preferences.Section | None:
     return preferences.section("sigmoid" if rl == "dpo" else str(rl), beta, **others)
 
 
+def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The keys with those of the sections trl and vllm as `trl.beta`."""
+    sections = [name for name in ("trl", "vllm") if isinstance(values.get(name), Mapping)]
+    inside = {f"{name}.{key}": each for name in sections for key, each in values[name].items()}
+    return {key: each for key, each in values.items() if key not in sections} | inside
+
+
+def _sampling(settings: Settings) -> Sampling | None:
+    if _learns(settings) != "rewards":
+        return None
+    rows = settings.count("micro_batch_size") * _accumulation(settings)
+    rows = settings["trl.generation_batch_size"] or rows
+    share = 0.0
+    if settings.flag("trl.use_vllm") and settings["trl.vllm_mode"] == "colocate":
+        share = settings.share("vllm.gpu_memory_utilization")
+    sleeps = settings.flag("trl.vllm_enable_sleep_mode")
+    return Sampling(rows, settings.count("sequence_len"), share, sleeps)
+
+
 def _loss(settings: Settings) -> LossChain:
     learns = _learns(settings)
+    if learns == "rewards":
+        scored = settings.count("trl.max_completion_length")
+        has_copy = settings.number("trl.beta") > 0 and is_off(settings["adapter"])
+        return replace(OVER_LOGITS, scored=scored, second_model=has_copy)
     if learns != "examples":
         passes = int(settings["rl"] not in ("simpo", "orpo"))
         return preferences.compared(
@@ -356,6 +393,7 @@ TOOL = Tool(
         "attention": _attention,
         "loss": _loss,
         "kernels": _kernels,
+        "sampling": _sampling,
     },
     recipe={
         "learns": _learns,
@@ -480,7 +518,10 @@ TOOL = Tool(
         "logging_",
         "jagged_",
         "processor_kwargs",
+        "trl.",
+        "vllm.",
     ),
+    flat=flat,
     approximations=(
         "Evaluation is not counted; it runs with eval_batch_size rows and no gradients.",
         preferences.APPROXIMATION,

@@ -1,17 +1,19 @@
-"""Arguments of `trl sft`, `trl dpo` and `trl kto`: keys, defaults and their meaning for a step.
+"""Arguments of `trl sft`, `trl dpo`, `trl kto` and `trl grpo`: keys, defaults and what they mean
+for a step.
 
 Sources in its repository: trl/trainer/{sft_config,base_config,model_config}.py (defaults),
 trl/trainer/sft_trainer.py (loss, adapters in bf16 on a 4-bit base, packing),
 trl/scripts/sft.py (what is handed to the model), trl/kernels/chunked_logprob.py (loss in tiles),
-trl/trainer/{dpo,kto}_{config,trainer}.py (defaults, passes of the reference).
+trl/trainer/{dpo,kto,grpo}_{config,trainer}.py (defaults, passes of the reference).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from brimful.other_trainers import preferences
 from brimful.other_trainers import training_arguments as hf
-from brimful.other_trainers.job import Tool
+from brimful.other_trainers.job import Sampling, Tool
 from brimful.other_trainers.settings import Settings, defaults_at, is_off, words
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
@@ -28,6 +30,22 @@ _OF_PAIRS: Mapping[str, Any] = {
 }
 _OF_JUDGED: Mapping[str, Any] = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
 """Keys that `trl sft` has not."""
+_OF_REWARDS: Mapping[str, Any] = {
+    "num_generations": 8,
+    "max_completion_length": 512,
+    "generation_batch_size": None,
+    "steps_per_generation": None,
+    "use_vllm": False,
+    "vllm_mode": "colocate",
+    "vllm_gpu_memory_utilization": 0.3,
+    "vllm_enable_sleep_mode": False,
+}
+"""Keys of `trl grpo`."""
+_OF_WHOLE_LOGITS: Mapping[str, Any] = {"max_prompt_length": 512}
+"""Keys that `trl grpo` had as long as it made the logits of whole answers; later prompts are not
+cut, and are taken to be as long.
+"""
+_BETA_OF_WHOLE_LOGITS = 0.04
 DEFAULTS = {
     **hf.DEFAULTS,
     **defaults_at("trl/trainer/base_config.py", {"gradient_checkpointing": True, "bf16": None}),
@@ -46,6 +64,9 @@ DEFAULTS = {
     ),
     **defaults_at("trl/trainer/dpo_config.py", _OF_PAIRS),
     **defaults_at("trl/trainer/kto_config.py", _OF_JUDGED),
+    **defaults_at("trl/trainer/grpo_config.py", _OF_REWARDS),
+    **defaults_at("trl 0.19, trl/trainer/grpo_config.py", _OF_WHOLE_LOGITS),
+    **defaults_at("Unsloth's scripts", {"unsloth": False}),
     **defaults_at(
         "trl/trainer/model_config.py",
         {
@@ -85,8 +106,21 @@ USUAL_TARGETS = "usual"
 """Value of the fact "adapter targets" where peft chooses the layers by the type of the model."""
 
 
+def _is_16_bits(settings: Settings) -> bool:
+    """Whether Unsloth chooses the type: the device's."""
+    return settings.flag("unsloth") and not settings.is_given("dtype")
+
+
+def _weights(settings: Settings) -> Any:
+    if _is_16_bits(settings):
+        return "bf16" if settings.native_bf16 else "fp16"
+    return settings.one_of("dtype", DTYPES)
+
+
 def _autocast(settings: Settings) -> Literal["none", "bf16", "fp16"]:
     """bf16 unless fp16 is asked for."""
+    if _is_16_bits(settings):
+        return "bf16" if settings.native_bf16 else "fp16"
     if settings["bf16"] is None:
         return "fp16" if settings.flag("fp16") else "bf16"
     return hf.autocast(settings)
@@ -98,7 +132,7 @@ def _quantize(settings: Settings) -> Literal["none", "nf4", "nf4_single"]:
     if not settings.flag("load_in_4bit"):
         return "none"
     settings.one_of("bnb_4bit_quant_type", {"nf4": ""})
-    if settings["dtype"] in ("float32", "auto"):
+    if settings["dtype"] in ("float32", "auto") and not _is_16_bits(settings):
         settings.refuse(
             "dtype", "is also the type in which 4-bit layers compute; only 16 bits are traced"
         )
@@ -149,6 +183,8 @@ def _losses(settings: Settings) -> tuple[str, ...]:
 def _learns(settings: Settings) -> str:
     """Which of `trl sft`, `trl dpo` and `trl kto` a file is for, by the keys that it gives."""
     named = _losses(settings)
+    if any(map(settings.is_given, _OF_REWARDS)):
+        return "rewards"
     if any(map(settings.is_given, _OF_JUDGED)) or {*named} & {*OF_JUDGED}:
         return "judged"
     of_pairs = {*_LOSSES, *_OTHER_LOSSES} & {*named}
@@ -158,7 +194,7 @@ def _learns(settings: Settings) -> str:
 def _preference(settings: Settings) -> preferences.Section | None:
     """The section of a recipe; None where there is none for these losses."""
     learns, named, beta = _learns(settings), _losses(settings), settings.number("beta")
-    if learns == "examples":
+    if learns in ("examples", "rewards"):
         return None
     if learns == "judged":
         (loss, *others) = named or ("kto",)
@@ -182,6 +218,8 @@ def _loss(settings: Settings) -> LossChain:
     if learns == "examples":
         settings.one_of("loss_type", {None: "", "nll": "", "chunked_nll": ""})
         return chain
+    if learns == "rewards":
+        return _of_rewards(settings, chain)
     # The other loss of judged answers has no reference point.
     has_point = learns == "judged" and OF_JUDGED[1] not in _losses(settings)
     return preferences.compared(
@@ -190,6 +228,44 @@ def _loss(settings: Settings) -> LossChain:
         own_reference=not settings.flag("use_peft"),
         is_kept=settings.flag("precompute_ref_log_probs"),
     )
+
+
+def _of_rewards(settings: Settings, chain: LossChain) -> LossChain:
+    """Tiles of the answers' tokens; whole logits in versions that cut prompts, beside Unsloth."""
+    scored, beta = settings.count("max_completion_length"), settings.number("beta")
+    is_whole = settings.is_given("max_prompt_length") and not settings.flag("unsloth")
+    if not settings.is_given("beta"):
+        beta = _BETA_OF_WHOLE_LOGITS if is_whole else 0.0
+    if is_whole:
+        chain = LossChain(upcast="beside")
+    has_copy = beta > 0 and not settings.flag("use_peft")
+    return replace(chain, scored=scored, second_model=has_copy)
+
+
+def _length(settings: Settings) -> int:
+    if _learns(settings) != "rewards":
+        return settings.count("max_length")
+    return settings.count("max_prompt_length") + settings.count("max_completion_length")
+
+
+def _rows_of_pass(settings: Settings) -> int:
+    """Unsloth takes a whole group at a time where the file has fewer rows."""
+    rows = hf.micro_batch(settings)
+    group = settings.count("num_generations") if settings.flag("unsloth") else 1
+    return max(rows, group)
+
+
+def _sampling(settings: Settings) -> Sampling | None:
+    if _learns(settings) != "rewards":
+        return None
+    rows = hf.micro_batch(settings)
+    rows *= settings["steps_per_generation"] or hf.accumulation(settings)
+    rows = max(_rows_of_pass(settings), settings["generation_batch_size"] or rows)
+    share = 0.0
+    if settings.flag("use_vllm") and settings["vllm_mode"] == "colocate":
+        share = settings.share("vllm_gpu_memory_utilization")
+    sleeps, is_unsloth = settings.flag("vllm_enable_sleep_mode"), settings.flag("unsloth")
+    return Sampling(rows, _length(settings), share, sleeps, is_unsloth)
 
 
 def _kernels(settings: Settings) -> TrainerQuirks:
@@ -212,7 +288,6 @@ def _model(settings: Settings) -> str:
     return str(name)
 
 
-_REWARDS = "learning from rewards is not planned yet"
 _RENAMED = "was renamed in later versions of TRL, to"
 _UNTRACED = "is not traced"
 TOOL = Tool(
@@ -229,6 +304,8 @@ TOOL = Tool(
         "dataset_kwargs",
         "dataset_text_field",
         "beta",
+        "num_generations",
+        "max_completion_length",
         "dataset_mixture",
         "lora_task_type",
         "use_bnb_nested_quant",
@@ -236,14 +313,14 @@ TOOL = Tool(
     defaults=DEFAULTS,
     facts={
         "model": _model,
-        "weights": lambda settings: settings.one_of("dtype", DTYPES),
+        "weights": _weights,
         "autocast": _autocast,
         "quantize": _quantize,
         "upcast": lambda settings: "none",
         "adapter": _adapter,
-        "sequence_length": lambda settings: settings.count("max_length"),
+        "sequence_length": _length,
         "rows": _rows,
-        "micro_batch": preferences.rows(hf.micro_batch, _learns),
+        "micro_batch": preferences.rows(_rows_of_pass, _learns),
         "accumulation": hf.accumulation,
         "optimizer": hf.optimizer,
         "clips": hf.clips,
@@ -251,6 +328,7 @@ TOOL = Tool(
         "attention": lambda settings: settings.one_of("attn_implementation", ATTENTION),
         "loss": _loss,
         "kernels": _kernels,
+        "sampling": _sampling,
     },
     recipe={
         **hf.RECIPE,
@@ -271,8 +349,6 @@ TOOL = Tool(
         "lora_target_parameters": _UNTRACED,
         "bnb_4bit_quant_storage": _UNTRACED,
         "model_init_kwargs": "further arguments of the model are not understood",
-        "max_completion_length": _REWARDS,
-        "num_generations": _REWARDS,
         "sync_ref_model": "a reference that follows the model is not traced",
         "max_seq_length": f"{_RENAMED} max_length",
         "torch_dtype": f"{_RENAMED} dtype",
@@ -286,11 +362,20 @@ TOOL = Tool(
         pad_token truncation_mode shuffle_dataset pad_to_multiple_of eval_packing
         lora_task_type dataset_config dataset_train_split dataset_test_split
         dataset_streaming ignore_bias_buffers datasets streaming test_split_size
-        dataset_mixture config max_prompt_length disable_dropout discopop_tau
+        dataset_mixture config disable_dropout temperature top_p top_k min_p
+        repetition_penalty epsilon epsilon_high delta scale_rewards reward_weights
+        importance_sampling_level mask_truncated_completions num_generations_eval
+        num_iterations reward_funcs reward_model_name_or_path num_completions_to_print
+        top_entropy_quantile use_bias_correction_kl off_policy_mask_threshold discopop_tau
         f_alpha_divergence_coef precompute_ref_batch_size ref_model_mixup_alpha
         ref_model_sync_steps
         """
     ),
-    idle_prefixes=hf.IDLE_PREFIXES,
-    approximations=("Evaluation is not counted.", preferences.APPROXIMATION),
+    idle_prefixes=(*hf.IDLE_PREFIXES, "vllm_"),
+    approximations=(
+        "Evaluation is not counted.",
+        preferences.APPROXIMATION,
+        "Of learning from rewards, rows count as full: a group holds one as long as answers may"
+        " be.",
+    ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from brimful.base.text import wrapped
 from brimful.base.units import format_between, format_bytes, format_count, format_duration
 from brimful.base.warning_codes import as_note
-from brimful.other_trainers.job import ReadJob
+from brimful.other_trainers.job import ReadJob, Sampling
 from brimful.other_trainers.planned import MOST_TRIED, PlannedJob, UnplannedJob
 from brimful.other_trainers.step import LossChain, TrainerQuirks
 from brimful.planning.step import Lora
@@ -31,6 +31,7 @@ LABELS: Mapping[str, str] = {
     "attention": "attention",
     "loss": "loss",
     "kernels": "kernels",
+    "sampling": "answers at once",
 }
 """Of the facts of a job, in the order in which they are shown."""
 LOSSES: Mapping[str, str] = {
@@ -49,7 +50,9 @@ KERNELS: Mapping[str, str] = {
     "fused_lora_mlp": "fused LoRA MLP",
     "fp32_outputs": "logits upcast again by accelerate",
 }
-WORDS: Mapping[str, str] = {
+WORDS: Mapping[Any, str] = {
+    True: "yes",
+    False: "no",
     "nf4": "4 bits, double quantisation",
     "nf4_single": "4 bits",
     "reentrant": "every block, reentrant",
@@ -93,8 +96,7 @@ def job_lines(
         ]
         lines += wrapped("A key that decides nothing in your job is left out by `KEY=null`.", width)
     planned = [entry for entry in entries if isinstance(entry, PlannedJob)]
-    if len(planned) == 1:
-        lines += ["", *_terms(planned[0])]
+    lines += _memory(planned, width)
     lines += ["", *(part for each in _notes(read) for part in wrapped(each, width, 2))]
     return lines
 
@@ -163,7 +165,7 @@ def _facts(read: ReadJob, width: int) -> list[str]:
     """Return a row for each fact; long cells go on in the next line."""
     rows = [("fact", "value", "said by")]
     for name, label in LABELS.items():
-        if name in read.values:
+        if name in read.values and (name != "sampling" or read.values[name] is not None):
             rows.append((label, described(name, read.values[name]), read.said_by[name]))
     first = max(len(row[0]) for row in rows)
     second = min(VALUE_WIDTH, max(len(row[1]) for row in rows))
@@ -184,9 +186,10 @@ def described(name: str, value: Any) -> str:
     if isinstance(value, TrainerQuirks):
         kernels = [word for key, word in KERNELS.items() if getattr(value, key)]
         return ", ".join(kernels) or "plain"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
+    if isinstance(value, Sampling):
+        by = f", vLLM with {value.vllm_share:g} of the device" if value.vllm_share else ""
+        return f"{value.rows:,} of {value.tokens:,} tokens{by}"
+    if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return WORDS.get(value, str(value))
 
@@ -204,6 +207,21 @@ def _terms(entry: PlannedJob) -> list[str]:
     terms = [(name, value) for name, value in entry.footprint.terms.items() if value >= 1 << 20]
     rows = [(f"  {name}", format_bytes(value)) for name, value in sorted(terms, key=_by_size)]
     return [f"memory at the peak on {entry.device.name}:", *aligned(rows)]
+
+
+def _memory(planned: Sequence[PlannedJob], width: int) -> list[str]:
+    """Return what a step holds on one device, and what drawing answers takes on each."""
+    terms = ["", *_terms(planned[0])] if len(planned) == 1 else []
+    return [*terms, *(line for entry in planned for line in _sampling(entry, width))]
+
+
+def _sampling(entry: PlannedJob, width: int) -> list[str]:
+    """Return what drawing answers takes, where a job is rewarded for them."""
+    if entry.sampled is None:
+        return []
+    peak = memory_of(entry.sampled.memory.value, entry.footprint.usable_bytes)
+    told = f"sampling on {entry.device.name}: {entry.sampled.about}; {peak}"
+    return ["", *wrapped(f"{told}, {entry.sampled.verdict}", width, 2)]
 
 
 def _by_size(term: tuple[str, int]) -> int:
