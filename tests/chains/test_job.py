@@ -15,7 +15,16 @@ from brimful.chains import pipeline
 from brimful.chains.job import PlannedTraining, job_of, phases_beside_measured
 from brimful.chains.phases import Member, recipes_to_plan
 from brimful.hardware import catalog
-from brimful.planning.job import ANSWERS, SAMPLING, TRAINING, VERIFYING, JobPhase, WholeJob
+from brimful.planning.job import (
+    ANSWERS,
+    HELD_OUT,
+    SAMPLING,
+    SCORING,
+    TRAINING,
+    VERIFYING,
+    JobPhase,
+    WholeJob,
+)
 from brimful.planning.plan import BaseScoring, Plan
 from brimful.planning.surveyed import Unplanned
 from brimful.recipe import Recipe, load
@@ -142,3 +151,23 @@ def test_tasks_that_share_answers_count_their_writing_once(
     assert measured[ANSWERS] == pytest.approx(7.5)
     assert measured[TRAINING] > 0
     assert all("expected_s" not in record for record in records)
+
+
+def test_rounds_of_answers_are_phases_of_each_variant_with_all_its_seeds() -> None:
+    study = "study={variants: {a: [], b: [optimizer.learning_rate=1e-5]}, seeds: [1, 2]}"
+    own = "model=smollm2-135m-instruct"
+    several, one = _job("unit-grpo", own, study), _job("unit-grpo", own)
+    assert several.with_steps is not None
+    assert one.with_steps is not None
+    alone = {phase.name: phase for phase in one.with_steps(40).phases}
+    assert {SAMPLING, VERIFYING, SCORING, HELD_OUT} < alone.keys()
+    assert "each takes" in alone[SAMPLING].about
+    for variant in ("a", "b"):
+        found = {
+            phase.name: phase for phase in several.with_steps(40).phases if phase.variant == variant
+        }
+        for name in (SAMPLING, VERIFYING, SCORING, HELD_OUT):
+            times = [found[name].time_s, alone[name].time_s]
+            assert times[0] is not None
+            assert times[1] is not None
+            assert times[0].value == pytest.approx(2 * times[1].value)

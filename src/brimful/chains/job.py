@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brimful.base.errors import BrimfulError, PlanError
+from brimful.base.errors import BrimfulError
 from brimful.base.text import plural
+from brimful.base.units import format_bytes
 from brimful.chains.phases import SFT, BaseScores, Member, RoundSampling, phases_of
 from brimful.data.counts import num_questions, published_rows
 from brimful.planning.cost import PARTS, Conditions, total_time, whole_run
@@ -27,23 +28,31 @@ from brimful.planning.job import (
 )
 from brimful.planning.memory import Footprint, before_training
 from brimful.planning.plan import Plan, Prediction, summed, verdict_on
-from brimful.planning.specs import ModelFacts, model_facts
+from brimful.planning.rounds import AnswerRounds
 from brimful.planning.surveyed import Surveyed, Unplanned
 from brimful.planning.writing import (
-    PASSES_OF_TRAINING,
     Texts,
     TextsWritten,
-    TextWriter,
     task_examples,
     verdicts_time,
+    writer_of,
 )
 from brimful.recipe import Recipe, RftRecipe
-from brimful.recipe.rewards import RewardsRecipe, rewards_of
 
 if TYPE_CHECKING:
     from brimful.evaluation.task import Task
 
 _REFERENCE_TIME = "reference_time_s"
+_APART = {
+    _REFERENCE_TIME: REFERENCE,
+    "sampling_time_s": SAMPLING,
+    "verifying_time_s": VERIFYING,
+    "scoring_time_s": SCORING,
+    "evaluation_time_s": HELD_OUT,
+}
+"""Times of a run that are phases of its job."""
+_MOST_ROWS = 1024
+"""Sequences of a micro-batch up to which the longest answer is looked for."""
 _UNREAD = "not known before the questions are read; rft.questions.max_questions=N says it"
 
 
@@ -58,6 +67,8 @@ class PlannedTraining:
         conditions: What its cost rests on.
         reference_memory: Peak on the device while the untrained model scores answers; None where it
             scores none, and where it is not at hand.
+        most_tokens: That one micro-batch can hold, where a run draws answers and packs them; 0: not
+            known.
     """
 
     recipe: Recipe
@@ -65,11 +76,15 @@ class PlannedTraining:
     footprint: Footprint | None = None
     conditions: Conditions = field(default_factory=Conditions)
     reference_memory: Prediction | None = None
+    most_tokens: int = 0
 
     @classmethod
     def of(cls, entry: Surveyed) -> "PlannedTraining":
         derived = entry.derived
         made = cls(derived.prepared.recipe, derived.plan, derived.footprint, entry.conditions)
+        if made.recipe.kind.draws_answers and derived.plan.packing == "packed":
+            rows = derived.memory.largest(_MOST_ROWS)
+            return replace(made, most_tokens=rows * derived.plan.sequence_length)
         if _REFERENCE_TIME not in derived.plan.predicted:
             return made
         trace = derived.memory.replayed(derived.plan.micro_batches[0]).trace
@@ -86,21 +101,28 @@ class PlannedTraining:
             return self.footprint.usable_bytes
         return int(self.plan.device.get("memory_bytes") or 0)
 
+    def predicted(self, steps: int | None) -> Mapping[str, Prediction]:
+        """Return what one training takes, of `steps` optimizer steps in place of the plan's."""
+        if steps is None:
+            return self.plan.predicted
+        return whole_run(self.recipe, self.plan, self.conditions, steps)
+
     def times(self, steps: int | None) -> Iterator[tuple[str, Prediction]]:
-        """Yield the phases of one training with their time, of `steps` optimizer steps in place of
-        the plan's; nothing where no time is known.
+        """Yield the phases of one training with their time, but those of rounds of answers; nothing
+        where no time is known.
         """
-        found = self.plan.predicted
-        if steps is not None:
-            found = whole_run(self.recipe, self.plan, self.conditions, steps)
+        found = self.predicted(steps)
         if "total_time_s" not in found:
             return
-        if _REFERENCE_TIME not in found:
+        if _REFERENCE_TIME in found:
+            yield REFERENCE, found[_REFERENCE_TIME]
+        elif not self.recipe.kind.draws_answers:
             yield TRAINING, found["total_time_s"]
             return
-        yield REFERENCE, found[_REFERENCE_TIME]
-        rest = {name: found[name] for name in (*PARTS, "base_time_s") if name in found}
-        yield TRAINING, total_time(rest)
+        own = [*PARTS, "base_time_s"]
+        if self.recipe.kind.draws_answers:
+            own.remove("evaluation_time_s")  # as a phase
+        yield TRAINING, total_time({name: found[name] for name in own if name in found})
 
 
 def as_trained(entries: Mapping[str, Surveyed | Unplanned]) -> "Alike":
@@ -133,8 +155,6 @@ def job_of(recipe: Recipe, trained: Alike, planned: str = "") -> WholeJob:
     beside: list[JobPhase] = []
     if recipe.rft is not None:
         beside += _samples(recipe, recipe.rft, _one(trained, ""), drawings)
-    elif recipe.kind.draws_answers and (drawing := _one(trained, "")) is not None:
-        beside += _rewarded(recipe, rewards_of(recipe), drawing)
     has_base = any(isinstance(phase, BaseScores) for phase in found)
     beside += _answers(recipe, runs, trained, has_base=has_base)
     known = next((each for each in trained.values() if isinstance(each, PlannedTraining)), None)
@@ -174,7 +194,8 @@ def _trainings(
         footprint = entry.footprint
         yield JobPhase(
             TRAINING,
-            _about(recipe, variant, count, is_first=variant not in counts),
+            _about(recipe, variant, count, is_first=variant not in counts)
+            + _longest(entry) * (variant in counts),
             times.get(TRAINING),
             entry.plan.predicted.get("peak_memory_bytes")
             if footprint is None
@@ -183,6 +204,8 @@ def _trainings(
             "fits" if footprint is None else footprint.verdict,
             variant,
         )
+        for phase in _rewarded(entry, steps if variant in counts else None):
+            yield _repeated(replace(phase, variant=variant), count)
 
 
 def _about(recipe: Recipe, variant: str, count: int, *, is_first: bool) -> str:
@@ -198,6 +221,12 @@ def _about(recipe: Recipe, variant: str, count: int, *, is_first: bool) -> str:
     return "; ".join([plural(count, "run"), *changes])
 
 
+def _longest(trained: PlannedTraining) -> str:
+    if not trained.most_tokens:
+        return ""
+    return f"; an answer with its question fits up to {trained.most_tokens:,} tokens"
+
+
 def _samples(
     recipe: Recipe, rft: RftRecipe, trained: PlannedTraining | None, drawings: int
 ) -> Iterator[JobPhase]:
@@ -209,7 +238,7 @@ def _samples(
     author = "the student" if rft.teacher is None else rft.teacher
     about = f"{drawings} x {sampled.count:,} answers of {author} to {sampled.what}"
     try:
-        writer = _writer(recipe, trained, rft.teacher)
+        writer = writer_of(trained.recipe, trained.plan, trained.usable_bytes, rft.teacher)
     except BrimfulError as error:
         yield JobPhase(SAMPLING, f"{about}, not known: {error}", None)
     else:
@@ -218,48 +247,41 @@ def _samples(
     yield JobPhase(VERIFYING, judged, verdicts_time(drawings, sampled))
 
 
-def _rewarded(recipe: Recipe, rules: RewardsRecipe, trained: PlannedTraining) -> Iterator[JobPhase]:
-    """What is drawn between the updates of a run, judged and scored, and answered for its
-    evaluations.
-    """
-    from brimful.verify.verifier import load_verifier  # noqa: PLC0415 - for such runs alone
+def _repeated(phase: JobPhase, count: int) -> JobPhase:
+    """Return a phase of several runs that are alike."""
+    if count == 1 or phase.time_s is None:
+        return phase
+    time_s = summed([("", phase.time_s)] * count, phase.time_s.basis)
+    return replace(phase, time_s=time_s, about=f"{count} x {phase.about}")
 
-    plan = trained.plan
-    steps = plan.total_steps or 1
-    rounds = -(-steps // rules.updates)
-    count = rules.batches * recipe.effective_batch
-    programs = any(load_verifier(name).needs_sandbox for name in rules.verifiers)
-    groups = count // rules.samples_per_prompt
-    what = f"{groups:,} questions x {rules.samples_per_prompt}"
-    drawn = Texts(what, count, rules.max_new_tokens, "program" if programs else "number")
-    writer = _writer(recipe, trained, None)
-    writer = replace(
-        writer,
-        recipe=recipe.model_copy(
-            update={"sequence_length": recipe.sequence_length - rules.max_new_tokens}
-        ),
-        beside_bytes=plan.memory_terms.get("optimizer states", 0),
+
+def _rewarded(trained: PlannedTraining, steps: int | None) -> Iterator[JobPhase]:
+    """What is drawn between the updates of a run, judged and scored, and answered for its
+    evaluations, where a run is rewarded for its answers.
+    """
+    if not trained.recipe.kind.draws_answers:
+        return
+    plan, recipe, usable_bytes = trained.plan, trained.recipe, trained.usable_bytes
+    rounds, times = AnswerRounds(recipe, plan, usable_bytes), trained.predicted(steps)
+    steps = steps or plan.total_steps or 1
+    count = f"{plural(rounds.count(steps), 'round')} x {rounds.answers:,} answers"
+    drawn = rounds.drawing(steps)
+    held = (
+        f"each takes {format_bytes(drawn.row_bytes)} of keys, values and logits and memory holds"
+        f" {drawn.most_rows:,}, beside weights and optimizer states, which stay"
     )
-    about = f"{plural(rounds, 'round')} x {count:,} answers: {what}"
-    yield _writing(SAMPLING, about, trained, [writer.write(rounds, [drawn])])
-    yield JobPhase(VERIFYING, f"{rounds} x {count:,} answers", verdicts_time(rounds, drawn))
+    yield _writing(SAMPLING, f"{count}: {rounds.asked.what}; {held}", trained, [drawn])
+    yield JobPhase(VERIFYING, count, times.get("verifying_time_s"))
+    about = f"{count} by the weights that drew them; at most as an update"
+    if not rounds.scores_all:
+        about = f"{rounds.answers:,} answers, once: sampler and trainer compared"
     memory = plan.predicted.get("peak_memory_bytes")
-    step_time = plan.predicted.get("step_time_s")
-    if recipe.loss_options["rewards"]["old"] and step_time:
-        passes = (
-            rounds * rules.batches * PASSES_OF_TRAINING["adapter" if recipe.adapter else "full"]
-        )
-        value, low, high = (passes * t for t in (step_time.value, step_time.low, step_time.high))
-        time = Prediction(value, low, high, "a pass without gradients over each answer")
-        told = f"{rounds} x {count:,} answers by the weights that drew them; at most as an update"
-        yield JobPhase(SCORING, told, time, memory, trained.usable_bytes)
-    held_out = trained.conditions.validation_sequences or 0
-    most = recipe.evaluation.max_sequences or held_out
-    if most and plan.evaluate_every:
-        times = -(-steps // plan.evaluate_every)
-        texts = Texts("held-out questions", most, rules.max_new_tokens)
-        about = f"{times} x {most:,} likeliest answers"
-        yield _writing(HELD_OUT, about, trained, [writer.write(times, [texts])])
+    yield JobPhase(SCORING, about, times.get("scoring_time_s"), memory, usable_bytes)
+    known = trained.conditions.validation_sequences or rounds.answers
+    written = rounds.held_out(min(known, recipe.evaluation.max_sequences or known))
+    if (evaluations := times.get("evaluation_time_s")) is not None:
+        each = replace(written, time_s=evaluations)
+        yield _writing(HELD_OUT, f"likeliest answers: {evaluations.basis}", trained, [each])
 
 
 def _answers(
@@ -275,10 +297,11 @@ def _answers(
     base = done[0][1].plan.base
     scores_base = has_base or bool(base and base.tasks)
     written, asked = [], [_texts_of(own, each) for own, each in done]
-    for number, ((own, each), texts) in enumerate(zip(done, asked, strict=True)):
+    for number, ((_, each), texts) in enumerate(zip(done, asked, strict=True)):
         if texts:
             models = 1 + (scores_base and number == 0)
-            written.append(_writer(own, each, None).write(models, texts))
+            writer = writer_of(each.recipe, each.plan, each.usable_bytes)
+            written.append(writer.write(models, texts))
     if written:
         told = plural(len(written) + scores_base, "model")
         base_too = ", the base among them," if scores_base else ""
@@ -317,31 +340,6 @@ def _writing(
         trained.usable_bytes,
         most.verdict,
     )
-
-
-def _writer(recipe: Recipe, trained: PlannedTraining, teacher: str | None) -> TextWriter:
-    """The model that a recipe tunes, or another one.
-
-    Raises:
-        PlanError: no such model, or nobody knows its size.
-    """
-    plan, is_student = trained.plan, teacher is None
-    if teacher is not None:
-        changes = {"model": teacher, "adapter": None, "quantize": "none"}
-        recipe = recipe.model_copy(update=changes)
-    facts: ModelFacts = model_facts(recipe)
-    config = dict(facts.config)
-    text_config = config.get("text_config")
-    if isinstance(text_config, dict):
-        config |= text_config
-    parameters = plan.parameters if is_student else _known(facts, recipe)
-    return TextWriter(trained.recipe, plan, config, parameters, trained.usable_bytes, is_student)
-
-
-def _known(facts: ModelFacts, recipe: Recipe) -> int:
-    if facts.parameters is None:
-        raise PlanError(f"the size of {recipe.model} is not in the catalog")
-    return facts.parameters
 
 
 def _sampled(rft: RftRecipe) -> Texts | None:
@@ -412,7 +410,7 @@ def _trained(
 ) -> tuple[dict[str, Member], dict[tuple[str, str], float]]:
     """Return the first training of each plan, and what all of them took, by phase and plan."""
     from brimful.runs import read_run  # noqa: PLC0415 - plans do without torch
-    from brimful.runs.measurements import reference_time_s, total_time_s  # noqa: PLC0415
+    from brimful.runs.measurements import stage_times_s  # noqa: PLC0415
 
     first, measured = dict[str, Member](), Counter[tuple[str, str]]()
     has_variants = recipe.study is not None
@@ -420,9 +418,11 @@ def _trained(
         is_first = recipe.kind.compares_answers and member.variant == SFT
         variant = member.variant if has_variants or is_first else ""
         first.setdefault(variant, member)
-        run = read_run(member.folder)
-        before_s, total_s = reference_time_s(run), total_time_s(run) or 0.0
-        took = {REFERENCE: before_s, TRAINING: max(0.0, total_s - before_s)}
+        times = stage_times_s(read_run(member.folder))
+        took = {name: times[key] or 0.0 for key, name in _APART.items()}
+        if not took[SAMPLING]:
+            took[HELD_OUT] = 0.0  # evaluations are part of other trainings
+        took[TRAINING] = max(0.0, (times["total_time_s"] or 0.0) - sum(took.values()))
         measured.update({(name, variant): seconds for name, seconds in took.items() if seconds})
     return first, dict(measured)
 

@@ -28,6 +28,7 @@ from brimful.model.obtained import origin_of
 from brimful.model.published import refuse_broken_weights
 from brimful.planning.derive import total_steps_of
 from brimful.planning.plan import Plan
+from brimful.planning.rounds import seconds_of_round
 from brimful.planning.step import EVALUATION_FACTOR
 from brimful.recipe import Recipe
 from brimful.report.live.logger import LoggedRun, logging_listener
@@ -196,6 +197,7 @@ def _listeners(
 ) -> Iterator[list[Any]]:
     """Show progress on the console and hand it to the recipe's loggers."""
     planned = {name: prediction.value for name, prediction in plan.predicted.items()}
+    planned |= seconds_of_round(recipe, plan)
     starting = "compiling" if plan.compile else ""
     run = LoggedRun(
         folder=folder.absolute(),

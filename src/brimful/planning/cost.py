@@ -18,6 +18,7 @@ from brimful.planning.base_scoring import (
 )
 from brimful.planning.choices import COMPILE_SECONDS
 from brimful.planning.plan import BaseScoring, Plan, Prediction, summed
+from brimful.planning.rounds import AnswerRounds
 from brimful.planning.spacing import (
     Durations,
     evaluations,
@@ -72,10 +73,13 @@ which leave the device idle between kernels.
 """
 PARTS = ("training_time_s", "evaluation_time_s", "checkpoint_time_s", "start_time_s")
 """Parts of total_time_s in every run."""
+OF_ROUNDS = ("sampling_time_s", "verifying_time_s", "scoring_time_s")
+"""Further parts of a run that is rewarded for its own answers."""
 WHOLE_RUN = (
     *PARTS,
     "base_time_s",
     "reference_time_s",
+    *OF_ROUNDS,
     "base_answers_time_s",
     "total_time_s",
     "energy_wh",
@@ -207,6 +211,8 @@ def whole_run(
     of_base = _base_times(recipe, plan, conditions, times, steps)
     predicted |= base_loss_time(plan.base, of_base, each)
     predicted |= _reference(recipe, plan, conditions, step_time, steps)
+    if recipe.kind.draws_answers:
+        predicted |= _rounds(recipe, plan).times(steps)
     total = total_time(predicted)
     predicted["total_time_s"] = total
     if conditions.power_w:
@@ -239,10 +245,12 @@ def _interval(recipe: Recipe, plan: Plan, conditions: Conditions, steps: int) ->
 
 def total_time(parts: Mapping[str, Prediction]) -> Prediction:
     """Return the sum of a run's parts. Training and scoring have the error of one rate."""
-    together = dict.fromkeys(("training_time_s", "evaluation_time_s", "reference_time_s"), "rate")
+    rated = ("training_time_s", "evaluation_time_s", "reference_time_s", "scoring_time_s")
+    together = dict.fromkeys(rated, "rate")
     return summed(
         ((together.get(name, name), part) for name, part in parts.items()),
-        "training, evaluation, checkpoints, start and compiling",
+        f"{'rounds of answers, ' * ('sampling_time_s' in parts)}training, evaluation, checkpoints,"
+        " start and compiling",
     )
 
 
@@ -319,9 +327,17 @@ def _evaluation(
     """Return the time of one evaluation, and in words what it scores."""
     sequences, note = _validation_sequences(recipe, conditions, steps)
     what = f"{round(sequences.value):,} validation sequences{note}"
+    if recipe.kind.draws_answers:
+        written = _rounds(recipe, plan).held_out(max(1, round(sequences.value))).time_s
+        if written is not None:
+            return written, what
     each = _scoring(recipe, plan, step_time)
     passes = scores_per_sample(recipe)
     return _product(each, _times(sequences, passes, ""), what), what
+
+
+def _rounds(recipe: Recipe, plan: Plan) -> AnswerRounds:
+    return AnswerRounds(recipe, plan, int(plan.device.get("memory_bytes") or 0))
 
 
 def _scoring(recipe: Recipe, plan: Plan, step_time: Prediction) -> Prediction:

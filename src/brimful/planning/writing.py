@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from brimful.base.errors import PlanError
 from brimful.base.units import format_bytes
 from brimful.planning.base_scoring import TASK_EXAMPLES, TOKEN_S, token_seconds
 from brimful.planning.kv_cache import (
@@ -17,6 +18,7 @@ from brimful.planning.kv_cache import (
     room_for_rows,
 )
 from brimful.planning.plan import Plan, Prediction, Verdict
+from brimful.planning.specs import ModelFacts, model_facts
 from brimful.recipe import Recipe
 
 BF16_BYTES = 2
@@ -66,12 +68,16 @@ class TextsWritten:
         memory: On each device, while as many texts are written at once as are worth it or fit.
         verdict: Whether the weights and one text fit.
         rows: Texts at once.
+        row_bytes: Of one of them: keys and values at its full length, and logits of a step.
+        most_rows: As many as memory holds; 0 where not even one.
     """
 
     time_s: Prediction | None
     memory: Prediction
     verdict: Verdict
     rows: int
+    row_bytes: int = 0
+    most_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,8 @@ class TextWriter:
         memory = Prediction(
             peak_bytes, least_bytes, max(peak_bytes, LEAST_ROOM * least_bytes), basis
         )
-        return TextsWritten(self._time(times, texts, rows), memory, verdict, rows)
+        time_s, held = self._time(times, texts, rows), positions // reach
+        return TextsWritten(time_s, memory, verdict, rows, row_bytes, held)
 
     @property
     def _outside_bytes(self) -> int:
@@ -196,6 +203,29 @@ class TextWriter:
         )
         basis = f"answers of {ANSWER_SHARE[1]:.0%} of the most tokens, {rows} at once"
         return Prediction(value, low / WRITING_SPREAD, high * WRITING_SPREAD, basis)
+
+
+def writer_of(
+    recipe: Recipe, plan: Plan, usable_bytes: int, teacher: str | None = None
+) -> TextWriter:
+    """Return the model that a recipe tunes, or another one, as it writes where a plan trains.
+
+    Raises:
+        PlanError: no such model, or nobody knows its size.
+    """
+    own = recipe
+    if teacher is not None:
+        changes = {"model": teacher, "adapter": None, "quantize": "none"}
+        own = recipe.model_copy(update=changes)
+    facts: ModelFacts = model_facts(own)
+    config = dict(facts.config)
+    text_config = config.get("text_config")
+    if isinstance(text_config, dict):
+        config |= text_config
+    parameters = plan.parameters if teacher is None else facts.parameters
+    if parameters is None:
+        raise PlanError(f"the size of {own.model} is not in the catalog")
+    return TextWriter(recipe, plan, config, parameters, usable_bytes, teacher is None)
 
 
 def verdicts_time(times: int, texts: Texts) -> Prediction:

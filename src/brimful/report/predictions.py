@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from brimful.base.text import plural
 from brimful.hardware.kept_rates import BUSY_FROM
+from brimful.planning.cost import OF_ROUNDS
 from brimful.report.judgement import Judgement, judge
 from brimful.report.quantities import label
 from brimful.report.table import Interval
@@ -31,6 +32,9 @@ PREDICTED_NAMES = {
     "evaluation_time_s": "Evaluation time",
     "base_time_s": "Time for the base's loss",
     "reference_time_s": "Time for the reference",
+    "sampling_time_s": "Time to draw answers",
+    "verifying_time_s": "Time to verify answers",
+    "scoring_time_s": "Time to score answers",
     "checkpoint_time_s": "Checkpoint time",
     "start_time_s": "Compiling and starting",
     "total_time_s": "Time in all",
@@ -138,8 +142,11 @@ def _sources(run: RunFolder) -> dict[str, str]:
         "evaluation_time_s": plural(len(run.evaluations), "evaluation"),
         "base_time_s": "held-out loss before the first step",
         "reference_time_s": "answers scored by the model from before training",
+        **dict.fromkeys(OF_ROUNDS, "rounds of rewarded answers, between steps"),
         "checkpoint_time_s": plural(len(run.checkpoints), "checkpoint"),
-        "start_time_s": "the time in all without training, evaluations and checkpoints",
+        "start_time_s": (
+            "the time in all without training, evaluations, checkpoints and rounds of answers"
+        ),
         "total_time_s": (
             f"{plural(len(run.sessions), 'session')}; loading libraries, planning and reading"
             " data not counted"

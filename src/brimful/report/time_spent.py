@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass
 
 from brimful.runs import RunFolder
-from brimful.runs.measurements import stage_times_s, step_spans, training_time_s, warm_up_s
+from brimful.runs.measurements import (
+    round_times_s,
+    stage_times_s,
+    step_spans,
+    training_time_s,
+    warm_up_s,
+)
 from brimful.runs.once import once_per_run
 
 NAMES = {
@@ -15,6 +21,9 @@ NAMES = {
     "evaluation_s": "Evaluation",
     "base_s": "Scoring the base",
     "reference_s": "Scoring by the reference",
+    "sampling_s": "Drawing answers",
+    "verifying_s": "Verifying answers",
+    "scoring_s": "Scoring answers",
     "checkpoint_s": "Checkpoints",
     "compile_s": "Compiling and warming up",
     "start_s": "Starting and saving the model",
@@ -39,6 +48,7 @@ class TimeSpent:
             monitor.
         base_s: Held-out loss of the model before tuning, and of the tuned one beside it.
         reference_s: Log-probabilities of answers by the model from before training.
+        sampling_s, verifying_s, scoring_s: Of rounds of rewarded answers.
         device_idle_share: Share of the monitored time in which no kernel ran on the device, across
             all parts; None where it cannot be read.
     """
@@ -53,6 +63,9 @@ class TimeSpent:
     device_idle_share: float | None
     base_s: float = 0.0
     reference_s: float = 0.0
+    sampling_s: float = 0.0
+    verifying_s: float = 0.0
+    scoring_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -90,7 +103,9 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
     )
     base_s = times["base_time_s"] or 0.0
     reference_s = times["reference_time_s"] or 0.0
+    of_rounds = {name.replace("_time", ""): took for name, took in round_times_s(run).items()}
     known_s = training_s + evaluation_s + base_s + reference_s + checkpoint_s
+    known_s += sum(of_rounds.values())
     # The records of a killed session do not say how long it was.
     rest_s = max(0.0, total_s - known_s)
     compile_s = min(warm_up_s(run), rest_s)
@@ -107,6 +122,7 @@ def time_spent(run: RunFolder) -> TimeSpent | None:
         device_idle_share=None if busy_share is None else 1 - busy_share,
         base_s=base_s,
         reference_s=reference_s,
+        **of_rounds,
     )
 
 

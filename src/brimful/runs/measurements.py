@@ -13,7 +13,7 @@ from brimful.hardware.kept_rates import BUSY_FROM
 from brimful.runs.files import MODEL_FOLDER
 from brimful.runs.folder import RunFolder
 from brimful.runs.once import once_per_run
-from brimful.runs.records import EvaluationRecord, ReferenceRecord, StepRecord
+from brimful.runs.records import EvaluationRecord, ReferenceRecord, RoundRecord, StepRecord
 from brimful.runs.sessions import total_seconds
 
 BUFFERS = frozenset({"projection_HMD"})
@@ -192,16 +192,18 @@ def stage_times_s(run: RunFolder) -> dict[str, float | None]:
     evaluation_s = sum(each.seconds or 0.0 for each in run.evaluations)
     checkpoint_s = sum(each.seconds or 0.0 for each in run.checkpoints)
     base_s = sum(each.seconds or 0.0 for each in run.base_scores)
-    reference_s = reference_time_s(run)
+    reference_s, of_rounds = reference_time_s(run), round_times_s(run)
     start_s = None
     if total_s is not None and training_s is not None:
         known_s = training_s + evaluation_s + checkpoint_s + base_s + reference_s
+        known_s += sum(of_rounds.values())
         start_s = max(0.0, total_s - known_s)
     return {
         "training_time_s": training_s,
         "evaluation_time_s": evaluation_s,
         "base_time_s": base_s if run.base_scores else None,
         "reference_time_s": reference_s or None,
+        **{name: seconds or None for name, seconds in of_rounds.items()},
         "checkpoint_time_s": checkpoint_s,
         "start_time_s": start_s,
         "total_time_s": total_s,
@@ -221,6 +223,16 @@ def reference_time_s(run: RunFolder) -> float:
     not.
     """
     return sum(each.seconds or 0.0 for each in run.records_of(ReferenceRecord))
+
+
+def round_times_s(run: RunFolder) -> dict[str, float]:
+    """Return the seconds in which answers were drawn, judged and scored between steps."""
+    rounds = run.records_of(RoundRecord)
+    return {
+        "sampling_time_s": sum(each.sampling_s for each in rounds),
+        "verifying_time_s": sum(each.verifying_s for each in rounds),
+        "scoring_time_s": sum(each.scoring_s for each in rounds),
+    }
 
 
 def answering_time_s(run: RunFolder) -> float:

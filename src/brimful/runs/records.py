@@ -129,6 +129,17 @@ class ReferenceRecord(Record):
     """
 
 
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord(Record):
+    """A round of rewarded answers, with the seconds of its phases where they were done now, not in
+    an earlier session.
+    """
+
+    sampling_s: float = 0.0
+    verifying_s: float = 0.0
+    scoring_s: float = 0.0
+
+
 BASE_MODEL, TUNED_MODEL = "base", "tuned"
 
 
@@ -240,6 +251,7 @@ RECORDS: dict[str, type[Record]] = {
     "evaluation": EvaluationRecord,
     "base": BaseRecord,
     "reference": ReferenceRecord,
+    "round": RoundRecord,
     "checkpoint": CheckpointRecord,
     "event": EventRecord,
     "start": SessionStart,

@@ -96,9 +96,12 @@ def test_what_a_session_measured_of_its_loader_is_told(snapshot: SnapshotAsserti
 def test_a_round_of_answers_is_told_with_its_time() -> None:
     record = {"kind": "round", "step": 4, "round": 1, "sampling_s": 11.5, "verifying_s": 0.5}
 
-    told = describe(read_record(record), RunState(FakeClock()))
+    planned = {"round_sampling_time_s": 9.0}
+    told = describe(read_record(record), RunState(FakeClock(), planned))
 
-    assert told == "step 4  answers drawn and judged in 12.0 s"
+    assert told == "step 4  answers: sampling 11.5 s (planned 9.0), verifying 500 ms"
+    kept = describe(read_record({"kind": "round", "step": 4}), RunState(FakeClock()))
+    assert kept == "step 4  answers: kept from before"
 
 
 def test_how_long_ago_something_was_is_told_coarsely() -> None:

@@ -20,6 +20,7 @@ from brimful.runs.records import (
     OutOfMemoryRecord,
     RanksRecord,
     Record,
+    RoundRecord,
     SessionEnd,
     SessionStart,
     StepRecord,
@@ -34,8 +35,6 @@ SMOOTHING = 0.9
 """Weight of the past in the running mean of the loss."""
 BURST_S = 0.5
 """Records that arrive within this time of the first say nothing about speed."""
-ROUND_PARTS = ("sampling", "verifying", "scoring")
-"""Phases of a round of rewarded answers, whose seconds its record holds."""
 MOST_NAMED = 2
 """The most values that a method reports beside the loss that the line of a step shows."""
 LOADER_WAIT_SHOWN = 0.05
@@ -227,9 +226,8 @@ def describe(record: Record, state: RunState) -> str:
             return "  ".join([where, *_evaluation_parts(record)])
         case RanksRecord(ranks=[_, *_]):
             return f"{where}  {len(record.ranks)} ranks: {ranks_text(record)}"
-        case Record(kind="round"):
-            took_s = sum(record.number(f"{name}_s") or 0.0 for name in ROUND_PARTS)
-            return f"{where}  answers drawn and judged in {format_duration(took_s)}"
+        case RoundRecord():
+            return f"{where}  {_round(record, state)}"
     return f"{where}  {_incident(record, state)}"
 
 
@@ -239,6 +237,16 @@ def _start(record: SessionStart, state: RunState) -> str:
     per_step = record.tokens_per_step
     size = f" of {format_count(per_step)} tokens" if per_step else ""
     return f"{state.total_steps} steps{size}{f', {state.starting} first' * bool(state.starting)}"
+
+
+def _round(record: RoundRecord, state: RunState) -> str:
+    """Return what the phases of a round took, beside what the plan says of one."""
+    told = []
+    for name in ("sampling", "verifying", "scoring"):
+        took_s, planned_s = getattr(record, f"{name}_s"), state.planned.get(f"round_{name}_time_s")
+        if took_s:
+            told.append(f"{name} {_with_plan(took_s, planned_s, format_duration)}")
+    return "answers: " + ", ".join(told or ["kept from before"])
 
 
 def _incident(record: Record, state: RunState) -> str:

@@ -17,11 +17,17 @@ PLANNED = {
     "evaluation_time_s": ("Evaluation", "evaluation_s"),
     "base_time_s": ("Scoring the base", "base_s"),
     "reference_time_s": ("Scoring by the reference", "reference_s"),
+    "sampling_time_s": ("Drawing answers", "sampling_s"),
+    "verifying_time_s": ("Verifying answers", "verifying_s"),
+    "scoring_time_s": ("Scoring answers", "scoring_s"),
     "checkpoint_time_s": ("Checkpoints", "checkpoint_s"),
     "start_time_s": ("Compiling and starting", "compile_s"),
 }
 """Predictions of the plan: their name, and the measured part that they are told beside."""
-PLACES = {name: place for place, name in enumerate(NAMES)}
+_SHARED = {"sampling_s": "reference_s", "verifying_s": "loader_s", "scoring_s": "lost_s"}
+"""Parts of runs that draw answers, in the colours of others that these rarely have."""
+PLACES = {name: place for place, name in enumerate(each for each in NAMES if each not in _SHARED)}
+PLACES |= {name: PLACES[other] for name, other in _SHARED.items()}
 
 
 def time_bars(run: RunFolder) -> Bars:
@@ -59,7 +65,7 @@ def _planned(run: RunFolder) -> Bar | None:
 
 def measured_bar(spent: TimeSpent | None, name: str = "measured") -> Bar | None:
     """Return the bar of the measured parts; None where nothing was measured."""
-    known = {key: getattr(spent, key) for key in PLACES} if spent else {}
+    known = {key: getattr(spent, key) for key in NAMES} if spent else {}
     terms = [(NAMES[key], seconds, PLACES[key]) for key, seconds in known.items() if seconds]
     return _bar(name, terms)
 

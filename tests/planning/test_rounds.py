@@ -1,0 +1,88 @@
+"""Rounds of rewarded answers: what they take beside the updates."""
+
+from dataclasses import replace
+
+import pytest
+
+from brimful.planning.plan import Plan, Prediction
+from brimful.planning.rounds import AnswerRounds, seconds_of_round
+from brimful.recipe import Recipe, load
+
+GIB = 2**30
+PLAN = Plan(
+    recipe="unit-grpo",
+    device={"name": "a device", "kind": "cpu", "memory_bytes": 64 * GIB},
+    choices=(),
+    micro_batches=(16,) * 4,
+    precision="fp32",
+    attention="sdpa",
+    recompute=False,
+    compile=False,
+    loss_chunk=16,
+    threads=1,
+    parameters=139_400_000,
+    sequence_length=160,
+    total_steps=40,
+    predicted={
+        "peak_memory_bytes": Prediction(2e9, 1.5e9, 3e9, "a trace"),
+        "step_time_s": Prediction(12.0, 6.0, 24.0, "rates"),
+    },
+    memory_terms={"weights": 538_060_032, "optimizer states": 39_000_000},
+)
+UPDATES = 40
+
+
+def _recipe(*changes: str) -> Recipe:
+    return load("unit-grpo", ["model=smollm2-135m-instruct", *changes])
+
+
+def _rounds(*changes: str) -> AnswerRounds:
+    return AnswerRounds(_recipe(*changes), PLAN, 64 * GIB)
+
+
+def test_a_round_is_drawn_for_so_many_updates() -> None:
+    rounds = _rounds("rewards.batches=2", "rewards.passes=2")
+    assert (rounds.answers, rounds.count(UPDATES), rounds.count(UPDATES + 1)) == (128, 10, 11)
+    assert rounds.asked.what == "16 questions x 8"
+
+
+def test_times_are_those_of_all_rounds_and_scale_with_them() -> None:
+    rounds = _rounds()
+    all_times, one = rounds.times(UPDATES), rounds.times(1)
+    assert all_times.keys() == {"sampling_time_s", "verifying_time_s", "scoring_time_s"}
+    for name in ("sampling_time_s", "verifying_time_s"):
+        assert all_times[name].value == pytest.approx(UPDATES * one[name].value)
+    shown = seconds_of_round(rounds.recipe, PLAN)
+    assert shown == {f"round_{name}": each.value for name, each in one.items()}
+
+
+def test_answers_are_scored_in_every_round_only_where_updates_need_it() -> None:
+    once, always = _rounds(), _rounds("rewards.passes=2")
+    assert not once.scores_all
+    assert always.scores_all
+    assert once.times(UPDATES)["scoring_time_s"].value == pytest.approx(12.0 / 2)
+    assert always.times(UPDATES)["scoring_time_s"].value == pytest.approx(20 * 12.0 / 2)
+
+
+def test_programs_take_longer_to_verify() -> None:
+    numbers, programs = _rounds(), _rounds("rewards.verifiers={mbpp: 1.0}")
+    own = _rounds("rewards.verifiers={number: 1.0, style.py: 0.1}")
+    assert own.rules.runs_programs
+    took = [each.times(UPDATES)["verifying_time_s"].value for each in (numbers, programs, own)]
+    assert took[0] < took[1] == took[2]
+
+
+def test_optimizer_states_stay_while_answers_are_drawn() -> None:
+    rounds = _rounds()
+    without = replace(PLAN, memory_terms={**PLAN.memory_terms, "optimizer states": 0})
+    less = AnswerRounds(rounds.recipe, without, 64 * GIB)
+    apart = rounds.drawing(1).memory.value - less.drawing(1).memory.value
+    assert apart == PLAN.memory_terms["optimizer states"]
+    assert rounds.drawing(1).most_rows > rounds.drawing(1).rows > 0
+    assert rounds.held_out(4).rows == 4
+
+
+def test_other_runs_have_no_rounds() -> None:
+    assert seconds_of_round(load("lora"), PLAN) == {}
+    unknown = replace(PLAN, predicted={})
+    assert seconds_of_round(_recipe(), unknown) == {}
