@@ -119,7 +119,6 @@ TESTED_ELSEWHERE = {
     "recipe/rewards.py": "tests/kinds/test_rewarded.py holds recipes with rewards as a user meets them",
     "kinds/rewarded_questions.py": "tests/kinds/test_rewarded.py asks questions good and bad",
     "selection/answer_journal.py": "tests/kinds/test_rewarded.py kills runs and goes on with them",
-    "selection/answer_limits.py": "tests/kinds/test_rewarded.py passes limits",
     "selection/answer_rounds.py": "tests/training/methods/test_grpo.py makes batches of rounds",
     "selection/rewarded.py": "tests/kinds/test_rewarded.py draws and rewards answers",
     "recipe/rft.py": "tests/chains/test_rounds.py holds recipes of rounds as a user meets them",

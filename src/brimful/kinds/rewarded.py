@@ -16,7 +16,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from brimful.base.errors import PlanError, RunFolderError
 from brimful.base.text import plural
-from brimful.base.warning_codes import coded
 from brimful.data.batches import MicroBatch
 from brimful.data.example_batches import ExampleBatch, pairs_of
 from brimful.data.examples import PreparedExamples
@@ -32,8 +31,15 @@ from brimful.planning.writing import ANSWER_SHARE
 from brimful.recipe import Recipe
 from brimful.recipe.rewards import rewards_of
 from brimful.selection.answer_journal import ANSWERS_FILE, AnswerJournal, DrawnAnswer
-from brimful.selection.answer_limits import AnswerLimits
-from brimful.selection.answer_rounds import NUMBER, AnswerBatch, Round, split_of, watched_of
+from brimful.selection.answer_limits import agreement, passed
+from brimful.selection.answer_rounds import (
+    NUMBER,
+    AnswerBatch,
+    Round,
+    split_of,
+    watched_of,
+    without_overlong,
+)
 from brimful.selection.rewarded import (
     AnswerWriter,
     Ask,
@@ -78,7 +84,6 @@ class RewardedRunData(ExampleRunData):
         self._writer: AnswerWriter | None = None
         self._round: Round | None = None
         self._is_compared = False
-        self._limits = AnswerLimits(self.rules)
 
     @classmethod
     def blank(cls, step: StepSpec, samples: int) -> MicroBatch:
@@ -121,10 +126,13 @@ class RewardedRunData(ExampleRunData):
 
     @property
     def objective(self) -> Mapping[str, Any]:
-        limits = {"stop", "least_entropy", "most_cut", "most_equal", "patience"}
+        limits = {"stop", "patience", "least_entropy"}
+        limits |= {f"most_{each}" for each in ("cut", "equal", "empty", "failed")}
+        limits |= {"overlong"} if self.rules.overlong is None else set()
         rewards = self.rules.model_dump(mode="json", exclude=limits)
         batch = self.recipe.effective_batch
-        return {**super().objective, "rewards": rewards, "answers_of_step": batch}
+        own = {f"own {name}": digest for name, digest in self.judges.digests.items()}
+        return {**super().objective, "rewards": rewards, "answers_of_step": batch, **own}
 
     def keep_reference(
         self,
@@ -196,7 +204,8 @@ class RewardedRunData(ExampleRunData):
         """
         journal, found = self._journal, self._journal.found(number)
         weights = self._weights if step == 0 else ""
-        if step == 0 and (found is None or found["weights"] != weights):
+        is_drawn = step == 0 and (found is None or found["weights"] != weights)
+        if is_drawn:
             with journal.writing():
                 found = self._draw_round(number, weights, asks, is_stopped, told)
             if found is None:
@@ -207,7 +216,8 @@ class RewardedRunData(ExampleRunData):
                 " this run stopped. Put the file back, or start a new run with run.name=NAME."
             )
         drawn = journal.drawn(number, found["weights"])
-        return [asdict(drawn[ask.key]) for ask in asks], dict(found)
+        kept = dict(found) if is_drawn else {**found, "seconds": {}}  # counted when they passed
+        return [asdict(drawn[ask.key]) for ask in asks], kept
 
     @property
     def _weights(self) -> str:
@@ -237,7 +247,13 @@ class RewardedRunData(ExampleRunData):
         drawn = [journal.drawn(number, weights)[ask.key] for ask in asks]
         sampled_s = time.perf_counter() - started_s
         pairs = [(ask.question, answer.text) for ask, answer in zip(asks, drawn, strict=True)]
-        rewards = self.judges.rewards(pairs)
+        rewards = without_overlong(rules, self.judges.rewards(pairs), drawn)
+        failures = self.judges.failures
+        if failures:
+            told.append(
+                f"{plural(len(failures), 'answer')} of round {number + 1} got no reward from a"
+                f" verifier that failed; the first: {failures[0]}"
+            )
         judged_s = time.perf_counter() - started_s - sampled_s
         found: dict[str, Any] = {"weights": weights, "rewards": rewards}
         needs_old = self.recipe.loss_options["rewards"]["old"]
@@ -245,12 +261,14 @@ class RewardedRunData(ExampleRunData):
             found["old"] = self._scored(asks, drawn, rules.temperature)
         if not self._is_compared:
             at_1 = found["old"] if needs_old and rules.temperature == 1 else None
-            told.append(self._certificate(asks, drawn, at_1))
+            told.append(agreement(drawn, at_1 or self._scored(asks, drawn, 1.0)))
             self._is_compared = True
         scored_s = time.perf_counter() - started_s - sampled_s - judged_s
-        found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn)
+        found["watched"] = watched_of(rules.samples_per_prompt, rewards, drawn, len(failures))
         found["seconds"] = {"sampling": sampled_s, "verifying": judged_s, "scoring": scored_s}
-        told += self._limits.passed(found["watched"])
+        before = [journal.found(each) for each in range(max(0, number - rules.patience), number)]
+        watched = [each["watched"] for each in (*before, found) if each]
+        told += passed(rules, watched)
         journal.complete(number, found)
         return found
 
@@ -287,25 +305,6 @@ class RewardedRunData(ExampleRunData):
                     scored[each] = values.tolist()
         model.train(was_training)
         return [scored[number] for number in range(len(drawn))]
-
-    def _certificate(
-        self, asks: Sequence[Ask], drawn: Sequence[DrawnAnswer], scored: list[list[float]] | None
-    ) -> str:
-        """Say how far log-probabilities of the same tokens by sampler and trainer are apart."""
-        trained = np.concatenate(scored or self._scored(asks, drawn, 1.0))
-        sampled = np.concatenate([answer.log_probs for answer in drawn])
-        apart_N = np.abs(trained - sampled)
-        text = (
-            f"sampler and trainer: the log-probabilities of {len(apart_N):,} drawn tokens differ by"
-            f" at most {apart_N.max():.1e} nats, {apart_N.mean():.1e} on average"
-        )
-        if apart_N.max() <= _MOST_APART:
-            return text
-        return coded(
-            "B329",
-            f"{text}, more than {_MOST_APART:g}: answers are learned as if the trainer had drawn"
-            " them. rewards.weight_cap=2 corrects for it; plan.precision=fp32 avoids it",
-        )
 
     def batch(self, first_sample: int, count: int) -> AnswerBatch:
         """Return answers of the round that was drawn last: those of one update, or a rank's part of
@@ -392,8 +391,4 @@ class RewardedRunData(ExampleRunData):
         ]
 
 
-_MOST_APART = 0.1
-"""Nats by which log-probabilities of sampler and trainer may differ without a warning; in bf16 a
-hundredth is usual.
-"""
 RUN_DATA = RewardedRunData

@@ -15,6 +15,8 @@ from brimful.recipe.rft import VERIFIERS_PACKAGE
 if TYPE_CHECKING:
     from brimful.recipe.sections import Recipe
 
+PROGRAM_VERIFIERS = frozenset({"humaneval", "mbpp"})
+"""Verifiers that run answers as programs."""
 _USUAL: dict[str, Any] = {
     "scale": "group",
     "average": "answer",
@@ -40,8 +42,9 @@ class RewardsRecipe(Section):
     verifiers: dict[str, float] = Field(
         {"number": 1.0},
         description=(
-            "Files of brimful/verify/kinds, each with the reward of an answer that it finds right;"
-            " rewards of several are added."
+            "Files of brimful/verify/kinds, or Python files of your own with a function"
+            " reward(answer, row) (docs/verifiers.md), each with the reward of an answer that it"
+            " finds right; rewards of several are added."
         ),
     )
     samples_per_prompt: Annotated[int, Field(ge=2)] = Field(
@@ -88,6 +91,13 @@ class RewardsRecipe(Section):
             " dapo token; dr_grpo constant."
         ),
     )
+    overlong: PositiveInt | None = Field(
+        None,
+        description=(
+            "Within so many tokens of max_new_tokens the reward falls, by 1 at the end (DAPO's soft"
+            " overlong punishment, 2503.14476 equation 13); null: length does not count."
+        ),
+    )
     kl: Annotated[float, Field(ge=0)] = Field(
         0.0,
         description=(
@@ -118,6 +128,14 @@ class RewardsRecipe(Section):
     most_cut: Share = Field(
         0.9, description="Share of a round's answers that may reach max_new_tokens."
     )
+    most_empty: Share = Field(0.5, description="Share of a round's answers that may have no text.")
+    most_failed: Share = Field(
+        0.1,
+        description=(
+            "Share of a round's answers for which a verifier of your own may fail, run out of time"
+            " or give no number; these get no reward from it."
+        ),
+    )
     most_equal: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="Share of a round's groups whose rewards may all be equal."
     )
@@ -131,7 +149,8 @@ class RewardsRecipe(Section):
         if not value:
             raise ValueError("verifiers: name at least one")
         for name in value:
-            known_name(name, names_in(VERIFIERS_PACKAGE, ".py"), "unknown verifier")
+            if not is_own(name):
+                known_name(name, names_in(VERIFIERS_PACKAGE, ".py"), "unknown verifier")
         return value
 
     @pydantic.model_validator(mode="after")
@@ -140,6 +159,10 @@ class RewardsRecipe(Section):
             raise ValueError(
                 "weight_cap compares log-probabilities at temperature 1; leave it or temperature"
                 f" {self.temperature} out"
+            )
+        if self.overlong is not None and self.overlong > self.max_new_tokens:
+            raise ValueError(
+                f"overlong {self.overlong} is more than max_new_tokens {self.max_new_tokens}"
             )
         return self
 
@@ -154,9 +177,19 @@ class RewardsRecipe(Section):
         return found
 
     @property
+    def runs_programs(self) -> bool:
+        """Whether an answer is judged by running a program."""
+        return any(name in PROGRAM_VERIFIERS or is_own(name) for name in self.verifiers)
+
+    @property
     def updates(self) -> int:
         """Optimizer updates of a round."""
         return self.batches * self.passes
+
+
+def is_own(verifier: str) -> bool:
+    """Whether a verifier is a file of the user's own."""
+    return verifier.endswith(".py")
 
 
 def rewards_of(recipe: "Recipe") -> RewardsRecipe:

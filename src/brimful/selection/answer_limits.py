@@ -2,16 +2,22 @@
 makes a model worse.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+
+import numpy as np
 
 from brimful.base.errors import RequestError
 from brimful.base.text import plural
 from brimful.base.warning_codes import coded
 from brimful.recipe.rewards import RewardsRecipe
-from brimful.selection.answer_journal import ANSWERS_FILE
+from brimful.selection.answer_journal import ANSWERS_FILE, DrawnAnswer
 
-_MOST_EMPTY = 0.5
-"""Share of a round's answers without any text, from which it is told."""
+_MOST_APART = 0.1
+"""Nats by which log-probabilities of sampler and trainer may differ without a warning; in bf16 a
+hundredth is usual.
+"""
 _LIMITS = {
     "entropy": (
         "answers have become nearly certain: {value:.3f} nats per token (rewards.least_entropy), so"
@@ -28,41 +34,58 @@ _LIMITS = {
         " rewards.samples_per_prompt"
     ),
     "empty": (
-        "{value:.0%} of the answers have no text. Look at them in " + ANSWERS_FILE + ": the model"
+        "{value:.0%} of the answers have no text (rewards.most_empty). Look at them in "
+        + ANSWERS_FILE
+        + ": the model"
         " may end its answers before they begin"
+    ),
+    "failed": (
+        "a verifier failed for {value:.0%} of the answers (rewards.most_failed), which get no"
+        " reward from it. Its first error is told above: correct the file, and start anew"
     ),
 }
 
 
-class AnswerLimits:
-    """Counts the rounds in a row that pass a limit.
+def passed(rules: RewardsRecipe, rounds: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Yield what is to be told of the last of some rounds.
 
     Args:
         rules: Resolved.
+        rounds: What they are watched by, one more than rules.patience where there are so many.
+
+    Raises:
+        RequestError: a limit is passed, and the recipe says to stop there.
     """
+    is_passed: dict[str, Callable[[float], bool]] = {
+        "entropy": lambda value: value < rules.least_entropy,
+        "cut": lambda value: value > rules.most_cut,
+        "equal": lambda value: value >= rules.most_equal,
+        "empty": lambda value: value > rules.most_empty,
+        "failed": lambda value: value > rules.most_failed,
+    }
+    for name, told in _LIMITS.items():
+        values = [each.get(name, math.nan) for each in reversed(rounds)]
+        in_a_row = len([*takewhile(is_passed[name], values)])
+        value = told.format(value=values[0])
+        text = f"in {plural(rules.patience, 'round')} in a row {value}"
+        if in_a_row >= rules.patience and rules.stop:
+            raise RequestError(f"{text}. The recipe says to stop there (rewards.stop).")
+        if in_a_row == rules.patience:
+            yield coded("B328", text)
 
-    def __init__(self, rules: RewardsRecipe) -> None:
-        self._rules = rules
-        self._in_a_row = dict.fromkeys(_LIMITS, 0)
 
-    def passed(self, watched: Mapping[str, float]) -> Iterator[str]:
-        """Yield what is to be told of a round.
-
-        Raises:
-            RequestError: a limit is passed, and the recipe says to stop there.
-        """
-        rules = self._rules
-        is_passed = {
-            "entropy": watched["entropy"] < rules.least_entropy,
-            "cut": watched["cut"] > rules.most_cut,
-            "equal": watched["equal"] >= rules.most_equal,
-            "empty": watched["empty"] > _MOST_EMPTY,
-        }
-        for name, told in _LIMITS.items():
-            self._in_a_row[name] = self._in_a_row[name] + 1 if is_passed[name] else 0
-            if self._in_a_row[name] == rules.patience:
-                value = told.format(value=watched[name])
-                text = f"in {plural(rules.patience, 'round')} in a row {value}"
-                if rules.stop:
-                    raise RequestError(f"{text}. The recipe says to stop there (rewards.stop).")
-                yield coded("B328", text)
+def agreement(drawn: Sequence[DrawnAnswer], scored: Sequence[Sequence[float]]) -> str:
+    """Return how far log-probabilities of the same tokens by sampler and trainer are apart."""
+    sampled = np.concatenate([answer.log_probs for answer in drawn])
+    apart_N = np.abs(np.concatenate([*scored]) - sampled)
+    text = (
+        f"sampler and trainer: the log-probabilities of {len(apart_N):,} drawn tokens differ by at"
+        f" most {apart_N.max():.1e} nats, {apart_N.mean():.1e} on average"
+    )
+    if apart_N.max() <= _MOST_APART:
+        return text
+    return coded(
+        "B329",
+        f"{text}, more than {_MOST_APART:g}: answers are learned as if the trainer had drawn them."
+        " rewards.weight_cap=2 corrects for it; plan.precision=fp32 avoids it",
+    )

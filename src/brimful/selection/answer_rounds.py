@@ -162,10 +162,28 @@ def split_of(asks: Sequence[Ask], drawn: Sequence[DrawnAnswer]) -> ExampleSplit:
     )
 
 
+def without_overlong(
+    rules: RewardsRecipe, rewards: Sequence[float], drawn: Sequence[DrawnAnswer]
+) -> list[float]:
+    """Return the rewards, lower for answers that come near the most tokens (Yu et al. 2025,
+    equation 13).
+    """
+    if rules.overlong is None:
+        return [*rewards]
+    room = rules.max_new_tokens - rules.overlong
+    over = [max(0, len(answer.token_ids) - room) / rules.overlong for answer in drawn]
+    return [reward - each for reward, each in zip(rewards, over, strict=True)]
+
+
 def watched_of(
-    group: int, rewards: Sequence[float], drawn: Sequence[DrawnAnswer]
+    group: int, rewards: Sequence[float], drawn: Sequence[DrawnAnswer], num_failed: int
 ) -> dict[str, float]:
-    """Return the means that a round is watched by; `group`: answers to a question."""
+    """Return the means that a round is watched by.
+
+    Args:
+        group: Answers to a question.
+        num_failed: Answers for which a verifier failed.
+    """
     rewards_QG = np.reshape(rewards, (-1, group))
     nats = [-each for answer in drawn for each in answer.log_probs]
     said = [answer.text.strip() for answer in drawn]
@@ -175,5 +193,6 @@ def watched_of(
         "cut": float(np.mean([answer.finish != "end_of_text" for answer in drawn])),
         "equal": float(np.mean(np.ptp(rewards_QG, axis=1) == 0)),
         "empty": float(np.mean([not text for text in said])),
+        "failed": num_failed / len(drawn),
         "entropy": float(np.mean(nats)),
     }

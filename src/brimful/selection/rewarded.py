@@ -1,8 +1,10 @@
 """Answers of a model to questions, drawn by its present weights and rewarded by verifiers."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,9 +17,10 @@ from brimful.generation.engine import longest_first
 from brimful.generation.requests import Request, StopRules
 from brimful.generation.sampler import SamplingSettings
 from brimful.generation.text import text_behind
-from brimful.recipe.rewards import RewardsRecipe
+from brimful.recipe.rewards import RewardsRecipe, is_own
 from brimful.selection.answer_journal import DrawnAnswer
 from brimful.verify.judge import judge
+from brimful.verify.own import own_verifier
 from brimful.verify.sandbox import Sandbox
 from brimful.verify.verifier import Verdict, Verifier, load_verifier
 
@@ -121,6 +124,10 @@ class AnswerWriter:
 class Judges:
     """Verifiers whose rewards are added.
 
+    Attributes:
+        failures: Why files of one's own gave no number for answers that were judged last; these
+            get nothing from them.
+
     Args:
         rules: Names them, each with the reward of a right answer.
 
@@ -129,8 +136,12 @@ class Judges:
     """
 
     def __init__(self, rules: RewardsRecipe) -> None:
-        self._verifiers = {name: load_verifier(name) for name in rules.verifiers}
+        self._verifiers = {
+            name: own_verifier(Path(name)) if is_own(name) else load_verifier(name)
+            for name in rules.verifiers
+        }
         self._rewards = rules.verifiers
+        self.failures: list[str] = []
 
     @property
     def names(self) -> list[str]:
@@ -140,7 +151,13 @@ class Judges:
     @property
     def most(self) -> float:
         """The reward of an answer that every verifier finds right."""
-        return sum(self._rewards.values())
+        return sum(max(0.0, each) for each in self._rewards.values()) or 1.0
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What identifies each file of one's own."""
+        own = [name for name in self._verifiers if is_own(name)]
+        return {name: xxhash.xxh3_64(Path(name).read_bytes()).hexdigest() for name in own}
 
     def check(self, question: RewardedQuestion) -> None:
         """Raise ValueError or DataError if no answer could be held against its reference."""
@@ -153,17 +170,23 @@ class Judges:
         Raises:
             RequestError: the machine is too busy to judge programs, or nothing isolates them here.
         """
-        rewards = [0.0] * len(answers)
+        rewards, self.failures = [0.0] * len(answers), []
         for name, verifier in self._verifiers.items():
             with ExitStack() as stack:
                 sandbox = stack.enter_context(Sandbox()) if verifier.needs_sandbox else None
                 verdicts = _verdicts(verifier, answers, sandbox)
             for place, verdict in enumerate(verdicts):
-                rewards[place] += self._rewards[name] * verdict.is_correct
+                worth = float(verdict.is_correct) if verdict.worth is None else verdict.worth
+                if math.isfinite(worth):
+                    rewards[place] += self._rewards[name] * worth
+                else:
+                    self.failures.append(f"{name}: {verdict.detail or worth}")
         return rewards
 
 
 def _reference(verifier: Verifier, question: RewardedQuestion) -> Any:
+    if verifier.verdict is not None:
+        return {"reference": question.reference, **question.row}
     return question.row if verifier.needs_sandbox else question.reference
 
 

@@ -48,13 +48,15 @@ def judge(
         if program is None:
             verdicts.append(Verdict.unparsed("no Python"))
         else:
-            verdicts.append(_verdict(program.code, next(results)))
+            verdicts.append(_verdict(verifier, program.code, next(results)))
     return verdicts
 
 
-def _verdict(code: str, result: ProgramResult) -> Verdict | None:
+def _verdict(verifier: Verifier, code: str, result: ProgramResult) -> Verdict | None:
     if result.overloaded:
         return None
+    if verifier.verdict is not None:
+        return verifier.verdict(result)
     kind = result.detail.split(":")[0].strip()
     detail = f"error: {kind}" if result.status == "error" and kind else result.status
     return Verdict.judged(code, code, is_correct=result.status == "passed", otherwise=detail)

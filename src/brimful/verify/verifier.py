@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from brimful.base.discover import did_you_mean, module_in, names_in
 from brimful.base.errors import RequestError
-from brimful.verify.sandbox import Program
+from brimful.verify.sandbox import Program, ProgramResult
 
 KINDS_PACKAGE = "brimful.verify.kinds"
 
@@ -28,12 +28,15 @@ class Verdict:
         status: One of `VerdictStatus`.
         detail: Why, in a few words, as a kind to count ("no final answer", "out of time"); empty if
             it is correct.
+        worth: What a file of one's own says that the answer is worth, not a number where it failed;
+            None: 1 if it is correct, else 0.
     """
 
     value: float | str | None
     extracted: str
     status: VerdictStatus
     detail: str = ""
+    worth: float | None = None
 
     @classmethod
     def unparsed(cls, detail: str) -> Self:
@@ -78,6 +81,7 @@ class Verifier:
             to judge; None as a program: unparsed.
         program_of_code: The same of code that a task has taken out of the answer in its own way,
             whatever it is. Beside `program`.
+        verdict: What a program's result means, where passing is not being right.
     """
 
     description: str
@@ -86,6 +90,7 @@ class Verifier:
     verify: Callable[[str, str], Verdict] | None = None
     program: Callable[[str, Mapping[str, Any]], Program | None] | None = None
     program_of_code: Callable[[str, Mapping[str, Any]], Program] | None = None
+    verdict: Callable[[ProgramResult], Verdict] | None = None
 
     @property
     def needs_sandbox(self) -> bool:
