@@ -345,9 +345,11 @@ def planned(recipe: Any, source: str) -> tuple[Any, Any]:
     return data, plan
 
 
-def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: Any) -> None:
-    """brimful's own loop on a CPU; nothing but steps is made, and the worker waits after every
-    one.
+def train_ours(
+    worker: Worker, recipe: Any, plan: Any, network: Any, sequences: Any, draw: Any = None
+) -> None:
+    """brimful's own loop on a CPU; nothing but steps is made, with what is drawn for them, and the
+    worker waits after every one.
     """
     import torch
 
@@ -373,6 +375,14 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
             meter.flush()
             return latest[-1]
 
+        def drawn(parts: Parts, progress: Progress) -> bool:
+            for parameter in parts.parameters:
+                parameter.grad = None
+            return draw(progress.samples_consumed, lambda: False) is not None
+
+        drawing: dict[str, Any] = {}
+        if draw is not None:
+            drawing = {"draw": drawn, "loader_workers": 0}
         parts = Parts(
             recipe=recipe,
             network=network,
@@ -390,6 +400,7 @@ def train_ours(worker: Worker, recipe: Any, plan: Any, network: Any, sequences: 
             restore_last_good=lambda: Progress.fresh(precision, device),
             checkpoint_due=lambda progress: False,
             should_stop=_StopWhenAsked(worker, loss),
+            **drawing,
         )
         train(parts, Progress.fresh(precision, device))
 
@@ -420,11 +431,13 @@ def tune_ours(worker: Worker, recipe: Any) -> None:
         compiled(model, shape=(0, 0), say=print) if plan.compile else hidden_states_of(model)
     )
     rows = EVALUATION_FACTOR * plan.micro_batches[0]
-    with tempfile.TemporaryDirectory(dir=worker.folder) as folder, worker.reference():
+    with worker.reference():
         options = ScoringOptions(plan=plan, device=device, rows=rows)
-        data.keep_reference(model, Path(folder), data.fingerprints, options)
+        folder = Path(tempfile.mkdtemp(dir=worker.folder))
+        data.keep_reference(model, folder, data.fingerprints, options)
     network = Network(model, hidden_states, plan.loss_chunk, few_passes=True)
-    train_ours(worker, recipe, plan, network, data.sequences(plan))
+    draw = data.draw if recipe.kind.draws_answers else None
+    train_ours(worker, recipe, plan, network, data.sequences(plan), draw)
 
 
 class _StopWhenAsked:

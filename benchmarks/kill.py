@@ -101,6 +101,14 @@ PREFERENCES = (
     "adapter.rank=2",
     "preference.reference=kept",
 )
+REWARDS = (
+    *ON_BASE,
+    "method=grpo",
+    "sequence_length=96",
+    "data={path: ../rewarded.jsonl, validation: 0.2}",
+    "batch.sequences=8",
+    "rewards={verifiers: {regex: 1.0}, samples_per_prompt: 4, max_new_tokens: 12}",
+)
 PUBLISHED = "smollm2-135m-instruct"
 KINDS: dict[str, tuple[str, ...]] = {
     "documents": ("model={architecture: gpt2, layers: 1, heads: 2, width: 32, dropout: 0.1}",),
@@ -123,6 +131,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "pairs": (*PREFERENCES, "method=dpo"),
     "pairs, nf4": (*PREFERENCES, "method=dpo", "quantize=nf4"),
     "judged": (*PREFERENCES, "method=kto", "adapter.dora=true"),
+    "rewards": (*REWARDS, "adapter.rank=2"),
+    "rewards, nf4": (*REWARDS, "adapter.rank=2", "quantize=nf4", "rewards.kl=0.1"),
+    "rewards, full": (*REWARDS, "rewards.batches=2", "rewards.passes=2", "rewards.loss=dapo"),
     "labels": (*LABELS, "model=../encoder"),
     "base first": (*TUNED, "model=recipe:../base.yaml", "adapter.rank=2"),
     "study": ("study.variants={a: [], b: [seed=5]}",),
@@ -395,7 +406,10 @@ def _content(path: Path) -> Any:
         records = map(json.loads, path.read_text().splitlines())
         return [_without_clocks(row) for row in records if row["kind"] in ("step", "evaluation")]
     if path.suffix == ".jsonl":
-        return [_without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
+        rows = [_without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
+        # Answers stand in the order in which they were drawn.
+        texts = {json.dumps(each, sort_keys=True) for each in rows}
+        return sorted(texts) if path.name == "answers.jsonl" else rows
     if path.suffix == ".html":
         page = TIMED.sub("", path.read_text())
         return [section[0] for section in SECTIONS.finditer(page)]
@@ -439,6 +453,8 @@ def write_data(root: Path) -> None:
         for n in range(1, 5)
     ]
     _write_rows(root / "questions.jsonl", questions)
+    rewarded = [{**each, "answer": "(?s)[^e]*"} for each in questions]
+    _write_rows(root / "rewarded.jsonl", rewarded)
     rows = []
     for number in range(100):
         known, label = (words[7:], "spam") if number % 4 == 0 else (words[:7], "ham")

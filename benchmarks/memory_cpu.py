@@ -1,6 +1,8 @@
 """Peak memory of real training steps on this CPU beside the planner's prediction, to the byte.
 
-    python benchmarks/memory_cpu.py [--only WORDS]
+    python benchmarks/memory_cpu.py [--only WORDS] [--rewards]
+
+`--rewards` takes updates on rewarded answers instead, with a record of their own.
 
 Rules: prediction and measurement share the step's code and nothing else: one runs on fake tensors,
 the other on real weights under torch's profiler, whose allocation events are summed. Both count
@@ -14,6 +16,7 @@ allocator.
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -179,6 +182,34 @@ def configurations() -> Mapping[str, StepSpec]:
     }
 
 
+def rewarded() -> Mapping[str, StepSpec]:
+    """Updates on answers with rewards: losses x adapters x what is compared with."""
+    llama = LlamaConfig(**DECODER)
+    qwen2 = Qwen2Config(**DECODER, tie_word_embeddings=True)
+
+    def spec(config: PretrainedConfig, old: bool = False, **changes: Any) -> StepSpec:
+        told = {"temperature": 1.0, "max_new_tokens": 96, "weight_cap": None} | {
+            key: changes.pop(key) for key in ("loss", "kl", "weight_cap") if key in changes
+        }
+        rules = {"rewards": {**told, "old": old}}
+        options = {"method": "grpo", "options_json": json.dumps(rules, sort_keys=True)}
+        return _spec(config, **options, **changes)
+
+    nf4: dict[str, Any] = {"quantize": "nf4", "weights": "bf16", "adapter": Lora(16)}
+    return {
+        "llama, grpo, full, fp32": spec(llama),
+        "llama, grpo, LoRA, fp32, several updates": spec(llama, old=True, adapter=Lora(8)),
+        "llama, grpo with kl, LoRA, fp32": spec(llama, kl=0.1, adapter=Lora(8)),
+        "llama, grpo, QLoRA, bf16": spec(llama, **nf4),
+        "qwen2, gspo, LoRA, bf16 autocast, recomputed": spec(
+            qwen2, loss="gspo", adapter=Lora(8), weights="bf16", autocast="bf16", recompute=True
+        ),
+        "qwen2, dapo, weighted, full, bf16 autocast": spec(
+            qwen2, old=True, loss="dapo", weight_cap=2.0, autocast="bf16"
+        ),
+    }
+
+
 @dataclass(frozen=True)
 class Result:
     """One configuration, both sides, bytes."""
@@ -295,12 +326,13 @@ def _row(result: Result) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="configurations whose name holds this")
+    parser.add_argument("--rewards", action="store_true", help="updates on rewarded answers")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     rows = []
     started_s = time.perf_counter()
-    for name, spec in configurations().items():
+    for name, spec in (rewarded() if options.rewards else configurations()).items():
         if options.only in name:
             rows.append(_row(run(name, spec)))
             _print(rows[-1])
@@ -317,7 +349,8 @@ def main() -> None:
         )
     )
     if not options.only:
-        write_record("memory_cpu", {"micro_batch": MICRO_BATCH, "configurations": rows})
+        kept = "memory_rewards" if options.rewards else "memory_cpu"
+        write_record(kept, {"micro_batch": MICRO_BATCH, "configurations": rows})
     if max(errors) > 100 * TOLERANCE:
         sys.exit(f"a peak is off by more than {100 * TOLERANCE} %")
 

@@ -39,6 +39,9 @@ def table() -> str:
         *_kept_torch(),
         *_memory_cpu("memory_cpu", "families x methods x loss x recomputation"),
         *_memory_cpu("memory_compiled", "compiled blocks"),
+        *_memory_cpu(
+            "memory_rewards", "updates on rewarded answers: losses x adapters x reference"
+        ),
         *_memory_pretrained(),
         *_memory_truth(),
         *_allocator_snapshots(),
@@ -80,6 +83,8 @@ def table() -> str:
         *_on_every_cpu("preferences_cpu", _preferences_speed),
         *_preferences_planned(),
         *_preferences_held_out(),
+        *_rewards_equal(),
+        *_rewards_public(),
     ]
     return "\n".join(
         [
@@ -1257,6 +1262,31 @@ def _preferences_equal() -> list[tuple[str, str, str]]:
             source,
         )
     ]
+
+
+def _rewards_equal() -> list[tuple[str, str, str]]:
+    record, source = _record("rewards_trl")
+    told = [
+        f"{words}: loss {worst['loss']:.0e}, gradients {worst['gradient']:.0e}"
+        for words, key in (("in fp32", "float32"), ("in doubles", "float64"))
+        for worst in [record["worst"][key]]
+    ]
+    variants = ", ".join(dict.fromkeys(row["variant"] for row in record["rows"]))
+    what = (
+        f"Losses of rewarded answers ({variants}) beside TRL's GRPOTrainer, a small Llama with LoRA"
+    )
+    return [(what, f"largest relative difference {'; '.join(told)}", source)]
+
+
+def _rewards_public() -> list[tuple[str, str, str]]:
+    record, source = _record("rewards_public")
+    rows = record["rows"]
+    others = [
+        f"{row['name']} ({row['ends']}, {row['verdict']})" for row in rows if not row["is_right"]
+    ]
+    what = "Public runs of GRPO on one GPU with stated hardware, listed before they were planned"
+    told = f"{len(rows) - len(others)} of {len(rows)} verdicts right"
+    return [(what, f"{told}; the others: {'; '.join(others) or 'none'}", source)]
 
 
 def _preferences_speed(name: str) -> tuple[str, str, str]:
