@@ -378,7 +378,8 @@ def train_ours(
         def drawn(parts: Parts, progress: Progress) -> bool:
             for parameter in parts.parameters:
                 parameter.grad = None
-            return draw(progress.samples_consumed, lambda: False) is not None
+            with torch.compiler.set_stance("force_eager" if plan.compile else "default"):
+                return draw(progress.samples_consumed, lambda: False) is not None
 
         drawing: dict[str, Any] = {}
         if draw is not None:

@@ -83,6 +83,7 @@ def table() -> str:
         *_on_every_cpu("preferences_cpu", _preferences_speed),
         *_preferences_planned(),
         *_preferences_held_out(),
+        *_on_every_cpu("rewards_cpu", _rewards_speed),
         *_rewards_equal(),
         *_rewards_public(),
     ]
@@ -1262,6 +1263,27 @@ def _preferences_equal() -> list[tuple[str, str, str]]:
             source,
         )
     ]
+
+
+def _rewards_speed(name: str) -> tuple[str, str, str]:
+    record, source = _record(name)
+    ours, theirs = record["brimful"], record["TRL, no recomputation"]
+    ratios = [
+        f"{each['median']:.2f}x {words} [{each['low']:.2f}, {each['high']:.2f}]"
+        for key, words in (("speed_of_a_round", "a round"), ("speed_of_a_token", "a drawn token"))
+        for each in [record[key]]
+    ]
+    peaks = [each["memory"]["peak_bytes"] / 2**30 for each in (ours, theirs)]
+    load = statistics.median(record["loads"])
+    return (
+        f"A round of GRPO (draw {record['answers_of_a_round']} answers of at most"
+        f" {record['most_tokens']} tokens, verify, one update) with LoRA 16 of SmolLM2-135M-Instruct in"
+        " fp32 on a CPU, CPU time, one thread, over TRL's GRPOTrainer with transformers' generation,"
+        " no recomputation",
+        f"{', '.join(ratios)}, n = {record['rounds']} rounds at a load of {load:.0f}; peak memory"
+        f" {peaks[0]:.1f} beside {peaks[1]:.1f} GiB",
+        source,
+    )
 
 
 def _rewards_equal() -> list[tuple[str, str, str]]:
