@@ -51,6 +51,40 @@ MAX_FILE_NODES, MAX_FUNCTION_STATEMENTS, MAX_FUNCTION_BRANCHES = 3500, 40, 14
 """Sizes that typing cannot squeeze: syntax nodes, statements, and branches with ternaries and
 comprehensions counted."""
 
+ROOM_NODES = {
+    "base": 15_000,
+    "recipe": 15_500,
+    "hardware": 34_500,
+    "model": 38_500,
+    "planning": 65_500,
+    "runs": 15_000,
+    "data": 84_000,
+    "training": 44_000,
+    "mirror": 16_500,
+    "generation": 31_500,
+    "classification": 12_500,
+    "verify": 18_000,
+    "selection": 12_000,
+    "evaluation": 33_000,
+    "kinds": 17_000,
+    "rehearsal": 37_500,
+    "other_trainers": 26_500,
+    "report": 101_000,
+    "trainers": 11_000,
+    "chains": 39_000,
+    "notebook": 10_500,
+    "studio": 16_500,
+    "atlas": 3_000,
+    "prove": 13_000,
+    "cli": 10_500,
+}
+"""How many syntax nodes each room may have: what it had on 28 November 2026, rounded up. A change that
+needs more raises the number in the same commit and says there what the nodes bought; one that makes
+a room smaller lowers it.
+"""
+SPARE_NODES = 4000
+"""A budget further above its room than this is lowered."""
+
 TESTED_ELSEWHERE = {
     "__main__.py": "tests/cli/test_verbs.py runs it as a process",
     "cli/inputs.py": "tests/cli/test_verbs.py runs the verbs that share it",
@@ -351,6 +385,19 @@ def test_files_and_functions_stay_small() -> None:
     assert _largest(nodes) <= (MAX_FILE_NODES, "~")
     assert _largest(statements) <= (MAX_FUNCTION_STATEMENTS, "~")
     assert _largest(branches) <= (MAX_FUNCTION_BRANCHES, "~")
+
+
+def test_rooms_stay_within_their_budgets() -> None:
+    nodes = Counter[str]()
+    for path in MODULES:
+        room, *rest = path.relative_to(SOURCE).parts
+        if rest and room in ROOM_NODES:
+            nodes[room] += len(_nodes(_tree(path)))
+    spare = {room: budget - nodes[room] for room, budget in ROOM_NODES.items()}
+
+    assert ROOM_NODES.keys() == {"base", *STAGES}
+    assert {room: nodes[room] for room in spare if spare[room] < 0} == {}, "larger than agreed"
+    assert {room: nodes[room] for room in spare if spare[room] > SPARE_NODES} == {}, "lower these"
 
 
 KIND_SITES = {

@@ -15,48 +15,66 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_limits_of_cgroup_v2_are_the_tightest_on_the_way_to_the_root(tmp_path: Path) -> None:
-    write(tmp_path / "cgroup", "0::/outer/inner\n")
-    write(tmp_path / "fs/outer/cpu.max", "150000 100000\n")
-    write(tmp_path / "fs/outer/inner/cpu.max", "max 100000\n")
-    write(tmp_path / "fs/outer/memory.max", "4000\n")
-    write(tmp_path / "fs/outer/memory.current", "1000\n")
-    write(tmp_path / "fs/outer/memory.stat", "anon 700\ninactive_file 200\n")
-    write(tmp_path / "fs/outer/inner/memory.max", "max\n")
-    write(tmp_path / "fs/outer/inner/memory.current", "900\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
-        1.5, 4000, 3200
-    )
-
-
-def test_limits_of_cgroup_v1_are_read_from_each_controller(tmp_path: Path) -> None:
-    write(tmp_path / "cgroup", "4:memory:/job\n1:cpu,cpuacct:/job\n0::/\n")
-    write(tmp_path / "fs/cpu/job/cpu.cfs_quota_us", "300000\n")
-    write(tmp_path / "fs/cpu/job/cpu.cfs_period_us", "100000\n")
-    write(tmp_path / "fs/memory/job/memory.limit_in_bytes", "5000\n")
-    write(tmp_path / "fs/memory/job/memory.usage_in_bytes", "4000\n")
-    write(tmp_path / "fs/memory/job/memory.stat", "total_inactive_file 500\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
-        3.0, 5000, 1500
-    )
-
-
-def test_a_container_that_is_told_the_hosts_path_reads_its_own_root(tmp_path: Path) -> None:
-    write(tmp_path / "cgroup", "0::/docker/abc\n")
-    write(tmp_path / "fs/memory.max", "7000\n")
-    write(tmp_path / "fs/memory.current", "7100\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits(
-        None, 7000, 0
-    )
-
-
-def test_unlimited_groups_and_missing_groups_set_no_limit(tmp_path: Path) -> None:
-    assert host.control_group_limits(tmp_path / "absent", tmp_path) == ControlGroupLimits()
-    write(tmp_path / "cgroup", "1:cpu:/\n0::/\n")
-    write(tmp_path / "fs/cpu.max", "max 100000\n")
-    write(tmp_path / "fs/cpu/cpu.cfs_quota_us", "-1\n")
-    write(tmp_path / "fs/cpu/cpu.cfs_period_us", "100000\n")
-    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == ControlGroupLimits()
+@pytest.mark.parametrize(
+    ("files", "limits"),
+    [
+        ({}, ControlGroupLimits()),
+        (
+            {
+                "cgroup": "0::/outer/inner",
+                "fs/outer/cpu.max": "150000 100000",
+                "fs/outer/inner/cpu.max": "max 100000",
+                "fs/outer/memory.max": "4000",
+                "fs/outer/memory.current": "1000",
+                "fs/outer/memory.stat": "anon 700\ninactive_file 200",
+                "fs/outer/inner/memory.max": "max",
+                "fs/outer/inner/memory.current": "900",
+            },
+            ControlGroupLimits(1.5, 4000, 3200),
+        ),
+        (
+            {
+                "cgroup": "4:memory:/job\n1:cpu,cpuacct:/job\n0::/",
+                "fs/cpu/job/cpu.cfs_quota_us": "300000",
+                "fs/cpu/job/cpu.cfs_period_us": "100000",
+                "fs/memory/job/memory.limit_in_bytes": "5000",
+                "fs/memory/job/memory.usage_in_bytes": "4000",
+                "fs/memory/job/memory.stat": "total_inactive_file 500",
+            },
+            ControlGroupLimits(3.0, 5000, 1500),
+        ),
+        (
+            {
+                "cgroup": "0::/docker/abc",
+                "fs/memory.max": "7000",
+                "fs/memory.current": "7100",
+            },
+            ControlGroupLimits(None, 7000, 0),
+        ),
+        (
+            {
+                "cgroup": "1:cpu:/\n0::/",
+                "fs/cpu.max": "max 100000",
+                "fs/cpu/cpu.cfs_quota_us": "-1",
+                "fs/cpu/cpu.cfs_period_us": "100000",
+            },
+            ControlGroupLimits(),
+        ),
+    ],
+    ids=[
+        "no groups",
+        "version 2: the tightest on the way to the root",
+        "version 1: each controller tells its own",
+        "a container that is told the host's path reads its own root",
+        "no limit",
+    ],
+)
+def test_limits_of_control_groups(
+    files: dict[str, str], limits: ControlGroupLimits, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        write(tmp_path / name, text + "\n")
+    assert host.control_group_limits(tmp_path / "cgroup", tmp_path / "fs") == limits
 
 
 def test_a_quota_below_one_core_still_leaves_one() -> None:

@@ -27,13 +27,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     return made
 
 
-def test_the_fastest_run_counts(clock: _Clock) -> None:
+@pytest.mark.parametrize(("own_time", "counts_s"), [(False, 2.0), (True, 4.5)])
+def test_the_fastest_run_counts_and_of_a_process_s_own_time_the_median(
+    clock: _Clock, *, own_time: bool, counts_s: float
+) -> None:
     durations_s = iter([9.0, 3.0, 5.0, 2.0, 4.0, 8.0])
 
     def run() -> None:
         clock.now_s += next(durations_s)
 
-    assert Stopwatch(CPU, own_time=False, seconds=1.0).time_s(run) == 2.0
+    assert Stopwatch(CPU, own_time=own_time, seconds=1.0).time_s(run) == counts_s
 
 
 def test_short_runs_are_timed_many_at_once(clock: _Clock) -> None:
@@ -47,15 +50,6 @@ def test_short_runs_are_timed_many_at_once(clock: _Clock) -> None:
     assert len(runs) == pytest.approx(
         2 + stopwatch.FEWEST_BATCHES * stopwatch.BATCH_S / 1e-5, abs=10
     )
-
-
-def test_of_a_process_s_own_time_the_median_counts(clock: _Clock) -> None:
-    durations_s = iter([9.0, 3.0, 5.0, 2.0, 4.0, 8.0])
-
-    def run() -> None:
-        clock.now_s += next(durations_s)
-
-    assert Stopwatch(CPU, own_time=True, seconds=1.0).time_s(run) == 4.5
 
 
 def test_either_clock_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

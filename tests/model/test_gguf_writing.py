@@ -195,6 +195,11 @@ def test_shorter_types_round_as_they_should(kind: GgufType, error: float, tmp_pa
     found = read_gguf(path)
     assert found.types[kind.upper()] == 1 + 2 * 7
     assert found.types["F32"] == 1 + 2 * 2
+    assert_near(model, path, error)
+
+
+def assert_near(model: PreTrainedModel, path: Path, error: float) -> None:
+    """The file holds the model's weights to a share of the largest, and its vectors exactly."""
     stored = dict(read_back(path).named_parameters())
     for name, weights in model.named_parameters():
         off = (stored[name] - weights).abs().max() / weights.abs().max()
@@ -242,10 +247,7 @@ def test_llama_cpp_rounds_to_mixed_types(
     assert {main, "Q6_K"} <= read_gguf(path).types.keys()
     assert origin_in(path) == "origin"
     assert list(path.parent.iterdir()) == [path]
-    stored = dict(read_back(path).named_parameters())
-    for name, weights in model.named_parameters():
-        off = (stored[name] - weights).abs().max() / weights.abs().max()
-        assert off < (error if weights.dim() > 1 else 1e-7), name
+    assert_near(model, path, error)
     theirs = opened_by_llama_cpp(path)
     assert theirs.tokenize(PROMPT.encode(), add_bos=False)
 

@@ -114,6 +114,14 @@ def _direct(spec: StepSpec, micro_batch: int) -> Trace:
     return record_training(spec, config_of(spec), micro_batch)
 
 
+def _assert_as_traced(family: Family, spec: StepSpec, micro_batch: int) -> None:
+    made, direct = family.at(spec), _direct(spec, micro_batch)
+    assert _peak_bytes(made.at(micro_batch)) == _peak_bytes(direct)
+    assert (made.trace.parameters, made.trace.trainable) == (direct.parameters, direct.trainable)
+    assert made.work is not None
+    assert _totals(made.work.at(micro_batch, spec.loss_chunk)) == _totals(direct.work)
+
+
 @pytest.mark.parametrize(
     ("changes", "length", "rank"),
     [
@@ -140,12 +148,7 @@ def test_every_rank_and_length_is_as_a_direct_trace_shows(
 ) -> None:
     spec = _member(step("llama", blocks=1, **changes), length=length, rank=rank)
 
-    made, direct = _family(_widest(spec)).at(spec), _direct(spec, 3)
-
-    assert _peak_bytes(made.at(3)) == _peak_bytes(direct)
-    assert (made.trace.parameters, made.trace.trainable) == (direct.parameters, direct.trainable)
-    assert made.work is not None
-    assert _totals(made.work.at(3, spec.loss_chunk)) == _totals(direct.work)
+    _assert_as_traced(_family(_widest(spec)), spec, 3)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2"])
@@ -178,12 +181,8 @@ def test_one_sequence_where_it_is_a_special_case_is_as_its_own_trace_shows(
     made = _family(dataclasses.replace(_widest(spec), is_single=True))
 
     for length, rank, loss_chunk in ((128, 3, 700), (512, 24, 200)):
-        member = dataclasses.replace(_member(spec, length=length, rank=rank), loss_chunk=loss_chunk)
-        one, direct = made.at(member), _direct(member, 1)
-        assert _peak_bytes(one.at(1)) == _peak_bytes(direct)
-        assert (one.trace.parameters, one.trace.trainable) == (direct.parameters, direct.trainable)
-        assert one.work is not None
-        assert _totals(one.work.at(1, loss_chunk)) == _totals(direct.work)
+        member = _member(spec, length=length, rank=rank)
+        _assert_as_traced(made, dataclasses.replace(member, loss_chunk=loss_chunk), 1)
 
 
 def test_many_blocks_follow_from_few(step: Step) -> None:
